@@ -1,0 +1,37 @@
+# Everything runs in .venv, which these targets make themselves; only Python (3.11-3.13) and make are needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: demo test lint types docs architectures clean
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/headwise demo
+
+test: $(READY) lint types
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not slow'
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+architectures: $(READY)
+	$(BIN)/python benchmarks/architectures.py
+
+clean:
+	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,36 @@
+"""headwise: the attention heads of Hugging Face transformers.
+
+Names are imported when first used, so that `import headwise` costs milliseconds and torch is loaded only when needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from headwise.errors import HeadwiseError as HeadwiseError
+    from headwise.errors import MissingExtra as MissingExtra
+    from headwise.loading import load as load
+
+# public name -> the module that defines it
+_WHERE = {
+    "HeadwiseError": "headwise.errors",
+    "MissingExtra": "headwise.errors",
+    "load": "headwise.loading",
+}
+_ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")
+
+__all__ = ["__version__", *_WHERE, *_ROOMS]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    if name in _ROOMS:
+        return import_module(f"headwise.{name}")
+    raise AttributeError(f"module 'headwise' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,38 @@
+"""What every verb shares: JSON or a table, and errors as one line."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+
+def emit(value: Any, as_json: bool) -> bool:
+    """Prints `value` as JSON if asked; says whether it did, so that a verb prints its table otherwise."""
+    if as_json:
+        sys.stdout.write(json.dumps(value, indent=1, default=str) + "\n")
+    return as_json
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> None:
+    """Prints rows as a table; numbers are right-aligned."""
+    table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
+    for i, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+    Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def print_mapping(title: str, values: Mapping[str, Any]) -> None:
+    """Prints names and values as a two-column table."""
+    print_table(title, ("name", "value"), [(name, value) for name, value in values.items()])
+
+
+def fail(message: str) -> NoReturn:
+    """One line on standard error, and exit status 2."""
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {message}", markup=True, highlight=False)
+    raise SystemExit(2)

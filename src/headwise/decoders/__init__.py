@@ -1,0 +1,1 @@
+"""What sits on the encoder for each kind of task."""

@@ -1,0 +1,17 @@
+"""The errors headwise raises on purpose: each message names the value that was wrong, what was expected, and a remedy."""
+
+
+class HeadwiseError(Exception):
+    """Base of every error a user can cause and mend; the command line prints it as one line, without a traceback."""
+
+
+class MissingExtra(HeadwiseError):
+    """An optional library is needed and not installed.
+
+    Args:
+        library: the module that could not be imported.
+        extra: the headwise extra that installs it.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(f"{library} is not installed; install it with: pip install 'headwise[{extra}]'")

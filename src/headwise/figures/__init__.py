@@ -1,0 +1,1 @@
+"""Arrays and tables as plots; knows results, never models."""

@@ -1,0 +1,1 @@
+"""Models with heads silenced, evaluated many at a time; dissociation, overlap, significance."""

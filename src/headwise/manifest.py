@@ -1,0 +1,35 @@
+"""`headwise.json`: the small file that says what a saved folder holds, so that `headwise.load` knows how to read it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+NAME = "headwise.json"
+FORMAT = 1
+
+
+def write(folder: Path, kind: str, **fields: Any) -> None:
+    """Writes the manifest of `folder`; `kind` chooses the loader, `fields` are whatever that loader needs (JSON values)."""
+    from headwise import __version__
+
+    record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields}
+    (folder / NAME).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read(folder: str | Path) -> dict[str, Any]:
+    """Reads the manifest of `folder`.
+
+    Raises:
+        HeadwiseError: there is none, or a newer headwise wrote it.
+    """
+    path = Path(folder) / NAME
+    if not path.is_file():
+        raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it")
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if record["format"] > FORMAT:
+        raise HeadwiseError(
+            f"{path} has format {record['format']}, this headwise reads up to {FORMAT}: upgrade headwise"
+        )
+    return record

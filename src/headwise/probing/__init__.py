@@ -1,0 +1,1 @@
+"""What head outputs know: probes, and embeddings built from chosen heads."""

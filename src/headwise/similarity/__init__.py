@@ -1,0 +1,1 @@
+"""How alike two tasks are, from vectors and predictions."""

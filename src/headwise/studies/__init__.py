@@ -1,0 +1,1 @@
+"""The papers' experiments and the recipe models, each a short text over the rooms below."""
