@@ -49,6 +49,4 @@ def test_rooms_import_only_what_lies_below(room: str) -> None:
 
 def test_importing_headwise_loads_neither_torch_nor_transformers() -> None:
     code = "import sys, headwise, headwise.cli; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
-    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

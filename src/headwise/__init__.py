@@ -21,7 +21,7 @@ _WHERE = {
 }
 _ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")
 
-__all__ = ["__version__", *_WHERE, *_ROOMS]  # noqa: PLE0604
+__all__ = ["__version__", *_WHERE, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:

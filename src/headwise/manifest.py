@@ -29,7 +29,5 @@ def read(folder: str | Path) -> dict[str, Any]:
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if record["format"] > FORMAT:
-        raise HeadwiseError(
-            f"{path} has format {record['format']}, this headwise reads up to {FORMAT}: upgrade headwise"
-        )
+        raise HeadwiseError(f"{path} has format {record['format']}, this headwise reads up to {FORMAT}: upgrade headwise")
     return record
