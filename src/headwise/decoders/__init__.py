@@ -1,1 +1,70 @@
-"""What sits on the encoder for each kind of task."""
+"""What sits on the encoder for each kind of task.
+
+A decoder is a module whose `forward(states, batch)` takes token states (batch, tokens, dim) and a batch of
+`headwise.tasks`, and returns a `DecoderOutput`: one loss and one prediction per example. `build` makes the decoder of a
+task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain transformers model the same face.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwise.errors import HeadwiseError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.decoders.export import export_task as export_task
+    from headwise.decoders.model import MultiTaskModel as MultiTaskModel
+    from headwise.decoders.output import DecoderOutput as DecoderOutput
+    from headwise.decoders.output import SavedTask as SavedTask
+    from headwise.decoders.output import TaskLike as TaskLike
+    from headwise.decoders.plain import TaskModel as TaskModel
+    from headwise.decoders.plain import as_task_model as as_task_model
+    from headwise.decoders.pooling import pool as pool
+
+# task kind -> "module:function"; the function takes (task, dim, *, config, pooling, **options) and returns the decoder
+KINDS: dict[str, str] = {
+    "classes": "headwise.decoders.sequence:build",
+    "number": "headwise.decoders.sequence:build",
+}
+
+_WHERE = {
+    "DecoderOutput": "output",
+    "MultiTaskModel": "model",
+    "SavedTask": "output",
+    "TaskLike": "output",
+    "TaskModel": "plain",
+    "as_task_model": "plain",
+    "export_task": "export",
+    "pool": "pooling",
+}
+__all__ = ["KINDS", "build", *_WHERE]
+
+
+def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
+    """The decoder for `task` on an encoder of width `dim`.
+
+    Args:
+        task: anything with name, kind, classes and metric.
+        dim: width of the encoder's token states.
+        config: the encoder's configuration; sequence decoders take the shape of that family's own classifiers.
+        pooling: for sequence-level kinds, "cls", "last" or "mean"; default: the family's own.
+        options: settings of that kind's decoder (JSON values; a saved model keeps them).
+
+    Raises:
+        HeadwiseError: no decoder exists for the task's kind.
+    """
+    if task.kind not in KINDS:
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
+            f"{', '.join(sorted(KINDS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
+        )
+    module, function = KINDS[task.kind].split(":")
+    decoder: nn.Module = getattr(import_module(module), function)(task, dim, config=config, pooling=pooling, **options)
+    return decoder
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"headwise.decoders.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'headwise.decoders' has no attribute {name!r}")

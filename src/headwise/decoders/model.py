@@ -1,0 +1,165 @@
+"""An encoder with one decoder per task."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from headwise import decoders, manifest
+from headwise.decoders.families import FAMILIES
+from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
+from headwise.decoders.pooling import default_pooling
+from headwise.decoders.sequence import SequenceDecoder
+from headwise.errors import HeadwiseError
+
+KIND = "multi-task"
+
+
+class MultiTaskModel(nn.Module):
+    """One shared encoder, one decoder per task; a forward pass answers one task.
+
+    Args:
+        encoder: a transformers model whose output has `last_hidden_state` (what `AutoModel` gives).
+        tokenizer: its tokenizer.
+        tasks: the tasks, each with name, kind, classes and metric.
+        pooling: how sequence-level tasks pool the token states; default: the family's own.
+        options: per task name, settings of its decoder.
+
+    Attributes:
+        tasks: by name, the facts of each task.
+        contexts: by task name, a function that gives a context entered around that task's forward passes. Methods whose
+            tasks see different encoders (masked heads, adapters) put theirs here, so that the model is whole without them.
+    """
+
+    def __init__(
+        self,
+        encoder: Any,
+        tokenizer: Any,
+        tasks: Iterable[TaskLike],
+        pooling: str | None = None,
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.tokenizer = tokenizer
+        self.pooling = pooling or default_pooling(encoder.config)
+        self.tasks: dict[str, SavedTask] = {}
+        self.options: dict[str, dict[str, Any]] = {}
+        self.decoders = nn.ModuleDict()
+        self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+        self._no_cache = {"use_cache": False} if "use_cache" in signature(encoder.forward).parameters else {}
+        for task in tasks:
+            self.add_task(task, **dict((options or {}).get(task.name, {})))
+
+    @property
+    def dim(self) -> int:
+        """Width of the token states."""
+        return int(self.encoder.config.get_text_config().hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    def add_task(self, task: TaskLike, **options: Any) -> None:
+        """Gives the model a fresh decoder for `task` (few-shot transfer adds one to a trained model)."""
+        if task.name in self.tasks:
+            raise HeadwiseError(f"the model already has a task {task.name!r}: give the new one another name")
+        if "." in task.name:
+            raise HeadwiseError(f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task")
+        config = self.encoder.config
+        decoder = decoders.build(task, self.dim, config=config, pooling=self.pooling, **options)
+        if isinstance(decoder, SequenceDecoder):
+            _start_from_pooler(decoder, self.encoder)
+        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), dict(options)
+        self.decoders[task.name] = decoder.to(self.device)
+
+    def states(self, batch: Any) -> Tensor:
+        """Token states of the encoder, (batch, tokens, dim)."""
+        states: Tensor = self.encoder(**batch.inputs, **self._no_cache).last_hidden_state
+        return states
+
+    def forward(self, name: str, batch: Any) -> DecoderOutput:
+        """One loss and one prediction per example of a batch of task `name`."""
+        if name not in self.tasks:
+            raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks) or 'none'}")
+        with self.contexts.get(name, nullcontext)():
+            output: DecoderOutput = self.decoders[name](self.states(batch), batch)
+        return output
+
+    @classmethod
+    def from_pretrained(
+        cls, name: str | Path, tasks: Iterable[TaskLike], *, pooling: str | None = None, **loading: Any
+    ) -> "MultiTaskModel":
+        """A new multi-task model on the encoder that `name` (a folder or a hub id) holds, in float32 unless told otherwise."""
+        encoder, tokenizer = load_encoder(name, **loading)
+        return cls(encoder, tokenizer, tasks, pooling)
+
+    def save(self, folder: str | Path, **fields: Any) -> None:
+        """Writes encoder, tokenizer and decoders as safetensors, with a manifest; `headwise.load(folder)` opens it.
+
+        Args:
+            folder: made if it does not exist.
+            fields: further JSON values for the manifest.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.encoder.save_pretrained(folder / "encoder")
+        self.tokenizer.save_pretrained(folder / "encoder")
+        save_file({k: v.contiguous().cpu() for k, v in self.decoders.state_dict().items()}, folder / "decoders.safetensors")
+        tasks = [task.to_json() for task in self.tasks.values()]
+        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, **fields)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
+    """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode."""
+    encoder, tokenizer = load_encoder(folder / "encoder")
+    tasks = [SavedTask.from_json(task) for task in record["tasks"]]
+    model = MultiTaskModel(encoder, tokenizer, tasks, record["pooling"], record["options"])
+    model.decoders.load_state_dict(load_file(folder / "decoders.safetensors"))
+    return model.eval()
+
+
+def load_encoder(name: str | Path, **loading: Any) -> tuple[Any, Any]:
+    """The encoder (or left-to-right decoder) of a folder or hub id, and its tokenizer with a padding token."""
+    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
+
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"no transformers model could be opened at {str(name)!r}: {error}") from error
+    cls = AutoModel
+    if config.is_encoder_decoder:
+        if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+            raise HeadwiseError(
+                f"{name} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone"
+            )
+        cls = AutoModelForTextEncoding
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    # half-precision checkpoints would stay half: training needs float32 weights
+    encoder = cls.from_pretrained(name, **{"dtype": torch.float32, **loading})
+    with_padding(encoder, tokenizer)
+    return encoder, tokenizer
+
+
+def with_padding(model: Any, tokenizer: Any) -> None:
+    """Gives a tokenizer without a padding token (GPT-2, Llama) its end token for it; masked positions are never read."""
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if model.config.get_text_config().pad_token_id is None:
+        model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+
+
+def _start_from_pooler(decoder: SequenceDecoder, encoder: Any) -> None:
+    """BERT's pooler is pre-trained: a task's dense layer starts from it. The pooler itself is not used and not trained."""
+    family = FAMILIES.get(encoder.config.model_type)
+    if family is None or not family.dense.startswith("@") or decoder.dense is None or decoder.pooling != family.pooling:
+        return
+    pooler = encoder.get_submodule(family.dense.removeprefix("@."))
+    decoder.dense.load_state_dict({key: value.clone() for key, value in pooler.state_dict().items()})
+    pooler.requires_grad_(False)
