@@ -17,7 +17,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F
 SEQUENTIAL = "cividis"  # for magnitudes
 DIVERGING = "RdBu_r"  # for signed values, centred on zero
 
-_RC = {
+_RC: Any = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,

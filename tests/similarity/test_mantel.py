@@ -1,0 +1,124 @@
+"""The Mantel tests: against enumeration by hand, and their level under dependence between pairs."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.stats import pearsonr, spearmanr
+
+from headwise.errors import HeadwiseError
+from headwise.similarity import agreement, link, mantel, partial_mantel
+from headwise.similarity.matrices import labelled
+
+TASKS = list("abcde")
+UPPER = np.triu_indices(5, 1)
+
+
+def symmetric(rng: np.random.Generator) -> np.ndarray:
+    values = rng.normal(size=(5, 5))
+    return values + values.T
+
+
+def matrix(values: np.ndarray) -> xr.DataArray:
+    return labelled(values, TASKS[: len(values)], "test")
+
+
+@pytest.mark.parametrize(("kind", "statistic"), [("pearson", pearsonr), ("spearman", spearmanr)])
+def test_mantel_equals_a_loop_over_all_relabellings(kind, statistic) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(0)
+    a, b = symmetric(rng), symmetric(rng)
+    loop = [statistic(a[np.ix_(order, order)][UPPER], b[UPPER]).statistic for order in permutations(range(5))]
+    result = mantel(matrix(a), matrix(b), kind=kind, alternative="less")
+    assert result.correlation == pytest.approx(loop[0])
+    assert result.p == pytest.approx(np.mean(np.array(loop) <= loop[0] + 1e-12))
+    assert (result.permutations, result.exact) == (120, True)
+    shuffled = matrix(a).sel(task=list("cabed"), other=list("cabed"))
+    again = mantel(shuffled, matrix(b), kind=kind, alternative="less")
+    assert (again.p, again.correlation) == (result.p, pytest.approx(result.correlation))
+
+
+def test_the_smallest_p_of_five_tasks_is_one_in_120() -> None:
+    a = symmetric(np.random.default_rng(3))
+    assert mantel(matrix(a), matrix(a), alternative="greater").p == pytest.approx(1 / 120)
+
+
+def test_partial_correlation_equals_the_textbook_formula() -> None:
+    rng = np.random.default_rng(1)
+    a, b, c = (symmetric(rng) for _ in range(3))
+    r = {name: pearsonr(x[UPPER], y[UPPER]).statistic for name, x, y in (("ab", a, b), ("ac", a, c), ("bc", b, c))}
+    expected = (r["ab"] - r["ac"] * r["bc"]) / np.sqrt((1 - r["ac"] ** 2) * (1 - r["bc"] ** 2))
+    assert partial_mantel(matrix(a), matrix(b), matrix(c)).correlation == pytest.approx(expected)
+
+
+def dependent(rng: np.random.Generator, paradigm: np.ndarray | None = None) -> np.ndarray:
+    """Distances between random points: the pairs that share a task are dependent, as real similarities are."""
+    points = rng.normal(size=(5, 2))
+    values = np.linalg.norm(points[:, None] - points[None], axis=-1)
+    return values if paradigm is None else values + 2.0 * (paradigm[:, None] == paradigm[None])
+
+
+@pytest.mark.parametrize("scheme", [None, "residuals", "within"])
+def test_the_level_is_five_percent_with_dependent_pairs(scheme: str | None) -> None:
+    rng = np.random.default_rng(7)
+    kinds = np.array([0, 0, 0, 1, 1])
+    given = matrix((kinds[:, None] == kinds[None]).astype(float))
+    studies, level = 600, 0.05 if scheme != "within" else 1 / 12
+    rejected = 0
+    for _ in range(studies):
+        if scheme is None:
+            p = mantel(matrix(dependent(rng)), matrix(dependent(rng)), alternative="greater").p
+        else:
+            a, b = matrix(dependent(rng, kinds)), matrix(dependent(rng, kinds))
+            p = partial_mantel(a, b, given, alternative="greater", scheme=scheme).p  # type: ignore[arg-type]
+        rejected += p <= level + 1e-9
+    assert rejected / studies <= level + 3 * np.sqrt(level * (1 - level) / studies)
+    assert rejected / studies >= level - 3 * np.sqrt(level * (1 - level) / studies) - 0.01
+
+
+def test_a_correlation_that_the_paradigm_explains_vanishes_in_the_partial_test() -> None:
+    rng = np.random.default_rng(2)
+    kinds = np.array([0, 0, 0, 1, 1])
+    same = (kinds[:, None] == kinds[None]).astype(float)
+    a, b = (5 * same + 0.1 * symmetric(rng) for _ in range(2))
+    given = matrix(same)
+    assert mantel(matrix(a), matrix(b)).correlation > 0.95
+    assert abs(partial_mantel(matrix(a), matrix(b), given).correlation) < 0.5
+    assert partial_mantel(matrix(a), matrix(b), given).p > 0.05
+
+
+def test_link_finds_a_planted_relation_and_reports_paradigm_means() -> None:
+    rng = np.random.default_rng(4)
+    similarity = symmetric(rng)
+    paradigm = dict(zip(TASKS, ("two", "two", "two", "one", "one"), strict=True))
+    result = link(
+        {"planted": matrix(similarity), "noise": matrix(symmetric(rng))},
+        matrix(10 - 2 * similarity),
+        paradigm=paradigm,
+        alternative="less",
+    )
+    planted = result.tests[(result.tests["similarity"] == "planted") & (result.tests["kind"] == "pearson")].iloc[0]
+    assert planted["correlation"] == pytest.approx(-1)
+    assert planted["p"] == pytest.approx(1 / 120)
+    assert len(result.pairs) == 10
+    same = result.pairs["same_paradigm"]
+    assert result.paradigm_means == pytest.approx(
+        {"within": result.pairs["dissociation"][same].mean(), "across": result.pairs["dissociation"][~same].mean()}
+    )
+    assert agreement({"x": matrix(similarity), "y": matrix(similarity)})["correlation"].item() == pytest.approx(1)
+
+
+def test_unusable_matrices_are_named() -> None:
+    a = np.arange(25.0).reshape(5, 5)
+    with pytest.raises(HeadwiseError, match="not symmetric: a, b is 1 and 5"):
+        mantel(matrix(a), matrix(a))
+    with pytest.raises(HeadwiseError, match="different tasks"):
+        mantel(matrix(symmetric(np.random.default_rng(0))), matrix(symmetric(np.random.default_rng(0))[:4, :4]))
+    with pytest.raises(HeadwiseError, match="at least three tasks"):
+        mantel(matrix(np.eye(2)), matrix(np.eye(2)))
+    with pytest.raises(HeadwiseError, match="constant"):
+        mantel(matrix(np.ones((5, 5))), matrix(np.ones((5, 5))))
+    missing = symmetric(np.random.default_rng(0))
+    missing[0, 1] = missing[1, 0] = np.nan
+    with pytest.raises(HeadwiseError, match="pair a, b is missing"):
+        mantel(matrix(missing), matrix(missing))
