@@ -1,0 +1,105 @@
+"""Folders and files that appear whole or not at all: written aside, flushed to the disk, then renamed."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
+
+
+@contextmanager
+def atomic_folder(target: str | Path) -> Iterator[Path]:
+    """Gives an empty folder to write into; when the block ends well, it becomes `target` in one rename.
+
+    If the block raises, or the process dies, `target` does not appear. If another process has made `target` meanwhile, that one
+    stays and this one is dropped: both computed the same thing.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    aside.mkdir()
+    try:
+        yield aside
+        publish(aside, target)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
+
+
+def publish(aside: Path, target: Path) -> bool:
+    """Flushes `aside` to the disk and renames it to `target`; False (and `aside` is removed) if `target` is there already."""
+    for folder, _, names in os.walk(aside):
+        for name in names:
+            flush(Path(folder, name))
+        flush(Path(folder))
+    try:
+        os.rename(aside, target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        shutil.rmtree(aside, ignore_errors=True)
+        return False
+    flush(target.parent)
+    return True
+
+
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
+    aside = path.parent / f"{ASIDE}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    if durable:
+        flush(path.parent)
+
+
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
+    """Writes `record` as JSON with a checksum of itself under "seal"."""
+    path.write_text(json.dumps({**record, "seal": _seal(record)}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Reads what `write_sealed` wrote.
+
+    Raises:
+        ValueError: it is missing, is not JSON, or does not match its own seal; the message says which.
+    """
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ValueError(f"{path.name} is missing") from None
+    except ValueError:
+        raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
+    if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
+        raise ValueError(f"{path.name} does not match its own seal: edited or damaged")
+    return record
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Waits until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _seal(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,125 @@
+"""Progress of long loops: a bar with the time left on a terminal, sparse plain lines elsewhere, a report inside a study's step."""
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+T = TypeVar("T")
+Report = Callable[[str, int, int | None], None]
+
+FIRST_LINE_S = 5.0  # loops shorter than this print nothing when there is no terminal
+LINE_EVERY_S = 30.0
+
+_report: ContextVar[Report | None] = ContextVar("headwise_progress_report", default=None)
+_bars: Progress | None = None  # rich allows one live display at a time, so nested loops share it
+
+
+def track(iterable: Iterable[T], description: str, total: int | None = None, *, silent: bool = False) -> Iterator[T]:
+    """Yields the items of `iterable` and shows how far the loop is.
+
+    On a terminal: a bar with the time left (nested loops stack). Otherwise: a plain line on standard error after 5 s and then
+    every 30 s, so that logs stay short. Inside a study's step: nothing is printed, the study's own view shows the bar.
+
+    Args:
+        iterable: what to loop over.
+        description: a few words in front of the bar.
+        total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end otherwise.
+        silent: show nothing at all.
+    """
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    if silent:
+        yield from iterable
+    elif (report := _report.get()) is not None:
+        yield from _reported(iterable, description, total, report)
+    elif sys.stderr.isatty():
+        yield from _barred(iterable, description, total)
+    else:
+        yield from _reported(iterable, description, total, _Lines())
+
+
+@contextmanager
+def reporting(report: Report) -> Iterator[None]:
+    """Within the block, `track` calls `report(description, done, total)` after every item instead of printing."""
+    token = _report.set(report)
+    try:
+        yield
+    finally:
+        _report.reset(token)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 0.4 s, 42 s, 3 min 05 s, 2 h 07 min, 3 d 04 h."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def _reported(iterable: Iterable[T], description: str, total: int | None, report: Report) -> Iterator[T]:
+    report(description, 0, total)
+    for done, item in enumerate(iterable, start=1):
+        yield item
+        report(description, done, total)
+
+
+class _Lines:
+    """Prints 'description: done/total, time left' when there is news worth a line."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.next = self.start + FIRST_LINE_S
+
+    def __call__(self, description: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if now < self.next and not (done == total and self.next > self.start + FIRST_LINE_S):
+            return
+        self.next = now + LINE_EVERY_S
+        took = now - self.start
+        count = f"{done}/{total}" if total is not None else f"{done}"
+        left = f", {duration(took / done * (total - done))} left" if done and total is not None and done < total else ""
+        print(f"{description}: {count} in {duration(took)}{left}", file=sys.stderr, flush=True)
+
+
+def _barred(iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+    global _bars
+    outermost = _bars is None
+    if _bars is None:
+        _bars = bars()
+        _bars.start()
+    task = _bars.add_task(description, total=total)
+    try:
+        for item in iterable:
+            yield item
+            _bars.advance(task)
+    finally:
+        if outermost:
+            _bars.stop()
+            _bars = None
+        else:
+            _bars.remove_task(task)
+
+
+def bars(console: Console | None = None) -> Progress:
+    """The columns every bar of headwise has."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+    )
