@@ -1,0 +1,147 @@
+"""Choosing heads by their scores, over the whole model, and random sets under the same constraint."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike, NDArray
+
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+
+
+def count_for(fraction: float, total: int) -> int:
+    """floor(fraction × total): 30 % of 144 heads is 43, of 384 is 115, of 72 is 21.
+
+    The product is nudged by 1e-9, so that 29 % of 100 is 29 although 0.29 × 100 is 28.999… in binary.
+    """
+    if not 0 <= fraction <= 1:
+        raise HeadwiseError(f"fraction is {fraction}; it must lie between 0 and 1 (0.3 means 30 % of all heads)")
+    return int(np.floor(fraction * total + 1e-9))
+
+
+def _amount(fraction: float | None, n: int | None, total: int) -> int:
+    if (fraction is None) == (n is None):
+        raise HeadwiseError(f"give either fraction or n, not both and not neither; got fraction={fraction}, n={n}")
+    if fraction is not None:
+        return count_for(fraction, total)
+    assert n is not None
+    if not 0 <= n <= total:
+        raise HeadwiseError(f"n is {n}; the model has {total} heads")
+    return n
+
+
+def _room(per_layer: NDArray[np.intp], n: int, min_per_layer: int) -> NDArray[np.intp]:
+    """How many heads of each layer may be chosen if `min_per_layer` of them must stay out; checks that n fit."""
+    if min_per_layer < 0:
+        raise HeadwiseError(f"min_per_layer is {min_per_layer}; it must be 0 or more")
+    room = np.maximum(per_layer - min_per_layer, 0)
+    if n > room.sum():
+        raise HeadwiseError(
+            f"{n} heads cannot be chosen with min_per_layer={min_per_layer}: only {room.sum()} of {per_layer.sum()} may be; "
+            "lower the fraction or min_per_layer"
+        )
+    return room
+
+
+def top_heads(scores: xr.DataArray, fraction: float | None = None, *, n: int | None = None, min_per_layer: int = 0) -> HeadSet:
+    """The heads with the highest scores, over the whole model and not per layer.
+
+    Args:
+        scores: (layer, head), NaN where a layer has no such head.
+        fraction: the share of all heads to take, 0–1; floor(fraction × all heads) are taken.
+        n: how many to take instead.
+        min_per_layer: at least this many heads of every layer stay out of the set, so that a lesion leaves each layer alive.
+
+    Returns:
+        the chosen heads; equal scores go to the lower (layer, head).
+    """
+    if scores.dims != ("layer", "head"):
+        raise HeadwiseError(f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or average")
+    values = scores.to_numpy().astype(float)  # (layers, heads)
+    valid = ~np.isnan(values)
+    if np.isinf(values).any():
+        raise HeadwiseError("scores hold infinite values; they cannot be ranked reliably")
+    amount = _amount(fraction, n, int(valid.sum()))
+    room = _room(valid.sum(axis=1), amount, min_per_layer)
+    # a stable sort of -score keeps row-major order, which is (layer, head), among equals; NaN sorts last
+    order = np.argsort(np.where(valid, -values, np.nan).ravel(), kind="stable")[: int(valid.sum())]
+    chosen: list[tuple[int, int]] = []
+    taken = np.zeros(len(values), dtype=int)
+    for flat in order:
+        if len(chosen) == amount:
+            break
+        layer, head = divmod(int(flat), values.shape[1])
+        if taken[layer] < room[layer]:
+            taken[layer] += 1
+            chosen.append((layer, head))
+    return HeadSet(chosen)
+
+
+def random_heads(
+    valid: ArrayLike,
+    fraction: float | None = None,
+    *,
+    n: int | None = None,
+    draws: int = 1,
+    seed: int = 0,
+    min_per_layer: int = 0,
+    per_layer: Sequence[int] | None = None,
+) -> list[HeadSet]:
+    """Random sets of heads, each equally likely among all sets that obey the constraint.
+
+    Args:
+        valid: (layers, heads) bool, where a head exists (`Heads.valid`, or `scores.notnull()`).
+        fraction: the share of all heads; n: their number instead.
+        draws: how many sets.
+        seed: the same seed gives the same sets.
+        min_per_layer: as for `top_heads`: at least this many heads of every layer stay out.
+        per_layer: exactly so many heads from each layer (a layer-matched baseline); then neither fraction nor n.
+    """
+    grid = np.asarray(valid, dtype=bool)  # (layers, heads)
+    sizes = grid.sum(axis=1)
+    rng = np.random.default_rng(seed)
+    if per_layer is not None:
+        if fraction is not None or n is not None:
+            raise HeadwiseError("per_layer already says how many heads to draw; leave out fraction and n")
+        if len(per_layer) != len(sizes) or any(not 0 <= want <= have for want, have in zip(per_layer, sizes, strict=True)):
+            raise HeadwiseError(f"per_layer is {list(per_layer)}; the layers have {sizes.tolist()} heads")
+        return [_draw(grid, per_layer, rng) for _ in range(draws)]
+    amount = _amount(fraction, n, int(sizes.sum()))
+    room = _room(sizes, amount, min_per_layer)
+    ways = _ways(sizes, room, amount)
+    return [_draw(grid, _layer_counts(sizes, room, amount, ways, rng), rng) for _ in range(draws)]
+
+
+def _draw(grid: NDArray[np.bool_], counts: Sequence[int], rng: np.random.Generator) -> HeadSet:
+    return HeadSet(
+        (layer, int(head))
+        for layer, count in enumerate(counts)
+        for head in rng.choice(np.flatnonzero(grid[layer]), size=count, replace=False)
+    )
+
+
+def _ways(sizes: NDArray[np.intp], room: NDArray[np.intp], n: int) -> list[list[int]]:
+    """ways[l][m]: how many sets of m heads from layers l, l+1, … obey the room of each layer (exact integers)."""
+    from math import comb
+
+    ways = [[1] + [0] * n]
+    for size, limit in zip(sizes[::-1].tolist(), room[::-1].tolist(), strict=True):
+        above = ways[0]
+        ways.insert(0, [sum(comb(size, c) * above[m - c] for c in range(min(limit, m) + 1)) for m in range(n + 1)])
+    return ways
+
+
+def _layer_counts(
+    sizes: NDArray[np.intp], room: NDArray[np.intp], n: int, ways: list[list[int]], rng: np.random.Generator
+) -> list[int]:
+    """Draws how many heads each layer gives, with the probability that a uniformly drawn allowed set has them."""
+    from math import comb
+
+    counts = []
+    for layer, (size, limit) in enumerate(zip(sizes.tolist(), room.tolist(), strict=True)):
+        # divided as integers by Python, which rounds correctly however large they are
+        odds = np.array([comb(size, c) * ways[layer + 1][n - c] / ways[layer][n] for c in range(min(limit, n) + 1)])
+        counts.append(int(rng.choice(len(odds), p=odds / odds.sum())))
+        n -= counts[-1]
+    return counts

@@ -1,0 +1,86 @@
+"""Selection over the whole model, and random sets under the same constraint."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.scoring.selection import count_for, random_heads, top_heads
+
+
+def scores(values: object) -> xr.DataArray:
+    return xr.DataArray(np.asarray(values, dtype=float), dims=("layer", "head"))
+
+
+@pytest.mark.parametrize(
+    ("fraction", "total", "n"), [(0.3, 144, 43), (0.3, 384, 115), (0.3, 72, 21), (0.29, 100, 29), (1, 7, 7), (0, 7, 0)]
+)
+def test_counts_are_floors(fraction: float, total: int, n: int) -> None:
+    assert count_for(fraction, total) == n
+
+
+def test_ties_go_to_the_lower_layer_and_head() -> None:
+    assert top_heads(scores(np.ones((3, 4))), n=5) == HeadSet([(0, 0), (0, 1), (0, 2), (0, 3), (1, 0)])
+
+
+def test_missing_heads_are_never_chosen_nor_counted() -> None:
+    values = scores([[1.0, 5.0], [2.0, np.nan]])
+    assert top_heads(values, fraction=1.0) == HeadSet([(0, 0), (0, 1), (1, 0)])
+    assert top_heads(values, fraction=0.5) == HeadSet([(0, 1)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrays(float, (3, 4), elements=st.sampled_from([-1.0, 0.0, 0.5, 2.0])), st.integers(0, 12), st.integers(0, 2))
+def test_top_heads_equal_brute_force(values: np.ndarray, n: int, keep: int) -> None:
+    if n > 3 * (4 - keep):
+        with pytest.raises(HeadwiseError, match="min_per_layer"):
+            top_heads(scores(values), n=n, min_per_layer=keep)
+        return
+    chosen = top_heads(scores(values), n=n, min_per_layer=keep)
+    ranked = sorted(((l, h) for l in range(3) for h in range(4)), key=lambda lh: (-values[lh], lh))
+    expected: list[tuple[int, int]] = []
+    for layer, head in ranked:
+        if len(expected) < n and sum(other == layer for other, _ in expected) < 4 - keep:
+            expected.append((layer, head))
+    assert chosen == HeadSet(expected)
+
+
+def test_random_sets_are_uniform_over_the_allowed_ones() -> None:
+    valid = np.array([[True, True, True], [True, True, False]])
+    everything = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    allowed = [
+        HeadSet(c)
+        for c in combinations(everything, 3)
+        if all(sum(l == layer for l, _ in c) < size for layer, size in ((0, 3), (1, 2)))
+    ]
+    draws = Counter(random_heads(valid, n=3, draws=3000, seed=4, min_per_layer=1))
+    assert set(draws) == set(allowed)
+    assert stats.chisquare([draws[s] for s in allowed]).pvalue > 0.001
+
+
+def test_random_sets_repeat_with_the_seed_and_match_layers() -> None:
+    valid = np.ones((4, 6), bool)
+    assert (
+        random_heads(valid, 0.5, draws=3, seed=1)
+        == random_heads(valid, 0.5, draws=3, seed=1)
+        != random_heads(valid, 0.5, draws=3, seed=2)
+    )
+    (drawn,) = random_heads(valid, per_layer=[0, 3, 1, 6])
+    assert [sum(l == layer for l, _ in drawn) for layer in range(4)] == [0, 3, 1, 6]
+
+
+@pytest.mark.parametrize("call", [
+    lambda v: top_heads(v), lambda v: top_heads(v, 0.3, n=2), lambda v: top_heads(v, 1.3), lambda v: top_heads(v, n=99),
+    lambda v: top_heads(v.expand_dims("task"), 0.3), lambda v: random_heads(v.notnull(), per_layer=[9, 9]),
+])  # fmt: skip
+def test_mistakes_are_named(call: object) -> None:
+    with pytest.raises(HeadwiseError):
+        call(scores(np.ones((2, 3))))  # type: ignore[operator]
