@@ -11,13 +11,21 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from headwise.errors import HeadwiseError as HeadwiseError
     from headwise.errors import MissingExtra as MissingExtra
+    from headwise.heads import Heads as Heads
+    from headwise.heads import HeadSet as HeadSet
+    from headwise.heads import UnsupportedModel as UnsupportedModel
     from headwise.loading import load as load
+    from headwise.tasks import Task as Task
 
 # public name -> the module that defines it
 _WHERE = {
     "HeadwiseError": "headwise.errors",
     "MissingExtra": "headwise.errors",
+    "HeadSet": "headwise.heads",
+    "Heads": "headwise.heads",
+    "UnsupportedModel": "headwise.heads",
     "load": "headwise.loading",
+    "Task": "headwise.tasks",
 }
 _ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")
 

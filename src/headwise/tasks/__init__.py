@@ -1,1 +1,35 @@
-"""What a model is asked: text, labels, metric, and where examples come from."""
+"""What a model is asked: text, labels, metric, and where examples come from.
+
+task = Task("reviews", path="reviews.csv", text="review", label="stars")
+encoded = encode(task.split("train"), tokenizer, max_length=128)
+for batch in batches(encoded, 32, seed=0): ...
+"""
+
+from headwise.tasks.batching import Batch, Batches, batches, collate
+from headwise.tasks.encoding import Encoded, encode
+from headwise.tasks.examples import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Example, Examples
+from headwise.tasks.metrics import METRICS, Metric
+from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
+from headwise.tasks.task import Task
+
+__all__ = [
+    "KINDS",
+    "METRICS",
+    "SEQUENCE_KINDS",
+    "TOKEN_KINDS",
+    "WORD_KINDS",
+    "Batch",
+    "Batches",
+    "Encoded",
+    "Example",
+    "Examples",
+    "Metric",
+    "Predicate",
+    "Sentence",
+    "Span",
+    "Task",
+    "Tree",
+    "batches",
+    "collate",
+    "encode",
+]

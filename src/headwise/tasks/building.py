@@ -1,0 +1,201 @@
+"""From raw tables to Examples: columns found, labels numbered, bad rows named by file, row and value."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise.errors import HeadwiseError
+from headwise.tasks import structures
+from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
+from headwise.tasks.sentence import Sentence
+from headwise.tasks.sources import Raw
+from headwise.tasks.splitting import text_key
+
+
+def column(raw: Raw, name: str) -> pd.Series:
+    """A column of a table, or an error that names the file, the column and those it has."""
+    assert raw.table is not None
+    if name not in raw.table.columns:
+        have = [str(c) for c in raw.table.columns]
+        near = get_close_matches(name, have, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{hint}")
+    return raw.table[name]
+
+
+def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The text columns as tuples of strings; an empty or missing text is an error."""
+    found = [column(raw, name).tolist() for name in columns]
+    for name, values in zip(columns, found, strict=True):
+        for number, value in enumerate(values, 1):
+            if not isinstance(value, str) or not value.strip():
+                what = "is empty" if _missing(value) or isinstance(value, str) else f"is {value!r}, not text"
+                raise HeadwiseError(f"{raw.origin}, row {number}: {name} {what}; mend or remove the row")
+    return list(zip(*found, strict=True))
+
+
+def _missing(value: Any) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+
+
+def guess_kind(raw: Raw, label: str) -> str:
+    """The kind of task a label column asks for: fractions -> number; lists -> tags; the rest -> classes."""
+    values = [value for value in column(raw, label).tolist() if not _missing(value)]
+    if not values:
+        raise HeadwiseError(f"{raw.origin}: column {label!r} is empty; name the label column with label=")
+    if any(isinstance(value, (list, tuple, np.ndarray)) for value in values):
+        return "tags"
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        return "number"
+    if len(values) > 50 and len(set(values)) > len(values) / 2:
+        raise HeadwiseError(
+            f"{raw.origin}: column {label!r} holds {len(set(values))} different values in {len(values)} rows, such as {values[0]!r}; "
+            'give kind="number" or kind="classes" if that is meant, or another label='
+        )
+    return "classes"
+
+
+def class_name(value: Any) -> str:
+    """A label as the name of its class: 3, 3.0 and "3" are one class; True is "1"."""
+    if isinstance(value, (bool, np.bool_)):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
+    """The classes of a training table: names the source knows, else the values found, sorted (numbers by size)."""
+    if raw.names and label in raw.names:
+        return raw.names[label]
+    values = {class_name(value) for value in column(raw, label).tolist() if not _missing(value)} - {"-1"}
+    numeric = all(name.lstrip("-").isdigit() for name in values)
+    return tuple(sorted(values, key=(lambda name: int(name)) if numeric else str))
+
+
+def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: bool) -> NDArray[np.int64]:
+    """Labels as class numbers, (n,); -1 where the label is missing or -1, which `may_miss` allows (unlabelled test sets).
+
+    A label may be a class name, or, where every class name is not itself a number, the class number.
+    """
+    number = {name: i for i, name in enumerate(classes)}
+    if not any(name.lstrip("-").isdigit() for name in classes):
+        number |= {str(i): i for i in range(len(classes))}
+    values = column(raw, label).tolist()
+    out = np.full(len(values), -1, dtype=np.int64)
+    for row, value in enumerate(values, 1):
+        name = "-1" if _missing(value) else class_name(value)
+        if name in number:
+            out[row - 1] = number[name]
+        elif name != "-1":
+            known = ", ".join(classes[:20])
+            raise HeadwiseError(
+                f"{raw.origin}, row {row}: label {value!r} is not among the classes of the training split: {known}"
+            )
+        elif not may_miss:
+            raise HeadwiseError(
+                f"{raw.origin}, row {row}: {label} is {value!r}, so unlabelled; remove the row or give skip_unlabelled=True"
+            )
+    return out
+
+
+def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
+    """Labels as floats, (n,); NaN where missing, which `may_miss` allows."""
+    out = np.empty(len(column(raw, label)))
+    for row, value in enumerate(column(raw, label).tolist(), 1):
+        try:
+            out[row - 1] = math.nan if _missing(value) else float(value)
+        except (TypeError, ValueError):
+            raise HeadwiseError(f"{raw.origin}, row {row}: {label} is {value!r}, not a number") from None
+        if math.isinf(out[row - 1]) or (math.isnan(out[row - 1]) and not may_miss):
+            raise HeadwiseError(f"{raw.origin}, row {row}: {label} is {value!r}, not a finite number; mend or remove the row")
+    return out
+
+
+def plain(raw: Raw, kind: str, text: Sequence[str], label: str, classes: Sequence[str], *, may_miss: bool) -> Examples:
+    """Examples of a table of texts (every kind but the word kinds)."""
+    found = texts(raw, text)
+    labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
+    if kind in ("classes", "number"):
+        assert raw.table is not None
+        if may_miss and label not in raw.table.columns:
+            labels = np.full(len(found), math.nan) if kind == "number" else np.full(len(found), -1, dtype=np.int64)
+        elif kind == "number":
+            labels = numbers(raw, label, may_miss=may_miss)
+        else:
+            labels = class_numbers(raw, label, classes, may_miss=may_miss)
+    return Examples(found, labels, kind, tuple(classes))
+
+
+def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Sentence]:
+    """Sentences from a table with a column of word lists and a column of tag lists (BIO tags for spans)."""
+    from headwise.tasks.readers.tags import spans_from_tags
+
+    names = (raw.names or {}).get(label)
+    found = []
+    for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True), 1):
+        where = f"{raw.origin}, row {row}"
+        if isinstance(word_list, str) or isinstance(tags, str) or len(word_list) != len(tags) or len(tags) == 0:
+            raise HeadwiseError(
+                f"{where}: {words} and {label} must be lists of equal length, at least 1, got {word_list!r} and {tags!r}"
+            )
+        tag_names = [names[int(tag)] if names else class_name(tag) for tag in tags]
+        sentence = tuple(str(word) for word in word_list)
+        if kind == "spans":
+            found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))
+        else:
+            found.append(Sentence(sentence, upos=tuple(tag_names), source=where))
+    return found
+
+
+def word_level(
+    by_split: Mapping[str, list[Sentence]], kind: str, layer: str, classes: Sequence[str] | None
+) -> dict[str, Examples]:
+    """Examples of annotated sentences; sentences without the layer are left out.
+
+    Classes found only outside the training split are numbered after those of training: rare relations and phrase labels
+    are too common an accident for an error, and their numbers change nothing for the others.
+    """
+    kept = {split: [s for s in sentences if getattr(s, layer) is not None] for split, sentences in by_split.items()}
+    found = {split: [structures.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
+    names = list(classes or structures.class_names(found.get("train", []), kind))
+    extra = [
+        name for name in structures.class_names([r for rows in found.values() for r in rows], kind) if name not in set(names)
+    ]
+    if classes is not None and extra:
+        raise HeadwiseError(f"labels {', '.join(extra[:10])} occur in the data but not in classes=")
+    names += extra
+    number = {name: i for i, name in enumerate(names)}
+    return {
+        split: Examples(
+            [(str(sentence),) for sentence in kept[split]],
+            [structures.to_array(rows, kind, number) for rows in found[split]],
+            kind,
+            tuple(names),
+            sentences=kept[split],
+        )
+        for split in by_split
+        if kept[split]
+    }
+
+
+def check(task: str, splits: Mapping[str, Examples]) -> None:
+    """What a split alone cannot show: one class only, and texts shared between splits (a warning with the count)."""
+    train = splits.get("train")
+    if train is not None and train.kind in ("classes", "number") and len(np.unique(np.asarray(train.labels))) < 2:
+        what = train.classes[int(train.labels[0])] if train.kind == "classes" and len(train) else str(train.labels[:1])
+        raise HeadwiseError(f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed")
+    if train is None or train.kind in TOKEN_KINDS:
+        return
+    seen = {text_key(text) for text in train.texts}
+    for name, examples in splits.items():
+        shared = sum(text_key(text) in seen for text in examples.texts) if name != "train" else 0
+        if shared and (train.kind not in WORD_KINDS or shared > len(examples) / 2):
+            share = f"{shared} of the {len(examples)} {name} examples"
+            warnings.warn(f"task {task!r}: {share} also occur in the training split", stacklevel=4)

@@ -1,0 +1,79 @@
+"""Tags on words and the spans they mean: BIO (IOB2), IOB1 and BIOES."""
+
+from collections.abc import Iterable, Sequence
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.sentence import Span
+
+SCHEMES = ("bio", "iob1", "bioes")
+
+
+def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -> list[Span]:
+    """The spans a tag sequence means.
+
+    Args:
+        tags: "O", "B-PER", "I-PER", and in BIOES also "E-PER", "S-PER" (L and U are read as E and S).
+        scheme: "bio" (IOB2: every span begins with B), "iob1" (B only between adjacent spans of one label), "bioes".
+        where: put before an error: the file, line and sentence.
+
+    Raises:
+        HeadwiseError: a tag that cannot be read, or one that cannot follow the tag before it.
+    """
+    if scheme not in SCHEMES:
+        raise HeadwiseError(f"unknown tag scheme {scheme!r}; expected one of {', '.join(SCHEMES)}")
+    found: list[Span] = []
+    start, label = 0, ""  # the open span; no label: none is open
+
+    def close(end: int) -> None:
+        nonlocal label
+        if label:
+            found.append(Span(start, end, label))
+        label = ""
+
+    for i, tag in enumerate(tags):
+        prefix, _, name = tag.partition("-")
+        prefix = {"L": "E", "U": "S"}.get(prefix, prefix) if scheme == "bioes" else prefix
+        if tag != "O" and (not name or prefix not in ("BI" if scheme != "bioes" else "BIES")):
+            raise HeadwiseError(f"{where}: word {i + 1} has the tag {tag!r}, which {scheme} does not know".lstrip(": "))
+        goes_on = prefix in ("I", "E")
+        if goes_on and name != label and scheme != "iob1":
+            before = tags[i - 1] if i else "the beginning"
+            raise HeadwiseError(
+                f"{where}: word {i + 1} has the tag {tag!r}, which cannot follow {before!r} in {scheme}".lstrip(": ")
+            )
+        if scheme == "bioes" and not goes_on and label:
+            raise HeadwiseError(f"{where}: word {i + 1} has the tag {tag!r} before an E-{label} ended the open span".lstrip(": "))
+        if not (goes_on and name == label):
+            close(i)
+            start, label = i, name
+        if prefix in ("E", "S"):
+            close(i + 1)
+    if scheme == "bioes" and label:
+        raise HeadwiseError(f"{where}: the sentence ends before an E-{label} ended the open span".lstrip(": "))
+    close(len(tags))
+    return found
+
+
+def tags_from_spans(spans: Iterable[Span], size: int, scheme: str = "bio") -> list[str]:
+    """The tags of spans that do not overlap, for a sentence of `size` words; the inverse of `spans_from_tags`.
+
+    Raises:
+        HeadwiseError: spans overlap or leave the sentence.
+    """
+    tags = ["O"] * size
+    before: Span | None = None
+    for span in sorted(spans):
+        start, end, label = span
+        if not 0 <= start < end <= size:
+            raise HeadwiseError(f"span {tuple(span)} is empty or leaves the sentence of {size} words")
+        if before is not None and before.end > start:
+            raise HeadwiseError(f"spans {tuple(before)} and {tuple(span)} overlap: tags cannot express that")
+        adjoins = before is not None and before.end == start and before.label == label
+        for i in range(start, end):
+            tags[i] = f"I-{label}"
+        if scheme != "iob1" or adjoins:
+            tags[start] = f"B-{label}"
+        if scheme == "bioes":
+            tags[end - 1] = f"{'E' if end - start > 1 else 'S'}-{label}"
+        before = span
+    return tags

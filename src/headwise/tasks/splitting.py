@@ -1,0 +1,41 @@
+"""Dividing one table into splits by fraction: reproducible by seed, and identical texts stay together."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise.errors import HeadwiseError
+
+
+def text_key(text: Sequence[str]) -> str:
+    """What counts as the same text: letter case and white space aside, and for pairs the order aside."""
+    return "\x1f".join(sorted(" ".join(part.casefold().split()) for part in text))
+
+
+def by_fraction(keys: Sequence[str], fractions: Mapping[str, float], seed: int) -> dict[str, NDArray[np.int64]]:
+    """Row numbers of each split.
+
+    A row's split depends only on its key and the seed (through a hash), so that adding rows to a file moves none of the old ones,
+    and rows with the same key never part. Sizes therefore meet the fractions up to chance.
+
+    Args:
+        keys: one string per row.
+        fractions: share of each split, together 1.
+        seed: another seed, another division.
+    """
+    if not fractions or any(share <= 0 for share in fractions.values()) or abs(sum(fractions.values()) - 1) > 1e-6:
+        raise HeadwiseError(f"fractions must be positive and add up to 1, got {dict(fractions)}")
+    salt = seed.to_bytes(8, "little", signed=True)
+    places = np.array([_unit(key, salt) for key in keys])
+    bounds = np.cumsum(list(fractions.values()))
+    bounds[-1] = 1.0
+    number = np.searchsorted(bounds, places, side="right")
+    return {name: np.flatnonzero(number == i) for i, name in enumerate(fractions)}
+
+
+def _unit(key: str, salt: bytes) -> float:
+    """A number in [0, 1) from the key, uniform over keys."""
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest()
+    return (int.from_bytes(digest, "little") >> 11) / 2**53
