@@ -1,1 +1,32 @@
 """The heads of a model: find them, gate them, record them, freeze them, remove them."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwise.heads.embedded import default_model as default_model
+    from headwise.heads.errors import HeadsDidNotFire as HeadsDidNotFire
+    from headwise.heads.errors import UnsupportedModel as UnsupportedModel
+    from headwise.heads.heads import Heads as Heads
+    from headwise.heads.headset import HeadSet as HeadSet
+    from headwise.heads.recording import Tape as Tape
+    from headwise.heads.sites import Site as Site
+
+# public name -> the module that defines it; torch is imported when a name that needs it is first used
+_WHERE = {
+    "HeadSet": "headset",
+    "Heads": "heads",
+    "HeadsDidNotFire": "errors",
+    "Site": "sites",
+    "Tape": "recording",
+    "UnsupportedModel": "errors",
+    "default_model": "embedded",
+}
+
+__all__ = ["HeadSet", "Heads", "HeadsDidNotFire", "Site", "Tape", "UnsupportedModel", "default_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"headwise.heads.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'headwise.heads' has no attribute {name!r}")

@@ -1,0 +1,163 @@
+"""`Heads`: the attention heads of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+from headwise.heads.discovery import find_sites
+from headwise.heads.errors import UnsupportedModel
+from headwise.heads.gates import Gates, check_gates
+from headwise.heads.headset import HeadSet
+from headwise.heads.inputs import root_of
+from headwise.heads.positions import check_position
+from headwise.heads.recording import Tape, watch_hidden
+from headwise.heads.sites import Site
+from headwise.heads.taps import Taps
+
+
+class Heads:
+    """Finds every attention layer of a model, and gates, silences, records, freezes or removes its heads.
+
+    The model is wrapped, never changed: outside a `with` block it is exactly what it was.
+
+    Args:
+        model: a live `PreTrainedModel` (task models included), or one wrapped by PEFT.
+        partial: accept a model of which some attention cannot be reached (`heads.missed` says which, and why).
+        example: keyword arguments of a small forward pass, for models whose input cannot be guessed.
+
+    Raises:
+        UnsupportedModel: no heads were found, or not all of them; says what was looked for and what was found.
+    """
+
+    def __init__(self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None) -> None:
+        findings = find_sites(model, example)
+        name = type(root_of(model)).__name__
+        missed = "; ".join(f"{path}: {reason}" for path, reason in findings.missed.items())
+        if not findings.sites:
+            raise UnsupportedModel(
+                f"{name} has no heads that can be reached: looked for attention (a softmax, then a product with values) whose result "
+                f"enters a projection module head by head; found {missed or 'no attention at all'}"
+            )
+        if missed and not partial:
+            raise UnsupportedModel(
+                f"{name}: {len(findings.sites)} attention layers were found, but not all: {missed}. "
+                "Heads(model, partial=True) accepts that these are out of reach"
+            )
+        self.model = model
+        self.sites: tuple[Site, ...] = tuple(findings.sites)
+        self.missed: dict[str, str] = findings.missed
+        self._taps = Taps(model, self.sites)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, heads of the widest layer)."""
+        return len(self.sites), max(site.n_heads for site in self.sites)
+
+    @property
+    def valid(self) -> Tensor:
+        """Boolean (layers, heads): False where a layer has fewer heads than the widest."""
+        return torch.arange(self.shape[1])[None] < torch.tensor([site.n_heads for site in self.sites])[:, None]
+
+    @property
+    def total(self) -> int:
+        """Number of heads."""
+        return sum(site.n_heads for site in self.sites)
+
+    def all(self) -> HeadSet:
+        """Every head."""
+        return HeadSet((site.index, head) for site in self.sites for head in range(site.n_heads))
+
+    def check(self, head_set: HeadSet) -> HeadSet:
+        """Returns `head_set` if the model has all of its heads.
+
+        Raises:
+            HeadwiseError: it names a head the model does not have.
+        """
+        beyond = [entry for entry in head_set if entry not in self.all()]
+        if beyond:
+            layer, head = beyond[0]
+            where = (
+                f"layer {layer} has {self.sites[layer].n_heads} heads"
+                if layer < len(self.sites)
+                else f"it has {len(self.sites)} layers"
+            )
+            raise HeadwiseError(
+                f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {where}, counted from 0. "
+                "Was the set made for another model?"
+            )
+        return head_set
+
+    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
+        """Multiplies every head's output by its gate, in each pass inside the block.
+
+        Args:
+            gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads), on any device; may require gradients.
+
+        Raises:
+            HeadwiseError: at once, if the shape does not fit the model.
+            HeadsDidNotFire: on leaving, if no pass reached the heads.
+        """
+        edit = Gates(check_gates(gates, self.shape), self.sites, skip=not self._taps.installed)
+        return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
+
+    def silenced(self, head_set: HeadSet, how: str = "zero", reference: Any = None) -> AbstractContextManager[None]:
+        """A lesion: the output of every head in `head_set` is zero in each pass inside the block."""
+        mask = self.check(head_set).to_mask(self.shape)
+        if how != "zero":
+            raise HeadwiseError(f"how is 'zero'; got {how!r}")
+        return self.gated(1 - torch.from_numpy(mask).to(torch.get_default_dtype()))
+
+    @contextmanager
+    def recorded(
+        self, position: str = "cls", attention: bool = False, hidden: bool = False, detach: bool = True
+    ) -> Iterator[Tape]:
+        """Records what every head puts out in each pass inside the block.
+
+        Args:
+            position: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
+            attention: also record attention maps (eager attention while recording).
+            hidden: also record each layer's output at the same position.
+            detach: cut what is recorded from the autograd graph.
+        """
+        tape = Tape(self.sites, check_position(position), detach)
+        if attention:
+            raise HeadwiseError("attention maps cannot be recorded yet")
+        with self._taps.applying(tape, self.sites):
+            handles = watch_hidden(tape, self.model) if hidden else []
+            try:
+                yield tape
+            finally:
+                for handle in handles:
+                    handle.remove()
+
+    def training_only(
+        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True
+    ) -> AbstractContextManager[None]:
+        """Lets only `head_set` among the heads learn: see `headwise.heads.freezing.training_only`."""
+        from headwise.heads.freezing import training_only
+
+        return training_only(self, self.check(head_set), optimizer, output_projection)
+
+    def remove(self, head_set: HeadSet) -> nn.Module:
+        """A really smaller model without `head_set`: see `headwise.heads.removal.remove`."""
+        from headwise.heads.removal import remove
+
+        return remove(self, self.check(head_set))
+
+    def install(self) -> None:
+        """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come later."""
+        self._taps.install()
+
+    def uninstall(self) -> None:
+        """Takes the hooks of `install` off."""
+        self._taps.uninstall()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))
+        return f"Heads({type(root_of(self.model)).__name__}: {len(self.sites)} layers, {self.total} heads; {kinds})"

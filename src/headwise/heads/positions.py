@@ -1,0 +1,90 @@
+"""Which tokens of a pass are real, and pooling head outputs over them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads.sites import Site
+
+Position = Literal["cls", "last", "mean", "all"]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the arguments of a forward pass say about its batch.
+
+    Attributes:
+        batch: number of rows; None if no argument tells.
+        masks: attention masks (batch, tokens) by kind of site: True at real tokens; None if none was passed.
+        cached: whether earlier tokens come from a cache, so that a mask also covers tokens that are not in this pass.
+    """
+
+    batch: int | None
+    masks: dict[str, Tensor | None]
+    cached: bool
+
+    def rows(self, site: Site, x: Tensor) -> Tensor:
+        """The input of a projection as (batch, tokens, heads, head_dim)."""
+        if not site.batch_first:
+            x = x.transpose(0, 1)
+        batch = self.batch if self.batch is not None else x.shape[0]
+        return x.reshape(batch, -1, site.n_heads, site.head_dim)
+
+    def real(self, kind: str, tokens: int) -> Tensor | None:
+        """Real tokens (batch, tokens) at sites of this kind; None if all are real.
+
+        Raises:
+            HeadwiseError: the mask covers another number of tokens, as in models that shorten their input.
+        """
+        mask = self.masks.get(kind)
+        if mask is None:
+            return None
+        if self.cached:
+            mask = mask[:, -tokens:]
+        if bool(mask.all()):
+            return None
+        if mask.shape[1] != tokens:
+            raise HeadwiseError(
+                f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of them: "
+                "record one example at a time without padding, or position='all'"
+            )
+        return mask
+
+
+def read_pass(arguments: dict[str, Any]) -> Pass:
+    """Reads batch size and masks from the named arguments of a model's forward pass."""
+    values = {**arguments, **arguments.get("kwargs", {})}
+    masks = {name: values.get(name) for name in ("attention_mask", "decoder_attention_mask")}
+    plain = {name: m.bool() if isinstance(m, Tensor) and m.ndim == 2 else None for name, m in masks.items()}
+    tensors = [v for name, v in values.items() if isinstance(v, Tensor) and v.ndim >= 2 and not name.startswith("past")]
+    own, decoder = plain["attention_mask"], plain["decoder_attention_mask"]
+    # Cross attention has the decoder's tokens; in a model without a decoder (a latent array reading the input) nothing masks them.
+    return Pass(
+        batch=tensors[0].shape[0] if tensors else None,
+        masks={"self": own, "decoder": decoder, "cross": decoder},
+        cached=values.get("past_key_values") is not None,
+    )
+
+
+def pool(position: Position, x: Tensor, real: Tensor | None) -> Tensor:
+    """Takes x (batch, tokens, ...) to (batch, ...): the first real token ("cls"), the last, or the mean of real tokens; "all": x."""
+    if position == "all":
+        return x
+    if real is None:
+        return x[:, 0] if position == "cls" else x[:, -1] if position == "last" else x.mean(1)
+    real = real.to(x.device)
+    if position == "mean":
+        weights = real.to(x.dtype).view(*real.shape, *[1] * (x.ndim - 2))
+        return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
+    tokens = real.shape[1]
+    index = real.int().argmax(1) if position == "cls" else tokens - 1 - real.int().flip(1).argmax(1)  # (batch,)
+    return x[range(x.shape[0]), index]
+
+
+def check_position(position: str) -> Position:
+    """Returns `position` if it is one of "cls", "last", "mean", "all"; raises HeadwiseError otherwise."""
+    if position not in get_args(Position):
+        raise HeadwiseError(f"position is one of {', '.join(get_args(Position))}; got {position!r}")
+    return position  # type: ignore[return-value]
