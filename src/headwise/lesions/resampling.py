@@ -1,5 +1,7 @@
 """Metrics of bootstrap samples: the same resample of examples for every lesion, and the metric computed anew on it."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,8 +13,8 @@ Array = NDArray[np.float64]
 def metric_draws(
     metric: str,
     kind: str,
-    predictions: NDArray[np.generic],
-    labels: NDArray[np.generic] | None,
+    predictions: NDArray[Any],
+    labels: NDArray[Any] | None,
     counts: NDArray[np.int64],
 ) -> Array:
     """The metric of every lesion on every bootstrap sample.
@@ -30,7 +32,7 @@ def metric_draws(
     rule = metrics.find(metric, kind)
     if rule.columns:
         # these metrics read only column sums, so one summed row stands for the whole sample
-        sums = np.einsum("dn,lnc->dlc", counts, predictions)  # (draws, lesions, columns)
+        sums = np.stack([counts @ lesion for lesion in predictions], axis=1)  # (draws, lesions, columns)
         return np.array([[rule.function(row[None], row[None]) for row in draw] for draw in sums])
     assert labels is not None
     if metric == "accuracy":

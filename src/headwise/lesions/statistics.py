@@ -78,13 +78,13 @@ def resplit(a: HeadSet, b: HeadSet, rng: np.random.Generator, within_layers: boo
     if not within_layers:
         to_a = rng.permutation(len(pool))[: len(only_a)]
         new_a = HeadSet(pool[i] for i in to_a)
-        return shared | new_a, shared | (HeadSet(pool) - new_a)
-    new_a = HeadSet([])
+        return HeadSet(shared | new_a), HeadSet(shared | (HeadSet(pool) - new_a))
+    new_a = HeadSet()
     for layer in sorted({layer for layer, _ in pool}):
         here = [head for head in pool if head[0] == layer]
         wanted = sum(head[0] == layer for head in only_a)
-        new_a = new_a | HeadSet(here[i] for i in rng.permutation(len(here))[:wanted])
-    return shared | new_a, shared | (HeadSet(pool) - new_a)
+        new_a = HeadSet([*new_a, *(here[i] for i in rng.permutation(len(here))[:wanted])])
+    return HeadSet(shared | new_a), HeadSet(shared | (HeadSet(pool) - new_a))
 
 
 def resplit_test(

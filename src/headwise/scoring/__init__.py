@@ -1,1 +1,26 @@
 """How much each head matters to a task: one function per estimator, one result type."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwise.scoring.compare import compare_scores as compare_scores
+    from headwise.scoring.gradient import gate_gradient as gate_gradient
+    from headwise.scoring.selection import random_heads as random_heads
+    from headwise.scoring.selection import top_heads as top_heads
+
+# public name -> the module that defines it
+_WHERE = {
+    "compare_scores": "compare",
+    "gate_gradient": "gradient",
+    "random_heads": "selection",
+    "top_heads": "selection",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(f"headwise.scoring.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'headwise.scoring' has no attribute {name!r}")

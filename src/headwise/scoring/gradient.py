@@ -1,0 +1,135 @@
+"""`gate-gradient`: how sensitive the loss is to each head's gate (functional specialization Eq. 4, after Michel et al. 2019)."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Unpack
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.scoring.frozen import frozen
+from headwise.scoring.result import as_scores
+from headwise.scoring.subject import Reading, Subject, open_subject
+from headwise.tasks.batching import Batch
+from headwise.tasks.task import Task
+
+Level = Literal["example", "token", "batch"]
+Divisor = Literal["examples", "tokens", "batches", "tokens, last layer examples", "tokens, last layer none"]
+
+# Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm, min–max.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "eq4": {},
+    "michel": {"absolute": "token", "divisor": "tokens, last layer examples", "layer_norm": True},
+    "iap": {"absolute": "token", "divisor": "tokens"},
+    "iat": {"absolute": "token", "divisor": "tokens, last layer none"},
+    "bertology": {"absolute": "batch", "divisor": "tokens", "layer_norm": True, "min_max": True},
+    "super-tickets": {"absolute": "token", "divisor": "batches", "layer_norm": True},
+}
+
+
+def gate_gradient(
+    model: Any,
+    task: Task,
+    *,
+    variant: str = "eq4",
+    absolute: Level | None = None,
+    divisor: Divisor | None = None,
+    layer_norm: bool | None = None,
+    min_max: bool | None = None,
+    **reading: Unpack[Reading],
+) -> xr.DataArray:
+    """I_h = E |∂L/∂ξ_h| (Eq. 4): the mean over examples of the absolute derivative of the loss by the head's gate, at gate 1.
+
+    One backward pass of a batch's summed loss, with a gate for each of its rows and all weights frozen, gives every example's own
+    derivatives, so the absolute value is taken per example, as the equation says.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+        variant: a published code's combination of the options below: "eq4" (default), "michel" (Michel et al. 2019, BERT),
+            "iap" and "iat" (released codes of the paper), "bertology" (the widespread script), "super-tickets" (Liang et al. 2021).
+        absolute: where the absolute value is taken: of each "example", each "token", or the mean loss of each "batch" (then, and
+            only then, scores depend on the batch size).
+        divisor: what the sum is divided by. "tokens, last layer examples": the last layer by examples, since only the first token
+            has a gradient there; "tokens, last layer none": the last layer not at all, so its heads always rank first.
+        layer_norm: divide each layer by its L2 norm.
+        min_max: then map the whole model's scores to 0–1.
+        reading: see `Reading`.
+
+    Returns:
+        (layer, head), 0 or more.
+    """
+    if variant not in VARIANTS:
+        raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
+    given = {"absolute": absolute, "divisor": divisor, "layer_norm": layer_norm, "min_max": min_max}
+    chosen = _Options(**VARIANTS[variant] | {name: value for name, value in given.items() if value is not None})
+    if chosen.divisor not in Divisor.__args__ or chosen.absolute not in Level.__args__:  # type: ignore[attr-defined]
+        raise HeadwiseError(f"absolute={chosen.absolute!r}, divisor={chosen.divisor!r}; the choices are {Level} and {Divisor}")
+    subject = open_subject(model, task, **reading)
+    with frozen(subject.model):
+        total = _total(subject, chosen)
+    return as_scores(_normalised(total, subject.scored, chosen), subject, "gate-gradient", variant=variant, **vars(chosen))
+
+
+@dataclass(frozen=True)
+class _Options:
+    absolute: Level = "example"
+    divisor: Divisor = "examples"
+    layer_norm: bool = False
+    min_max: bool = False
+
+
+def example_gradients(subject: Subject, batch: Batch) -> Tensor:
+    """Every example's own ∂L/∂ξ, (batch, layers, heads), from one backward pass."""
+    gates = subject.base.expand(len(batch), -1, -1).clone().requires_grad_()  # (batch, layers, heads)
+    return _gradient(subject, batch, gates)
+
+
+def token_gradients(subject: Subject, batch: Batch) -> Tensor:
+    """Every token's own ∂L/∂ξ, (rows, tokens, layers, heads): L is the example's loss, ξ scales the head at that token only."""
+    rows, tokens = batch.inputs["input_ids"].shape
+    gates = subject.base.expand(rows, tokens, -1, -1).clone().requires_grad_()  # (rows, tokens, layers, heads)
+    return _gradient(subject, batch, gates)
+
+
+def _gradient(subject: Subject, batch: Batch, gates: Tensor) -> Tensor:
+    with torch.enable_grad():
+        # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own loss
+        (gradient,) = torch.autograd.grad(subject.forward(batch, gates).loss.sum(), gates)
+    return gradient * subject.base
+
+
+def _total(subject: Subject, chosen: _Options) -> Tensor:
+    """The sum of absolute derivatives over its divisor, (layers, heads)."""
+    total = torch.zeros_like(subject.base, dtype=torch.float64)
+    examples = tokens = count = 0
+    plan = subject.plan_in_order() if chosen.absolute == "batch" else subject.plan()
+    for batch in subject.read(plan, f"scoring {subject.task.name}"):
+        if chosen.absolute == "token":
+            total += token_gradients(subject, batch).abs().sum(dim=(0, 1), dtype=torch.float64)
+        elif chosen.absolute == "example":
+            total += example_gradients(subject, batch).abs().sum(dim=0, dtype=torch.float64)
+        else:
+            total += example_gradients(subject, batch).mean(dim=0, dtype=torch.float64).abs()
+        examples += len(batch)
+        count += 1
+        if "tokens" in chosen.divisor:
+            tokens += int(batch.inputs["attention_mask"].sum())
+    divisor = {"examples": examples, "batches": count}.get(chosen.divisor, tokens)
+    by_layer = torch.full((total.shape[0], 1), divisor, dtype=torch.float64, device=total.device)
+    if chosen.divisor == "tokens, last layer examples":
+        by_layer[-1] = examples
+    elif chosen.divisor == "tokens, last layer none":
+        by_layer[-1] = 1
+    return total / by_layer
+
+
+def _normalised(total: Tensor, scored: Tensor, chosen: _Options) -> Tensor:
+    if chosen.layer_norm:
+        # the tiny number is Michel et al.'s: a layer without any gradient stays 0
+        total = total / (total.square().sum(dim=1, keepdim=True).sqrt() + 1e-20)
+    if chosen.min_max:
+        low, high = total[scored].min(), total[scored].max()
+        total = (total - low) / (high - low) if high > low else torch.zeros_like(total)
+    return total

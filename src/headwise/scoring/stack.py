@@ -1,0 +1,99 @@
+"""Sharing lower layers between lesions: a lesion changes nothing below the lowest layer it touches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.heads import Heads
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The blocks of a model, one after the other.
+
+    Attributes:
+        blocks: the modules in the order of the pass.
+        block_of: for each site, which block it lies in.
+    """
+
+    blocks: tuple[nn.Module, ...]
+    block_of: tuple[int, ...]
+
+    def share(self, lowest: int) -> float:
+        """The share of blocks that lie below block `lowest`, 0–1."""
+        return lowest / len(self.blocks)
+
+
+def find_stack(heads: Heads) -> Stack | str:
+    """The model's blocks, or in words why its lower layers cannot be shared."""
+    paths = list(dict.fromkeys(site.layer_path for site in heads.sites))
+    if any(site.n_calls > 1 for site in heads.sites):
+        return "its layers share one module"
+    if "" in paths:
+        return "the block of an attention layer could not be told"
+    if len({(path.rpartition(".")[0]) for path in paths}) > 1:
+        return "its blocks lie in more than one list (an encoder and a decoder, say)"
+    blocks = tuple(heads.model.get_submodule(path) for path in paths)
+    parent = heads.model.get_submodule(paths[0].rpartition(".")[0])
+    if not isinstance(parent, nn.ModuleList) or list(parent) != list(blocks):
+        return "its blocks are not all the entries of one list, in order"
+    return Stack(blocks, tuple(paths.index(site.layer_path) for site in heads.sites))
+
+
+@contextmanager
+def recording(stack: Stack, wanted: Sequence[int]) -> Iterator[dict[int, Any]]:
+    """Keeps what the blocks `wanted` return in a pass: {block: output}."""
+    outputs: dict[int, Any] = {}
+
+    def keep(block: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            outputs[block] = output
+
+        return hook
+
+    handles = [stack.blocks[block].register_forward_hook(keep(block)) for block in wanted]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def skipping(stack: Stack, below: int, output: Any) -> Iterator[None]:
+    """Inside, the blocks under `below` do no work: each hands on `output`, which block `below` − 1 once returned.
+
+    The model's own code still runs from its embeddings to its head, so whatever it does between and after the blocks is kept.
+    """
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return output
+
+    skipped = stack.blocks[:below]
+    try:
+        for block in skipped:
+            block.__dict__["forward"] = forward  # an instance attribute hides the class's method and leaves no trace
+        yield
+    finally:
+        for block in skipped:
+            del block.__dict__["forward"]
+
+
+def repeat(value: Any, times: int, batch: int) -> Any:
+    """A block's output (or a batch's part) for a batch repeated `times` times, whole batch after whole batch."""
+    if times == 1:
+        return value
+    if isinstance(value, Tensor):
+        return value.repeat(times, *[1] * (value.ndim - 1)) if value.ndim and value.shape[0] == batch else value
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(repeat(part, times, batch) for part in value)
+    return value
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two passes gave the same losses up to rounding."""
+    return bool(torch.allclose(a, b, rtol=1e-3, atol=1e-4))
