@@ -35,10 +35,12 @@ class Findings:
     Attributes:
         sites: in the order of the pass.
         missed: {module path: reason} for attention that no site covers.
+        inputs: the keyword arguments of the pass.
     """
 
     sites: list[Site] = field(default_factory=list)
     missed: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, Any] = field(default_factory=dict)
 
 
 def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Findings:
@@ -90,6 +92,7 @@ class _Watch:
         finally:
             for handle in handles:
                 handle.remove()
+        self.findings.inputs = inputs
         self._count_calls()
         for lost in self.pending:
             self._miss(lost.where, "its attention result reaches no projection module whose input splits into heads")

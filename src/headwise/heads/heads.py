@@ -52,6 +52,7 @@ class Heads:
         self.model = model
         self.sites: tuple[Site, ...] = tuple(findings.sites)
         self.missed: dict[str, str] = findings.missed
+        self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
 
     @property
