@@ -18,7 +18,7 @@ from headwise.heads.inputs import root_of
 from headwise.heads.positions import check_position
 from headwise.heads.recording import Tape, watch_hidden
 from headwise.heads.sites import Site
-from headwise.heads.taps import Taps
+from headwise.heads.taps import Edit, Taps
 
 
 class Heads:
@@ -113,6 +113,10 @@ class Heads:
         if how != "zero":
             raise HeadwiseError(f"how is 'zero'; got {how!r}")
         return self.gated(1 - torch.from_numpy(mask).to(torch.get_default_dtype()))
+
+    def edited(self, edit: Edit) -> AbstractContextManager[None]:
+        """Runs every head output in each pass inside the block through an edit of one's own; gates and tapes are such edits."""
+        return self._taps.applying(edit, self.sites)
 
     @contextmanager
     def recorded(
