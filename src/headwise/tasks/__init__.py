@@ -10,6 +10,7 @@ from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.examples import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Example, Examples
 from headwise.tasks.metrics import METRICS, Metric
 from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
+from headwise.tasks.structured import structured
 from headwise.tasks.task import Task
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "batches",
     "collate",
     "encode",
+    "structured",
 ]

@@ -1,0 +1,139 @@
+"""CoNLL-2012 (OntoNotes): words, parts of speech, parse bits, entities and roles in one file of columns."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.readers import brackets
+from headwise.tasks.readers.blocks import Block, blocks, gather
+from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
+
+FIXED = 11  # columns before the predicates' own; one more, coreference, comes last
+
+
+def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
+    """Reads a CoNLL-2012 file as sentences with xpos, tree, entities and roles.
+
+    Raises:
+        HeadwiseError: a wrong number of columns, unbalanced parse bits, or spans left open, by file, line and sentence.
+    """
+    where = Path(path)
+
+    def parse(block: Block) -> Sentence | None:
+        rows = [(block.line + i, line.split()) for i, line in enumerate(block.lines) if not line.startswith("#")]
+        return _sentence(block, rows) if rows else None
+
+    return gather(blocks(where), parse, skip_bad, where)
+
+
+def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
+    where, width = block.where(rows[0][0]), len(rows[0][1])
+    for place, row in rows:
+        if len(row) != width or width < FIXED + 1:
+            raise HeadwiseError(f"{block.where(place)}: expected {max(width, FIXED + 1)} columns, found {len(row)}")
+    columns = list(zip(*(row for _, row in rows), strict=True))
+    words = tuple(_plain(word) for word in columns[3])
+    tree = None
+    if any("(" in bit for bit in columns[5]):
+        leaves = (f"({tag} {brackets.escape(word)})" for tag, word in zip(columns[4], words, strict=True))
+        text = " ".join(bit.replace("*", leaf, 1) for bit, leaf in zip(columns[5], leaves, strict=True))
+        tree = brackets.parse(text.replace("_", " "), where)
+        if tree.words() != words:  # an underscore inside a word was not a space
+            tree = brackets.parse(text, where)
+    return Sentence(
+        words,
+        xpos=columns[4],
+        entities=tuple(star_spans(columns[10], where)),
+        tree=tree,
+        roles=tuple(_predicate(column, columns, where) for column in columns[FIXED : width - 1]),
+        id=f"{columns[0][0]}-{columns[1][0]}-{block.number}",
+        source=where,
+    )
+
+
+def _plain(word: str) -> str:
+    """OntoNotes writes "/." for "." and the like; brackets have their stand-ins."""
+    return brackets.unescape(word[1:] if len(word) == 2 and word[0] == "/" and not word[1].isalnum() else word)
+
+
+def _predicate(column: Sequence[str], columns: Sequence[tuple[str, ...]], where: str) -> Predicate:
+    spans = star_spans(column, where)
+    verbs = [span for span in spans if span.label == "V"]
+    if len(verbs) != 1:
+        raise HeadwiseError(f"{where}: a column of roles has {len(verbs)} predicates (V), expected 1")
+    index = verbs[0].start
+    sense = None if columns[6][index] == "-" else f"{columns[6][index]}.{columns[7][index]}"
+    return Predicate(index, sense, tuple(span for span in spans if span.label not in ("V", "C-V")))
+
+
+def star_spans(column: Sequence[str], where: str) -> list[Span]:
+    """Spans written as "(ARG0*", "*", "*)"; they may nest."""
+    stack: list[tuple[int, str]] = []
+    found: list[Span] = []
+    for word, cell in enumerate(column):
+        if not re.fullmatch(r"(\([^()*\s]+)*\*?\)*", cell) or cell == "":
+            raise HeadwiseError(f"{where}: word {word + 1} has {cell!r}; expected something like (ARG0*, * or *)")
+        stack.extend((word, label.rstrip("*")) for label in re.findall(r"\(([^()*]+)", cell))
+        for _ in range(cell.count(")")):
+            if not stack:
+                raise HeadwiseError(f"{where}: word {word + 1} has {cell!r}, which closes a span that is not open")
+            start, label = stack.pop()
+            found.append(Span(start, word + 1, label))
+    if stack:
+        raise HeadwiseError(f"{where}: the span ({stack[-1][1]} opened at word {stack[-1][0] + 1} is never closed")
+    return sorted(found)
+
+
+def stars(spans: Iterable[Span], size: int) -> list[str]:
+    """Nested or separate spans as a column of stars; the inverse of `star_spans`."""
+    before, after = [""] * size, [""] * size
+    for start, end, label in sorted(spans, key=lambda span: (span.start, -span.end)):
+        before[start] += f"({label}"
+        after[end - 1] += ")"
+    return [f"{a}*{b}" for a, b in zip(before, after, strict=True)]
+
+
+def _bits(tree: Tree | None, size: int) -> list[str]:
+    if tree is None:
+        return ["*"] * size
+    cells: list[str] = []
+
+    def visit(node: Tree, opened: str) -> str:
+        if not node.children:
+            cells.append(f"{opened}*")
+            return ""
+        for i, child in enumerate(node.children):
+            visit(child, f"{opened}({node.label}" if i == 0 else "")
+        cells[-1] += ")"
+        return ""
+
+    visit(tree, "")
+    return cells
+
+
+def write(sentences: Iterable[Sentence], path: str | Path) -> None:
+    """Writes CoNLL-2012 columns; missing layers become "-" or "*"."""
+    with open(path, "w", encoding="utf-8") as handle:
+        handle.write(f"#begin document ({Path(path).stem}); part 000\n")
+        for sentence in sentences:
+            size = len(sentence)
+            roles = sentence.roles or ()
+            lemma, sense = ["-"] * size, ["-"] * size
+            for predicate in roles:
+                lemma[predicate.index], _, sense[predicate.index] = (predicate.sense or "-").partition(".")
+            own = [stars([*p.arguments, Span(p.index, p.index + 1, "V")], size) for p in roles]
+            columns = [
+                _bits(sentence.tree, size),
+                lemma,
+                sense,
+                ["-"] * size,
+                ["-"] * size,
+                stars(sentence.entities or (), size),
+                *own,
+            ]
+            for i, word in enumerate(sentence.words):
+                first = [Path(path).stem, "0", str(i), brackets.escape(word), sentence.xpos[i] if sentence.xpos else "-"]
+                handle.write("   ".join([*first, *(column[i] for column in columns), "-"]) + "\n")
+            handle.write("\n")
+        handle.write("#end document\n")
