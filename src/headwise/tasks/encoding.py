@@ -173,7 +173,10 @@ def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, s
         return_special_tokens_mask=special,
         verbose=False,
     )
-    found = {"ids": flat(out["input_ids"]), "lengths": np.array([len(row) for row in out["input_ids"]], dtype=np.int64)}
+    found: dict[str, NDArray[Any]] = {
+        "ids": flat(out["input_ids"]),
+        "lengths": np.array([len(row) for row in out["input_ids"]], dtype=np.int64),
+    }
     if "token_type_ids" in out:
         found["types"] = flat(out["token_type_ids"])
     if special:

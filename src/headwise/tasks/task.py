@@ -42,6 +42,7 @@ class Task:
         skip_unlabelled: leave out rows without a label (or with -1) instead of raising.
         skip_bad: leave out malformed sentences of treebank files and count them, instead of raising.
         synthetic: whether the text was generated; shown wherever its numbers are.
+        reading: options of the sentence readers: `columns` and `scheme` (CoNLL columns), `mentions` (CoNLL-U).
 
     A source with a train but no validation split gets one: 10 % of train by seed, identical texts kept together.
     """
@@ -68,6 +69,7 @@ class Task:
         skip_unlabelled: bool = False,
         skip_bad: bool = False,
         synthetic: bool = False,
+        reading: Mapping[str, Any] | None = None,
     ) -> None:
         if sum(source is not None for source in (path, data, hub)) != 1:
             raise HeadwiseError(f"task {name!r}: give exactly one of path=, data=, hub=")
@@ -81,7 +83,7 @@ class Task:
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
         self._splits, self._split_column, self._fractions, self._group = splits, split_column, dict(fractions), group
-        self._seed, self._skip_unlabelled, self._skip_bad = seed, skip_unlabelled, skip_bad
+        self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
@@ -92,7 +94,7 @@ class Task:
         if any((e.kind, e.classes) != (first.kind, first.classes) for e in splits.values()):
             raise HeadwiseError(f"task {name!r}: its splits differ in kind or classes")
         task = cls(name, data=dict(splits), kind=first.kind, metric=metric, synthetic=synthetic)
-        task.__dict__["_examples"] = {split: _named(examples, name, split) for split, examples in splits.items()}
+        task.__dict__["_examples"] = _in_order(name, splits)
         return task
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
@@ -109,8 +111,7 @@ class Task:
             if len(parts["train"]) and len(parts["validation"]):
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
         building.check(self.name, found)
-        order = sorted(found, key=lambda split: (list(FRACTIONS).index(split) if split in FRACTIONS else len(FRACTIONS), split))
-        return {split: _named(found[split], self.name, split) for split in order}
+        return _in_order(self.name, found)
 
     def _read(self) -> dict[str, sources.Raw]:
         """The source's tables by split, divided where it has none."""
@@ -118,7 +119,7 @@ class Task:
         if source["hub"] is not None:
             raw = sources.from_hub(source["hub"], source["subset"], source["revision"], self._splits)
         elif source["path"] is not None:
-            raw = sources.from_path(source["path"], self._kind in WORD_KINDS, skip_bad=self._skip_bad)
+            raw = sources.from_path(source["path"], self._kind in WORD_KINDS, **self._reading)
         else:
             raw = sources.from_data(source["data"], (*self.text, label))
         if self._splits:
@@ -267,8 +268,10 @@ class Task:
         return f"Task({self.name!r}, {self._kind or 'kind from labels'}{flag}: {sizes})"
 
 
-def _named(examples: Examples, task: str, split: str) -> Examples:
-    return replace(examples, task=task, name=split)
+def _in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Train, validation, test, then others by name; each told its task's name and its own."""
+    order = [*(name for name in FRACTIONS if name in splits), *sorted(set(splits) - set(FRACTIONS))]
+    return {name: replace(splits[name], task=task, name=name) for name in order}
 
 
 def names_of(tasks: Sequence[Task]) -> tuple[str, ...]:

@@ -29,10 +29,8 @@ def read(
     """
     where = Path(path)
     wanted = tuple(columns) if columns is not None else None
-    if wanted is not None and (wrong := [name for name in wanted if name not in NAMES] or (wanted.count("words") != 1)):
-        raise HeadwiseError(
-            f"columns={wanted!r}: {wrong if wrong is not True else 'words'}; name each column from {', '.join(NAMES)}, words once"
-        )
+    if wanted is not None and (not set(wanted) <= set(NAMES) or wanted.count("words") != 1):
+        raise HeadwiseError(f"columns={wanted!r}: each column is one of {', '.join(NAMES)}, and one of them is words")
 
     def parse(block: Block) -> Sentence | None:
         kept = [(block.line + i, line) for i, line in enumerate(block.lines) if not line.startswith(("-DOCSTART-", "# "))]
