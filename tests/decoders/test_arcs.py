@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+
 from headwise.decoders.arcs import projective_tree, spanning_tree
 
 LONGEST = 6
@@ -101,5 +102,7 @@ def test_cycle_upon_cycle_in_long_sentences() -> None:
             far = heads.gather(1, far)
         assert (far == 0).all()
         assert [(heads[b, 1 : n + 1] == 0).sum().item() for b, n in enumerate(lengths)] == [1, 1, 1, 1]
-        value[decode] = scores.gather(2, heads[..., None]).squeeze(-1).masked_fill((word == 0) | (word > lengths[:, None]), 0).sum(1)
+        value[decode] = (
+            scores.gather(2, heads[..., None]).squeeze(-1).masked_fill((word == 0) | (word > lengths[:, None]), 0).sum(1)
+        )
     assert (value[spanning_tree] >= value[projective_tree]).all()

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+
 from headwise.decoders.trees import cky, log_partition, span_marginals
 
 LONGEST = 7
@@ -15,9 +16,7 @@ def all_trees(i: int, j: int) -> tuple[frozenset[tuple[int, int]], ...]:
     """Every binary tree over the words i ... j-1 as its set of spans."""
     if j - i == 1:
         return (frozenset({(i, j)}),)
-    return tuple(
-        left | right | {(i, j)} for k in range(i + 1, j) for left in all_trees(i, k) for right in all_trees(k, j)
-    )
+    return tuple(left | right | {(i, j)} for k in range(i + 1, j) for left in all_trees(i, k) for right in all_trees(k, j))
 
 
 @cache
@@ -62,7 +61,9 @@ def test_gradient_of_the_partition_by_finite_differences(problem: tuple[torch.Te
 
 def test_padding_and_neighbours_change_nothing(problem: tuple[torch.Tensor, torch.Tensor]) -> None:
     scores, lengths = problem
-    alone = torch.stack([log_partition(scores[b : b + 1, : n + 1, : n + 1], lengths[b : b + 1])[0] for b, n in enumerate(lengths)])
+    alone = torch.stack(
+        [log_partition(scores[b : b + 1, : n + 1, : n + 1], lengths[b : b + 1])[0] for b, n in enumerate(lengths)]
+    )
     torch.testing.assert_close(log_partition(scores, lengths), alone)
     garbage = scores.clone()
     for b, n in enumerate(lengths):

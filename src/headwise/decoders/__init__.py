@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 KINDS: dict[str, str] = {
     "classes": "headwise.decoders.sequence:build",
     "number": "headwise.decoders.sequence:build",
+    "tags": "headwise.decoders.tagging:build",
+    "spans": "headwise.decoders.spans:build",
+    "dependencies": "headwise.decoders.dependencies:build",
+    "constituents": "headwise.decoders.constituents:build",
+    "roles": "headwise.decoders.roles:build",
 }
 
 _WHERE = {

@@ -113,7 +113,7 @@ class _Inside(torch.autograd.Function):
         return by_start[torch.arange(len(scores), device=scores.device), 0, lengths]  # (batch,)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         by_start, by_end, inner, lengths = ctx.saved_tensors
         batch, posts, _ = by_start.shape
         rows = torch.arange(batch, device=by_start.device)
