@@ -5,17 +5,22 @@ encoded = encode(task.split("train"), tokenizer, max_length=128)
 for batch in batches(encoded, 32, seed=0): ...
 """
 
+from headwise.tasks.ag_pair import ag_pair
 from headwise.tasks.batching import Batch, Batches, batches, collate
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.examples import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Example, Examples
 from headwise.tasks.metrics import METRICS, Metric
+from headwise.tasks.presets import PRESETS, preset, presets
 from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
 from headwise.tasks.structured import structured
+from headwise.tasks.submission import write_glue
 from headwise.tasks.task import Task
+from headwise.tasks.toml import read_toml
 
 __all__ = [
     "KINDS",
     "METRICS",
+    "PRESETS",
     "SEQUENCE_KINDS",
     "TOKEN_KINDS",
     "WORD_KINDS",
@@ -30,8 +35,13 @@ __all__ = [
     "Span",
     "Task",
     "Tree",
+    "ag_pair",
     "batches",
     "collate",
     "encode",
+    "preset",
+    "presets",
+    "read_toml",
     "structured",
+    "write_glue",
 ]

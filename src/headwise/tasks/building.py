@@ -19,14 +19,21 @@ from headwise.tasks.splitting import text_key
 
 
 def column(raw: Raw, name: str) -> pd.Series:
-    """A column of a table, or an error that names the file, the column and those it has."""
+    """A column of a table ("a|b": the first of two that is there), or an error that names the file, the column and those it has."""
     assert raw.table is not None
-    if name not in raw.table.columns:
+    found = known(raw, name)
+    if found is None:
         have = [str(c) for c in raw.table.columns]
         near = get_close_matches(name, have, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{hint}")
-    return raw.table[name]
+    return raw.table[found]
+
+
+def known(raw: Raw, name: str) -> str | None:
+    """The column that `name` means, or None where the table has none."""
+    assert raw.table is not None
+    return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
 
 
 def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:
@@ -72,8 +79,9 @@ def class_name(value: Any) -> str:
 
 def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     """The classes of a training table: names the source knows, else the values found, sorted (numbers by size)."""
-    if raw.names and label in raw.names:
-        return raw.names[label]
+    own = (raw.names or {}).get(known(raw, label) or label)
+    if own:
+        return own
     values = {class_name(value) for value in column(raw, label).tolist() if not _missing(value)} - {"-1"}
     numeric = all(name.lstrip("-").isdigit() for name in values)
     return tuple(sorted(values, key=(lambda name: int(name)) if numeric else str))
@@ -123,8 +131,7 @@ def plain(raw: Raw, kind: str, text: Sequence[str], label: str, classes: Sequenc
     found = texts(raw, text)
     labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
     if kind in ("classes", "number"):
-        assert raw.table is not None
-        if may_miss and label not in raw.table.columns:
+        if may_miss and known(raw, label) is None:
             labels = np.full(len(found), math.nan) if kind == "number" else np.full(len(found), -1, dtype=np.int64)
         elif kind == "number":
             labels = numbers(raw, label, may_miss=may_miss)
@@ -137,7 +144,7 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
     """Sentences from a table with a column of word lists and a column of tag lists (BIO tags for spans)."""
     from headwise.tasks.readers.tags import spans_from_tags
 
-    names = (raw.names or {}).get(label)
+    names = (raw.names or {}).get(known(raw, label) or label)
     found = []
     for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True), 1):
         where = f"{raw.origin}, row {row}"

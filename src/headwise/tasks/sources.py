@@ -136,21 +136,28 @@ def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
 
 
 def from_hub(name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None) -> dict[str, Raw]:
-    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; its code is never run."""
+    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of it is ever run.
+
+    `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts as not divided yet.
+    """
     try:
         import datasets
     except ImportError as error:
         raise MissingExtra("datasets", "data") from error
     try:
-        loaded = datasets.load_dataset(name, subset, revision=revision)
+        if subset == "*":
+            every = datasets.get_dataset_config_names(name, revision=revision)
+            parts = [datasets.load_dataset(name, config, revision=revision) for config in every]
+            loaded = {split: datasets.concatenate_datasets([part[split] for part in parts]) for split in parts[0]}
+        else:
+            loaded = datasets.load_dataset(name, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
         raise HeadwiseError(f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {error}") from error
-    found: dict[str, Raw] = {}
-    wanted = set(splits.values()) if splits else None
-    for split, data in loaded.items():
-        if wanted is None or split in wanted or split_name(split) in wanted:
-            found[split_name(split)] = _from_dataset(data, f"{name} {split}")
-    return found
+    wanted = {split_name(split) for split in (splits or {}).values()}
+    found = {split_name(split): _from_dataset(data, f"{name} {split}") for split, data in loaded.items()}
+    found = {split: raw for split, raw in found.items() if not wanted or split in wanted}
+    only = list(found)
+    return {ALL: found[only[0]]} if only == ["train"] else found  # a single split is not a training split by nature
 
 
 def _from_dataset(data: Any, origin: str) -> Raw:

@@ -29,7 +29,8 @@ class Task:
         data: a DataFrame, rows (dicts, tuples (text..., label), or Sentences), or {split: any of these}.
         hub: the name of a dataset on the Hugging Face hub; `subset` its configuration, `revision` its version.
 
-        text: the text column, or two for pairs (minimal pairs: good, bad). Word kinds read from a table: the column of word lists.
+        text: the text column, or two for pairs (minimal pairs: good, bad); "a|b" is the first of two columns that is there.
+            Word kinds read from a table: the column of word lists.
         label: the label column; for word kinds the layer of Sentence (default: the kind's own; "upos" or "xpos" for tags).
         kind: one of `tasks.KINDS`; default: from the labels (fractions: number, lists: tags, else classes).
         metric: one of `tasks.METRICS`; default by kind.
@@ -37,7 +38,8 @@ class Task:
         splits: {our split: the source's split or file name} where they differ, e.g. {"validation": "validation_matched"}.
         split_column: the column that names each row's split; default "split" if there is one.
         fractions: how a source without splits is divided.
-        group: a column; rows that share its value stay in one split when a source is divided, and `Examples.groups` holds it.
+        together: a column; rows that share its value stay in one split when a source is divided.
+        group: a column kept as `Examples.groups` (phenomenon, genre, ...).
         seed: of that division.
         skip_unlabelled: leave out rows without a label (or with -1) instead of raising.
         skip_bad: leave out malformed sentences of treebank files and count them, instead of raising.
@@ -64,6 +66,7 @@ class Task:
         splits: Mapping[str, str] | None = None,
         split_column: str | None = None,
         fractions: Mapping[str, float] = FRACTIONS,
+        together: str | None = None,
         group: str | None = None,
         seed: int = 0,
         skip_unlabelled: bool = False,
@@ -82,7 +85,8 @@ class Task:
             raise HeadwiseError(f"task {name!r}: text= names one or two columns, got {self.text!r}")
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
-        self._splits, self._split_column, self._fractions, self._group = splits, split_column, dict(fractions), group
+        self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
+        self._together, self._group = together, group
         self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
@@ -145,7 +149,7 @@ class Task:
             parts = {sources.split_name(split): rows for split, rows in parts.items()}
         else:
             text = [building.column(raw, name).astype(str).tolist() for name in self.text]
-            grouped = [building.column(raw, self._group).astype(str)] if self._group else text
+            grouped = [building.column(raw, self._together).astype(str)] if self._together else text
             parts = by_fraction([text_key(key) for key in zip(*grouped, strict=True)], self._fractions, self._seed)
         return {
             name: sources.Raw(f"{raw.origin} ({name})", table=raw.table.iloc[rows].reset_index(drop=True), names=raw.names)

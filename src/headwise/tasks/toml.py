@@ -1,0 +1,86 @@
+"""Tasks as text: one TOML block a task, no code needed.
+
+[reviews]
+path = "reviews.csv"
+text = "review"
+label = "stars"
+
+[glue.rte]
+preset = "rte"
+path = "data"
+"""
+
+import inspect
+import tomllib
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.presets import preset
+from headwise.tasks.task import Task
+
+SETTINGS = tuple(name for name in inspect.signature(Task).parameters if name not in ("name", "data"))
+
+
+def read_toml(source: str | Path) -> list[Task]:
+    """The tasks a TOML file (or TOML text) defines, in its order.
+
+    A table with `path`, `hub`, `preset` or `grammar` is a task, named by its key (`[tasks.reviews]` is "reviews"); its other keys are
+    the arguments of `Task`. Relative paths start at the file.
+
+    Args:
+        source: a file, or the text itself (anything with a line break).
+
+    Raises:
+        HeadwiseError: no TOML, an unknown key (the nearest one is suggested), or no task in it.
+    """
+    is_text = isinstance(source, str) and "\n" in source
+    where = "the TOML text" if is_text else str(source)
+    base = Path() if is_text else Path(source).parent
+    try:
+        content = str(source) if is_text else Path(source).read_text(encoding="utf-8")
+        tables = tomllib.loads(content)
+    except OSError as error:
+        raise HeadwiseError(f"{where} could not be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise HeadwiseError(f"{where} is not valid TOML: {error}") from error
+    found = [task_of(name, table, base, where) for name, table in _tables(tables)]
+    if not found:
+        raise HeadwiseError(f"{where} defines no task; a task is a table with path, hub, preset or grammar")
+    return found
+
+
+def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            if {"path", "hub", "preset", "grammar"} & set(value):
+                yield name, value
+            else:
+                yield from _tables(value)
+
+
+def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str = "the table") -> Task:
+    """One task of a table of settings."""
+    settings = dict(table)
+    extra = ("preset", "grammar", "size")
+    for key in settings:
+        if key not in (*SETTINGS, *extra):
+            near = get_close_matches(key, [*SETTINGS, *extra], 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; expected some of {', '.join([*SETTINGS, *extra])}"
+            raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
+    if "path" in settings:
+        path = settings["path"]
+        settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
+    if "grammar" in settings:
+        from headwise.tasks import grammar
+
+        made = grammar.task(settings.pop("grammar"), **settings)
+        made.name = name
+        return made
+    if "preset" in settings:
+        made = preset(settings.pop("preset"), settings.pop("path", None), **settings)
+        made.name = name
+        return made
+    return Task(name, **settings)
