@@ -9,6 +9,7 @@ from headwise.errors import HeadwiseError
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
+    "study": "headwise.runs.reading:load_folder",
     "removed-heads": "headwise.heads.saving:load_folder",
 }
 

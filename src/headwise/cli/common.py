@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -34,5 +35,5 @@ def print_mapping(title: str, values: Mapping[str, Any]) -> None:
 
 def fail(message: str) -> NoReturn:
     """One line on standard error, and exit status 2."""
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {message}", markup=True, highlight=False)
+    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", markup=True, highlight=False)
     raise SystemExit(2)

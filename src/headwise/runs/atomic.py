@@ -6,6 +6,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,26 +27,32 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     aside.mkdir()
     try:
         yield aside
-        publish(aside, target)
+        publish((aside, target))
     finally:
         shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
 
 
-def publish(aside: Path, target: Path) -> bool:
-    """Flushes `aside` to the disk and renames it to `target`; False (and `aside` is removed) if `target` is there already."""
-    for folder, _, names in os.walk(aside):
-        for name in names:
-            flush(Path(folder, name))
-        flush(Path(folder))
-    try:
-        os.rename(aside, target)
-    except OSError:
-        if not target.is_dir():
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-        return False
-    flush(target.parent)
-    return True
+def publish(*pairs: tuple[Path, Path]) -> None:
+    """Flushes every `aside` folder of the (aside, target) pairs to the disk, then renames each to its target.
+
+    Where a target is there already, that one stays and its `aside` is removed. Several results at once cost little more than one:
+    the disk joins flushes that wait at the same time.
+    """
+    paths: list[str] = []
+    for aside, _ in pairs:
+        for folder, _, names in os.walk(aside):
+            paths += [folder, *(os.path.join(folder, name) for name in names)]
+    with ThreadPoolExecutor(min(32, len(paths))) as pool:
+        list(pool.map(flush, paths))
+    for aside, target in pairs:
+        try:
+            os.rename(aside, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+            shutil.rmtree(aside, ignore_errors=True)
+    for parent in {target.parent for _, target in pairs}:
+        flush(parent)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
@@ -92,7 +99,7 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def flush(path: Path) -> None:
+def flush(path: str | Path) -> None:
     """Waits until a file's bytes, or a folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

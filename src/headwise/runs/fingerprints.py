@@ -6,7 +6,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 INDEXED_BYTES = 1 << 20  # smaller files are hashed again each time: that is quicker than looking them up
 SETTLED_S = 2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
+
+_remembered: ContextVar[dict[Path, str] | None] = ContextVar("headwise_remembered_files", default=None)
 
 
 @runtime_checkable
@@ -69,14 +73,24 @@ def canonical(value: Any) -> Any:
     return _of_library(value)
 
 
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Within the block each file is read once, whatever happens to it: all cells of one plan see the same data."""
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
 def content(path: str | Path) -> str:
     """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place, size, times)."""
     path = Path(path).expanduser()
-    if path.is_file():
-        return _file(path)
-    if not path.is_dir():
+    if path.is_dir():
+        return folder_content(path, sorted(file for file in path.rglob("*") if file.is_file()))
+    if not path.is_file():
         raise HeadwiseError(f"cannot fingerprint {path.absolute()}: there is no such file or folder")
-    return folder_content(path, sorted(file for file in path.rglob("*") if file.is_file()))
+    return _file(path)
 
 
 def model_content(folder: str | Path) -> str:
@@ -101,7 +115,15 @@ def cache_folder() -> Path:
 
 
 def _file(path: Path) -> str:
-    path = path.resolve()
+    remembered = _remembered.get()
+    if remembered is None:
+        return _indexed(path.resolve())
+    if path not in remembered:
+        remembered[path] = _indexed(path.resolve())
+    return remembered[path]
+
+
+def _indexed(path: Path) -> str:
     stat = path.stat()
     if stat.st_size < INDEXED_BYTES:
         return checksum(path)

@@ -1,1 +1,4 @@
 """The papers' experiments and the recipe models, each a short text over the rooms below."""
+
+# kind of study in a recipe -> "module:object", the object being a `headwise.runs.Study`; imported when a recipe asks for it
+STUDIES: dict[str, str] = {}

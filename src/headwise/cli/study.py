@@ -1,0 +1,177 @@
+"""`headwise study`: run a study from its recipe, see how it stands, check it, export it."""
+
+import signal
+from collections import Counter
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import emit, print_mapping, print_table
+from headwise.errors import HeadwiseError
+
+LISTED = 40  # cells that `show` lists one by one unless asked for all
+
+Source = Annotated[Path, typer.Argument(help="A recipe (TOML), or the folder of an earlier run.")]
+RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
+Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    study = typer.Typer(no_args_is_help=True, help="Studies: run from a recipe, resume, show, check, export.")
+    for name, command in (("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
+        study.command(name)(command)
+    app.add_typer(study, name="study")
+
+
+def run(
+    source: Source,
+    out: Out = None,
+    sets: Sets = None,
+    engine: Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")] = "local",
+    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process; default: by GPUs, cores, memory.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads of each worker; default: the cores, shared out.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Computes what is missing of a study; run it again to go on. Exit status 1 if cells failed, 2 for a mistake, 130 if stopped."""
+    from headwise.runs.study import Interrupted, run_study
+    from headwise.runs.study import validate as check
+
+    study, data, base, folder = _open(source, out, sets)
+    recipe, _ = check(study, data, base, folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
+    try:
+        board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
+    except Interrupted as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(130) from None
+    counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
+    if not emit({"run": str(folder), **counts}, as_json):
+        print_mapping(str(folder), counts)
+    if board.failed or board.blocked:
+        typer.echo(f"{board.failed} cells failed: headwise study show {folder}; run the study again to retry them", err=True)
+        raise typer.Exit(1)
+
+
+def ls(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False) -> None:
+    """Lists the runs below a folder."""
+    from headwise.runs.plan import PLAN
+    from headwise.runs.reading import Run
+
+    if not folder.is_dir():
+        raise HeadwiseError(f"there is no folder {folder.absolute()} to look for runs in")
+    rows = []
+    for plan in sorted(folder.rglob(PLAN)):
+        states = Counter(cell["state"] for cell in Run(plan.parent).cells())
+        rows.append(
+            {
+                "run": str(plan.parent),
+                "cells": states.total(),
+                **{state: states[state] for state in ("done", "running", "failed")},
+            }
+        )
+    if not emit(rows, as_json):
+        print_table(f"runs in {folder}", ("run", "cells", "done", "running", "failed"), [tuple(row.values()) for row in rows])
+
+
+def show(
+    folder: RunFolder,
+    every: Annotated[bool, typer.Option("--all", help=f"List every cell, not only the first {LISTED}.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every result with its checksums; exit status 1 if one differs.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Prints what is done, running, failed (with the error) and to come, with times."""
+    from headwise.runs.progress import duration
+    from headwise.runs.reading import Run
+
+    opened = Run(folder)
+    steps: dict[str, Counter[str]] = {}
+    spent: Counter[str] = Counter()
+    listed: list[dict[str, Any]] = []
+    for cell in opened.cells():
+        steps.setdefault(cell["step"], Counter())[cell["state"]] += 1
+        spent[cell["step"]] += cell.get("seconds") or 0
+        if every or as_json or cell["state"] in ("failed", "running") or len(listed) < LISTED:
+            listed.append(cell)
+    damaged = opened.damage() if check else {}
+    if not emit({"steps": steps, "seconds": spent, "cells": listed, **({"damaged": damaged} if check else {})}, as_json):
+        states = ("done", "running", "failed", "blocked", "to come")
+        rows = []
+        for step, counts in steps.items():
+            mean = spent[step] / counts["done"] if counts["done"] else 0.0
+            open_ = counts["to come"] + counts["running"] + counts["blocked"] + counts["failed"]
+            left = duration(mean * open_) if open_ and counts["done"] else "" if not open_ else "?"
+            rows.append((step, counts.total(), *(counts[state] for state in states), duration(spent[step]), duration(mean), left))
+        print_table(f"{folder}", ("step", "cells", *states, "time spent", "each", "work left"), rows)
+        print_table("cells", ("state", "cell", "time", "what"), [_row(cell) for cell in listed[: None if every else LISTED]])
+        for name, wrong in damaged.items():
+            typer.echo(f"damaged: results/{name}: {'; '.join(wrong)}", err=True)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def validate(source: Source, out: Out = None, sets: Sets = None, as_json: Json = False) -> None:
+    """Checks a recipe, its data and models, and the disk, and computes nothing."""
+    from headwise.runs.study import validate as check
+
+    study, data, base, folder = _open(source, out, sets)
+    _, found = check(study, data, base, folder)
+    if not emit(found, as_json):
+        print_mapping(f"{source} is ready to run", found)
+
+
+def export(
+    folder: RunFolder,
+    to: Annotated[Path | None, typer.Option("--to", help="Name of the files, without .parquet and .csv.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Writes every number of a run into one tidy parquet file and the same as CSV."""
+    from headwise.runs.reading import Run
+    from headwise.runs.tidy import export as write
+
+    target = to or folder / "numbers"
+    rows = write(Run(folder), target)
+    written = {"rows": rows, "parquet": f"{target}.parquet", "csv": f"{target}.csv"}
+    if not emit(written, as_json):
+        print_mapping(str(folder), written)
+
+
+def _open(source: Path, out: Path | None, sets: list[str] | None) -> tuple[Any, dict[str, Any], Path, Path]:
+    """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
+    from headwise.runs.recipe import RecipeError, override, read_toml
+    from headwise.runs.steps import Study, resolve
+    from headwise.runs.study import stored_recipe
+    from headwise.studies import STUDIES
+
+    if source.is_dir():
+        data, base, folder = stored_recipe(source), Path.cwd(), out or source
+    else:
+        data, base, folder = read_toml(source), source.absolute().parent, out or Path("runs") / source.stem
+    override(data, sets or ())
+    kind = data.get("kind")
+    if not isinstance(kind, str):
+        raise RecipeError(f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES)) or 'module:study'}")
+    if kind not in STUDIES and ":" not in kind:
+        near = get_close_matches(kind, STUDIES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(STUDIES))}, or module:study of your own"
+        raise RecipeError(f"kind: given {kind!r}; {hint}")
+    study = resolve(STUDIES.get(kind, kind))
+    if not isinstance(study, Study):
+        raise RecipeError(f"kind: {kind!r} is a {type(study).__name__}, not a headwise.runs.Study")
+    return study, data, base, folder
+
+
+def _row(cell: dict[str, Any]) -> tuple[str, str, str, str]:
+    from headwise.runs.progress import duration
+
+    bar = cell.get("bar")
+    what = cell.get("error") or (f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", ""))
+    return cell["state"], cell["cell"], duration(cell["seconds"]) if cell.get("seconds") is not None else "", what

@@ -1,0 +1,97 @@
+"""A run's folder and its plan: one JSON line per cell, streamed, so that memory does not grow with the study."""
+
+import json
+import os
+import shutil
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from headwise import manifest
+from headwise.errors import HeadwiseError
+from headwise.runs import locks
+from headwise.runs.atomic import ASIDE, flush
+from headwise.runs.fingerprints import remembering
+from headwise.runs.steps import Cell, Task, tasks
+
+PLAN = "plan.jsonl"
+FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged")
+
+
+class Plan:
+    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 (kept open: another run may replace the file)
+        self._offsets = array("q")
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.steps: list[str] = []
+        self._step = array("H")
+        known: dict[str, int] = {}
+        offset = 0
+        for number, line in enumerate(self._file):
+            task = json.loads(line)
+            self._offsets.append(offset)
+            offset += len(line)
+            self._step.append(known.setdefault(task["step"], len(known)))
+            if task["after"]:
+                self.after[number] = tuple(task["after"])
+        self.steps = list(known)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def step(self, number: int) -> str:
+        return self.steps[self._step[number]]
+
+    def task(self, number: int) -> Task:
+        self._file.seek(self._offsets[number])
+        task: Task = json.loads(self._file.readline())
+        task["number"] = number
+        return task
+
+
+def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
+    """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
+    aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
+    try:
+        with open(aside, "w", encoding="utf-8") as file, remembering():
+            for task, _ in tasks(cells):
+                file.write(json.dumps(task, separators=(",", ":")) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, run / PLAN)
+    finally:
+        aside.unlink(missing_ok=True)
+    flush(run)
+    return Plan(run / PLAN)
+
+
+def read_plan(run: Path) -> Iterator[Task]:
+    """The cells of a run, in order."""
+    if not (run / PLAN).is_file():
+        raise HeadwiseError(f"{run} is not a run of a study: there is no {PLAN} in it")
+    with open(run / PLAN, encoding="utf-8") as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def prepare(run: Path, kind: str) -> None:
+    """Makes the folders of a run, and removes what killed processes left unfinished."""
+    if run.exists() and not run.is_dir():
+        raise HeadwiseError(f"{run} is a file: give --out the name of a folder")
+    if run.is_dir() and any(run.iterdir()) and not (run / manifest.NAME).is_file():
+        raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
+    for name in FOLDERS:
+        (run / name).mkdir(parents=True, exist_ok=True)
+    if not (run / manifest.NAME).is_file():
+        staged = run / "work" / f"manifest-{os.getpid()}"
+        staged.mkdir()
+        manifest.write(staged, "study", study=kind)
+        os.replace(staged / manifest.NAME, run / manifest.NAME)
+        shutil.rmtree(staged)
+    for left in (run / "running").iterdir():
+        if (lock := locks.acquire(left)) is not None:
+            for aside in (run / "work").glob(f"{left.name}.*"):
+                shutil.rmtree(aside, ignore_errors=True)
+            lock.release()

@@ -1,0 +1,197 @@
+"""Recipes: a study described in TOML, read by a pydantic model, with one clear message for each mistake."""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
+
+from headwise.errors import HeadwiseError
+from headwise.runs.fingerprints import model_content
+
+WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
+
+
+class RecipeError(HeadwiseError):
+    """A recipe is wrong; nothing was computed."""
+
+
+class Settings(BaseModel):
+    """A table of a recipe: unknown keys are refused, types are not bent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Recipe(Settings):
+    """The whole recipe of a study; each kind of study derives its own.
+
+    Attributes:
+        kind: which study this is.
+        title: a line for people.
+    """
+
+    kind: str
+    title: str = ""
+
+
+def _existing(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str | Path):
+        return value  # pydantic's own message says what is allowed
+    path = Path(os.path.normpath((info.context or {}).get("base", Path()) / Path(value).expanduser())).absolute()
+    if not path.exists():
+        near = get_close_matches(path.name, os.listdir(path.parent) if path.parent.is_dir() else [], n=1)
+        raise ValueError(f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else ""))
+    return str(path)
+
+
+DataPath = Annotated[Path, BeforeValidator(_existing)]
+"""A file or folder that must exist, relative to the recipe; counts by its content."""
+
+
+class ModelName(str):
+    """A model: a folder (relative to the recipe) or a hub id; counts by the content of its weights."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_after_validator_function(
+            cls._check, core_schema.str_schema(), serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def _check(cls, value: str, info: ValidationInfo) -> "ModelName":
+        base = (info.context or {}).get("base", Path())
+        folder = Path(os.path.normpath(base / Path(value).expanduser())).absolute()
+        if folder.is_dir():
+            if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
+                raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
+            return cls(folder)
+        if value.startswith((".", "/", "~")) or value.count("/") > 1:
+            raise ValueError(f"looked for a model folder {folder}, which does not exist")
+        if not _on_hub(value):
+            raise ValueError(f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither exists")
+        return cls(value)
+
+    def folder(self) -> Path:
+        """Where the model lies on this machine; a hub model is downloaded if it must be."""
+        if Path(self).is_dir():
+            return Path(self)
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(str(self), allow_patterns=list(WEIGHTS)))
+
+    def fingerprint(self) -> str:
+        """Hash of weights, configuration and tokenizer."""
+        return model_content(self.folder())
+
+
+def _on_hub(name: str) -> bool:
+    """Whether a hub id can be had: it is in the cache, or the network is allowed."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str) or not constants.HF_HUB_OFFLINE
+    except ValueError:  # not a name the hub would have
+        return False
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A recipe file as a dict."""
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecipeError(f"there is no recipe {path.absolute()}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise RecipeError(f"{path}: {error}") from None
+
+
+def override(data: dict[str, Any], sets: Sequence[str]) -> None:
+    """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as TOML, or else as text."""
+    for one in sets:
+        _apply(data, one)
+
+
+def _apply(data: dict[str, Any], given: str) -> None:
+    name, equals, text = given.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # bare words are text
+    place: Any = data
+    for part in parts[:-1]:
+        place = place[int(part)] if isinstance(place, list) and part.isdigit() and int(part) < len(place) else _inner(place, part)
+        if not isinstance(place, dict | list):
+            raise RecipeError(f"--set {given}: {part!r} is not a table")
+    if isinstance(place, list):
+        if not parts[-1].isdigit() or int(parts[-1]) >= len(place):
+            raise RecipeError(f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}")
+        place[int(parts[-1])] = value
+    else:
+        place[parts[-1]] = value
+
+
+def _inner(place: Any, part: str) -> Any:
+    return place.setdefault(part, {}) if isinstance(place, dict) else None
+
+
+def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Path) -> Any:
+    """`data` as the recipe `model`; paths are relative to the folder `base`.
+
+    Raises:
+        RecipeError: one line for each mistake.
+    """
+    try:
+        # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
+        return model.model_validate_json(json.dumps(data, default=str), strict=True, context={"base": Path(base)})
+    except ValidationError as error:
+        raise RecipeError("\n".join(_explain(model, mistake) for mistake in error.errors(include_url=False))) from None
+
+
+def _explain(model: type[BaseModel], mistake: Any) -> str:
+    where = ".".join(str(part) for part in mistake["loc"]) or "the recipe"
+    message, kind = mistake["msg"], mistake["type"]
+    if kind == "extra_forbidden":
+        allowed = sorted(_keys(model, mistake["loc"][:-1]))
+        near = get_close_matches(str(mistake["loc"][-1]), allowed, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
+        return f"{where}: unknown key; {hint}"
+    if kind == "missing":
+        return f"{where}: missing; the recipe must give it"
+    if kind == "value_error":
+        return f"{where}: {message.removeprefix('Value error, ')}"
+    given = mistake["input"]
+    said = message.removeprefix("Input ").replace("should be", "allowed is", 1)
+    near = get_close_matches(
+        str(given), [word.strip("'") for word in str(mistake.get("ctx", {}).get("expected", "")).split()], n=1
+    )
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{where}: given {json.dumps(given, default=str)} ({_toml_type(given)}); {said}{hint}"
+
+
+def _keys(model: type[BaseModel], path: Sequence[str | int]) -> set[str]:
+    """The keys allowed in the table at `path`."""
+    models: list[type[BaseModel]] = [model]
+    for part in path:
+        inner = [field for one in models for name, field in one.model_fields.items() if name == part]
+        models = [found for field in inner for found in _models_in(field.annotation)] or models  # a list index, or a union's tag
+    return {name for one in models for name in one.model_fields}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for argument in get_args(annotation) for found in _models_in(argument)]
+
+
+def _toml_type(value: Any) -> str:
+    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,175 @@
+"""Studies for the tests: a grid of tiny trainings with analyses on top, and trivial cells by the thousand."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import xarray as xr
+from pydantic import Field
+
+from headwise import runs
+
+
+class TrainSettings(runs.Settings):
+    steps: int = Field(20, gt=0)
+    width: int = Field(16, gt=0)
+    learning_rate: float = Field(0.01, gt=0)
+    optimizer: Literal["adamw", "sgd"] = "adamw"
+    pause: float = 0.0  # seconds a step, so that there is time to be killed in
+    fail_if: runs.DataPath | None = None
+
+
+class GridRecipe(runs.Recipe):
+    widths: tuple[int, ...] = Field((8, 16), min_length=1)
+    seeds: tuple[int, ...] = (0, 1, 2, 3)
+    training: TrainSettings = TrainSettings()
+    data: runs.DataPath | None = None
+    model: runs.ModelName | None = None
+    trace: str = ""
+
+
+class TrainConfig(runs.Settings):
+    training: TrainSettings
+    data: runs.DataPath | None = None
+    trace: str = ""
+
+
+def trace(file: str, line: str) -> None:
+    """Appends a line in one write, so that several processes can."""
+    if file:
+        descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(descriptor, (line + "\n").encode())
+        os.close(descriptor)
+
+
+@runs.step()
+def train(config: TrainConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """Fits a tiny network to noise, with dropout, checkpointing at every step."""
+    import torch
+    from torch import nn
+
+    settings = config.training
+    model = nn.Sequential(nn.Linear(6, settings.width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(settings.width, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+    parts = {"model": model, "optimizer": optimizer}
+    checkpoint = out.checkpoint(every_minutes=0)
+    state = checkpoint.restore(parts) or {"step": 0, "losses": []}
+    if state["step"]:
+        trace(config.trace, f"resumed {out.coords}")
+    for step in out.progress(range(state["step"], settings.steps), "training"):
+        x = torch.randn(8, 6)
+        loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        state["losses"].append(loss.item())
+        time.sleep(settings.pause)
+        if step % 5 == 4:
+            checkpoint.save(parts, {"step": step + 1, "losses": state["losses"]})
+    out.table("losses", pd.DataFrame({"step": range(settings.steps), "loss": state["losses"]}))
+    out.tensors("weights", model.state_dict())
+
+
+class ScoreConfig(runs.Settings):
+    method: str
+    trace: str = ""
+
+
+@runs.step(version=2)
+def score(config: ScoreConfig, inputs: dict[str, runs.Result], out: runs.Out) -> None:
+    """Labelled array from the trained weights."""
+    import torch
+
+    weights = inputs["trained"].tensors("weights")["0.weight"]
+    noise = torch.rand(()) if config.method == "noisy" else torch.tensor(0.0)
+    values = xr.DataArray((weights.abs().mean(0) + noise).numpy(), dims="unit", coords={"unit": [f"u{i}" for i in range(6)]})
+    values.attrs["method"] = config.method
+    out.array("scores", values)
+    out.json("best", {"unit": int(values.argmax()), "value": float(values.max())})
+
+
+@runs.step()
+def collect(config: dict[str, Any], inputs: dict[str, list[runs.Result]], out: runs.Out) -> None:
+    """One table over all scores."""
+    out.table("overview", pd.DataFrame([result.json("best") for result in inputs["scores"]]))
+
+
+def grid_cells(recipe: GridRecipe) -> Iterator[runs.Cell]:
+    scores = []
+    for width in recipe.widths:
+        for seed in recipe.seeds:
+            settings = recipe.training.model_copy(update={"width": width})
+            coords = {"width": width, "seed": seed}
+            trained = runs.Cell(train, TrainConfig(training=settings, data=recipe.data, trace=recipe.trace), coords, seed=seed)
+            yield trained
+            for method in ("plain", "noisy"):
+                place = {**coords, "method": method}
+                scores.append(runs.Cell(score, ScoreConfig(method=method), place, {"trained": trained}, seed))
+                yield scores[-1]
+    yield runs.Cell(collect, {}, {}, {"scores": scores})
+
+
+grid = runs.Study(GridRecipe, grid_cells)
+
+
+class TrivialRecipe(runs.Recipe):
+    cells: int = 100
+    fail: tuple[int, ...] = ()
+    die: tuple[int, ...] = ()
+    sleep: float = 0.0
+    trace: str = ""
+    flag: Path | None = None  # while this file exists, `fail` and `die` cells do so
+    chained: bool = False
+    megabytes: float = 0.0
+
+
+class TrivialConfig(runs.Settings):
+    number: int
+    fail: bool = False
+    die: bool = False
+    sleep: float = 0.0
+    trace: str = ""
+    flag: str = ""
+    megabytes: float = 0.0
+
+
+@runs.step()
+def trivial(config: TrivialConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """Saves a number; fails or dies if told to."""
+    time.sleep(config.sleep)
+    on = not config.flag or Path(config.flag).exists()
+    if config.fail and on:
+        raise ValueError(f"cell {config.number} fails on purpose")
+    if config.die and on:
+        os.kill(os.getpid(), 9)
+    if config.megabytes:
+        import torch
+
+        out.tensors("big", {"zeros": torch.zeros(int(config.megabytes * 250_000))})
+    before = inputs["before"].json("value")["square"] if inputs else 0
+    out.json("value", {"square": config.number**2, "before": before})
+    trace(config.trace, str(config.number))
+
+
+def trivial_cells(recipe: TrivialRecipe) -> Iterator[runs.Cell]:
+    last: runs.Cell | None = None
+    for number in range(recipe.cells):
+        config = TrivialConfig(
+            number=number,
+            fail=number in recipe.fail,
+            die=number in recipe.die,
+            sleep=recipe.sleep,
+            trace=recipe.trace,
+            flag=str(recipe.flag or ""),
+            megabytes=recipe.megabytes,
+        )
+        last = runs.Cell(
+            trivial, config, {"number": number}, {"before": last} if recipe.chained and last else {}, megabytes=recipe.megabytes
+        )
+        yield last
+
+
+many = runs.Study(TrivialRecipe, trivial_cells)
