@@ -72,6 +72,13 @@ def test_padding_and_neighbours_change_nothing(problem: tuple[torch.Tensor, torc
     assert torch.equal(cky(garbage, lengths), cky(scores, lengths))
 
 
+def test_marginals_are_the_gradient_and_need_no_graph(problem: tuple[torch.Tensor, torch.Tensor]) -> None:
+    scores, lengths = problem[0].clone().requires_grad_(), problem[1]
+    (gradient,) = torch.autograd.grad(log_partition(scores, lengths).sum(), scores)
+    with torch.inference_mode():
+        torch.testing.assert_close(span_marginals(problem[0] * 1, lengths), gradient)
+
+
 def test_long_sentences_stay_finite() -> None:
     scores = torch.randn(2, 121, 121) * 5
     lengths = torch.tensor([120, 1])

@@ -32,10 +32,8 @@ def log_partition(scores: Tensor, lengths: Tensor) -> Tensor:
 
 def span_marginals(scores: Tensor, lengths: Tensor) -> Tensor:
     """Probability of every span under the distribution over binary trees; (batch, posts, posts), 0 outside the sentence."""
-    with torch.enable_grad():
-        leaf = scores.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(log_partition(leaf, lengths).sum(), leaf)
-    return gradient
+    by_start, by_end, inner = _inside(scores)
+    return _outside(by_start, by_end, inner, lengths, torch.ones_like(scores[:, 0, 0]))
 
 
 def cky(scores: Tensor, lengths: Tensor) -> Tensor:
@@ -92,43 +90,51 @@ def _parts(by_start: Tensor, by_end: Tensor, width: int) -> Tensor:
     return by_start[:, :starts, 1:width] + by_end[:, width:, 1:width].flip(-1)
 
 
+def _inside(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Log of the summed exp(score) of all trees over each span, by start and by end, and the same without the span's own score."""
+    posts = scores.shape[1]
+    diagonals = _diagonals(scores)  # (batch, posts, width)
+    by_start, by_end, inner = (torch.zeros_like(diagonals) for _ in range(3))
+    for width in range(1, posts):
+        starts = posts - width
+        cell = diagonals[:, :starts, width]
+        if width > 1:
+            inner[:, :starts, width] = _parts(by_start, by_end, width).logsumexp(-1)
+            cell = cell + inner[:, :starts, width]
+        by_start[:, :starts, width] = cell
+        by_end[:, width:, width] = cell
+    return by_start, by_end, inner
+
+
+def _outside(by_start: Tensor, by_end: Tensor, inner: Tensor, lengths: Tensor, weight: Tensor) -> Tensor:
+    """Span marginals times each sentence's weight (batch,), from the inside charts; (batch, posts, posts)."""
+    batch, posts, _ = by_start.shape
+    rows = torch.arange(batch, device=by_start.device)
+    outer_start, outer_end = torch.zeros_like(by_start), torch.zeros_like(by_end)
+    outer_start[rows, 0, lengths] = weight
+    for width in range(posts - 1, 1, -1):
+        starts = posts - width
+        cell = outer_start[:, :starts, width] + outer_end[:, width:, width]  # (batch, starts)
+        share = (_parts(by_start, by_end, width) - inner[:, :starts, width, None]).exp() * cell[..., None]
+        outer_start[:, :starts, 1:width] += share
+        outer_end[:, width:, 1:width] += share.flip(-1)
+    post = torch.arange(posts, device=by_start.device)
+    width_of = (post - post[:, None]).clamp(min=0)  # (start, end)
+    marginal = outer_start.gather(2, width_of.expand(by_start.shape))
+    marginal = marginal + outer_end.gather(2, width_of.T.expand(by_start.shape)).transpose(1, 2)
+    return marginal.masked_fill(width_of == 0, 0)
+
+
 class _Inside(torch.autograd.Function):
     """log Z forward; marginals times the incoming gradient backward."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, lengths: Tensor) -> Tensor:
-        posts = scores.shape[1]
-        diagonals = _diagonals(scores)  # (batch, posts, width)
-        by_start, by_end = torch.zeros_like(diagonals), torch.zeros_like(diagonals)
-        inner = torch.zeros_like(diagonals)  # the cell without its own score
-        for width in range(1, posts):
-            starts = posts - width
-            cell = diagonals[:, :starts, width]
-            if width > 1:
-                inner[:, :starts, width] = _parts(by_start, by_end, width).logsumexp(-1)
-                cell = cell + inner[:, :starts, width]
-            by_start[:, :starts, width] = cell
-            by_end[:, width:, width] = cell
+        by_start, by_end, inner = _inside(scores)
         ctx.save_for_backward(by_start, by_end, inner, lengths)
         return by_start[torch.arange(len(scores), device=scores.device), 0, lengths]  # (batch,)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         by_start, by_end, inner, lengths = ctx.saved_tensors
-        batch, posts, _ = by_start.shape
-        rows = torch.arange(batch, device=by_start.device)
-        outer_start, outer_end = torch.zeros_like(by_start), torch.zeros_like(by_end)
-        outer_start[rows, 0, lengths] = gradient
-        for width in range(posts - 1, 1, -1):
-            starts = posts - width
-            cell = outer_start[:, :starts, width] + outer_end[:, width:, width]  # (batch, starts)
-            share = (_parts(by_start, by_end, width) - inner[:, :starts, width, None]).exp() * cell[..., None]
-            outer_start[:, :starts, 1:width] += share
-            outer_end[:, width:, 1:width] += share.flip(-1)
-        post = torch.arange(posts, device=by_start.device)
-        width_of = (post - post[:, None]).clamp(min=0).expand(by_start.shape)  # (batch, start, end)
-        end_of = post.expand(by_start.shape)
-        start_of = post[:, None].expand(by_start.shape)
-        row_of = rows[:, None, None].expand(by_start.shape)
-        marginal = outer_start[row_of, start_of, width_of] + outer_end[row_of, end_of, width_of]
-        return marginal.masked_fill(width_of == 0, 0), None
+        return _outside(by_start, by_end, inner, lengths, gradient), None
