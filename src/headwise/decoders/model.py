@@ -18,6 +18,7 @@ from headwise.decoders.sequence import SequenceDecoder
 from headwise.errors import HeadwiseError
 
 KIND = "multi-task"
+DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
 
 
 class MultiTaskModel(nn.Module):
@@ -34,6 +35,9 @@ class MultiTaskModel(nn.Module):
         tasks: by name, the facts of each task.
         contexts: by task name, a function that gives a context entered around that task's forward passes. Methods whose
             tasks see different encoders (masked heads, adapters) put theirs here, so that the model is whole without them.
+        adapters: modules such a method adds beside the encoder, by task name.
+        notes: JSON values a saved model keeps, from which those contexts are made again.
+        save_encoder: writes the encoder's own weights into a folder.
     """
 
     def __init__(
@@ -51,7 +55,10 @@ class MultiTaskModel(nn.Module):
         self.tasks: dict[str, SavedTask] = {}
         self.options: dict[str, dict[str, Any]] = {}
         self.decoders = nn.ModuleDict()
+        self.adapters = nn.ModuleDict()
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+        self.notes: dict[str, Any] = {}
+        self.save_encoder: Callable[[Path], None] = encoder.save_pretrained
         self._no_cache = {"use_cache": False} if "use_cache" in signature(encoder.forward).parameters else {}
         for task in tasks:
             self.add_task(task, **dict((options or {}).get(task.name, {})))
@@ -71,12 +78,15 @@ class MultiTaskModel(nn.Module):
             raise HeadwiseError(f"the model already has a task {task.name!r}: give the new one another name")
         if "." in task.name:
             raise HeadwiseError(f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task")
-        config = self.encoder.config
-        decoder = decoders.build(task, self.dim, config=config, pooling=self.pooling, **options)
+        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), dict(options)
+        self.decoders[task.name] = self.new_decoder(task, **options)
+
+    def new_decoder(self, task: TaskLike, **options: Any) -> nn.Module:
+        """A fresh decoder for `task` that fits this encoder, on its device; the model does not keep it."""
+        decoder = decoders.build(task, self.dim, config=self.encoder.config, pooling=self.pooling, **options)
         if isinstance(decoder, SequenceDecoder):
             _start_from_pooler(decoder, self.encoder)
-        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), dict(options)
-        self.decoders[task.name] = decoder.to(self.device)
+        return decoder.to(self.device)
 
     def states(self, batch: Any) -> Tensor:
         """Token states of the encoder, (batch, tokens, dim)."""
@@ -99,28 +109,25 @@ class MultiTaskModel(nn.Module):
         encoder, tokenizer = load_encoder(name, **loading)
         return cls(encoder, tokenizer, tasks, pooling)
 
-    def save(self, folder: str | Path, **fields: Any) -> None:
-        """Writes encoder, tokenizer and decoders as safetensors, with a manifest; `headwise.load(folder)` opens it.
-
-        Args:
-            folder: made if it does not exist.
-            fields: further JSON values for the manifest.
-        """
+    def save(self, folder: str | Path) -> None:
+        """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.encoder.save_pretrained(folder / "encoder")
+        self.save_encoder(folder / "encoder")
         self.tokenizer.save_pretrained(folder / "encoder")
-        save_file({k: v.contiguous().cpu() for k, v in self.decoders.state_dict().items()}, folder / "decoders.safetensors")
+        for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
+            save_file({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
         tasks = [task.to_json() for task in self.tasks.values()]
-        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, **fields)
+        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, notes=self.notes)
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
-    """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode."""
+    """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode; `headwise.training.saving` adds what its notes ask for."""
     encoder, tokenizer = load_encoder(folder / "encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     model = MultiTaskModel(encoder, tokenizer, tasks, record["pooling"], record["options"])
-    model.decoders.load_state_dict(load_file(folder / "decoders.safetensors"))
+    model.decoders.load_state_dict(load_file(folder / DECODERS))
+    model.notes = dict(record["notes"])
     return model.eval()
 
 

@@ -1,0 +1,209 @@
+"""Many copies of one model trained side by side as one: every weight gets a leading axis, one slice per copy.
+
+Thousands of few-shot fine-tunings differ only in their examples and their decoder's first weights. Run one after another they are
+bound by launching small operations; stacked, a linear layer of all copies is one batched matrix product. The rows of a stacked
+batch are ordered copy by copy, so attention, masks and dropout run unchanged, whatever the architecture.
+"""
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+
+
+class CannotStack(HeadwiseError):
+    """The model holds parameters that no stacked module handles; train its copies one after another."""
+
+
+class _Rows:
+    """The number of copies, and of rows in the batch now passing: shared by all stacked modules of a model."""
+
+    def __init__(self, copies: int) -> None:
+        self.copies, self.batch = copies, 0
+
+    def split(self, x: Tensor) -> Tensor:
+        """(copies × n, ..., dim) → (copies, n × ..., dim)."""
+        if x.shape[0] != self.batch:
+            raise CannotStack(f"a layer saw {x.shape[0]} rows where the batch has {self.batch}: it shares work between rows")
+        return x.reshape(self.copies, -1, x.shape[-1])
+
+    def per_row(self, weight: Tensor, dims: int) -> Tensor:
+        """(copies, dim) → (copies × n, 1, ..., dim), to multiply or add to a tensor of `dims` axes."""
+        return weight.repeat_interleave(self.batch // self.copies, 0).view(self.batch, *(1,) * (dims - 2), weight.shape[-1])
+
+
+class StackedLinear(nn.Module):
+    """`nn.Linear` (or transformers' transposed `Conv1D`) with weights of its own for every copy; optionally low-rank ones only."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None) -> None:
+        super().__init__()
+        self.rows, self.rank = rows, rank
+        if rank is None:
+            self.weight = _copies(weight, rows.copies)  # (copies, out, in)
+            self.bias = _copies(bias, rows.copies) if bias is not None else None  # (copies, out)
+        else:  # LoRA: the shared weight stays, each copy learns down (random) and up (zero)
+            self.weight, self.bias = weight.detach(), bias.detach() if bias is not None else None  # type: ignore[assignment]
+            self.down = nn.Parameter(
+                torch.randn(rows.copies, weight.shape[1], rank, device=weight.device) / weight.shape[1] ** 0.5
+            )
+            self.up = nn.Parameter(torch.zeros(rows.copies, rank, weight.shape[0], device=weight.device))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = self.rows.split(x)  # (copies, n, in)
+        if self.rank is None:
+            weight = self.weight.transpose(1, 2)  # (copies, in, out)
+            out = torch.bmm(flat, weight) if self.bias is None else torch.baddbmm(self.bias.unsqueeze(1), flat, weight)
+        else:
+            out = nn.functional.linear(flat, self.weight, self.bias) + torch.bmm(torch.bmm(flat, self.down), self.up)
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+
+class StackedNorm(nn.Module):
+    """Layer norm or root-mean-square norm with a scale (and shift) of its own for every copy."""
+
+    def __init__(self, norm: nn.Module, rows: _Rows) -> None:
+        super().__init__()
+        self.rows, self.plain = rows, norm
+        self.weight = _copies(norm.weight, rows.copies)  # type: ignore[arg-type]
+        bias = getattr(norm, "bias", None)
+        self.bias = _copies(bias, rows.copies) if bias is not None else None
+        for name in ("weight", "bias"):  # the norm itself goes on without a scale
+            if getattr(norm, name, None) is not None:
+                delattr(norm, name)
+                norm.register_buffer(
+                    name, torch.ones_like(self.weight[0]) if name == "weight" else torch.zeros_like(self.weight[0])
+                )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.plain(x) * self.rows.per_row(self.weight, x.ndim)
+        return out if self.bias is None else out + self.rows.per_row(self.bias, x.ndim)
+
+
+class StackedEmbedding(nn.Module):
+    """`nn.Embedding` whose used rows each copy owns.
+
+    Adam without weight decay never moves a row that was not looked up, so only the rows in `used` get copies; others are read from
+    the shared table. That is exact, and keeps a vocabulary of 30,000 rows from being copied, updated and stored for every copy.
+    """
+
+    table: Tensor
+    place: Tensor
+
+    def __init__(self, embedding: nn.Embedding, rows: _Rows, used: Tensor) -> None:
+        super().__init__()
+        self.rows = rows
+        self.register_buffer("table", embedding.weight.detach())
+        self.weight = _copies(embedding.weight[used], rows.copies)  # (copies, used, dim)
+        place = torch.full((embedding.num_embeddings,), -1, device=used.device)
+        place[used] = torch.arange(len(used), device=used.device)
+        self.register_buffer("place", place)
+        self.padding = embedding.padding_idx
+
+    def forward(self, index: Tensor) -> Tensor:
+        index = index.expand(self.rows.batch, index.shape[-1]) if index.ndim < 2 or index.shape[0] == 1 else index  # positions
+        if index.shape[0] != self.rows.batch:
+            raise CannotStack(f"an embedding saw {index.shape[0]} rows where the batch has {self.rows.batch}")
+        place = self.place[index].view(self.rows.copies, -1)  # (copies, n)
+        offset = torch.arange(self.rows.copies, device=index.device)[:, None] * self.weight.shape[1]
+        flat = self.weight.flatten(0, 1)  # (copies × used, dim)
+        own = nn.functional.embedding((place.clamp(min=0) + offset), flat)  # (copies, n, dim)
+        shared = self.table[index].view_as(own)
+        out = torch.where((place >= 0)[..., None], own, shared).view(*index.shape, -1)
+        if self.padding is not None and self.training:  # a padding row gets no gradient in the plain module either
+            out = torch.where((index == self.padding)[..., None], out.detach(), out)
+        return out
+
+
+class Stacked(nn.Module):
+    """Copies of `model` as one module; rows of every tensor argument are ordered copy by copy.
+
+    Args:
+        model: any module of linear layers, norms, embeddings and parameter-free modules; it is not changed.
+        copies: how many.
+        used: token numbers that training will look up (every copy gets these rows of the word embedding).
+        rank: None copies all weights; a number gives every copy low-rank changes of the linear layers and nothing else (LoRA).
+
+    Raises:
+        CannotStack: a module holds parameters of an unknown kind.
+    """
+
+    def __init__(self, model: nn.Module, copies: int, used: Tensor, rank: int | None = None) -> None:
+        super().__init__()
+        self.rows = _Rows(copies)
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        self.model = deepcopy(model, memo=shared)  # the structure is copied, the weights are not
+        for path, module in list(self.model.named_modules()):
+            if any(True for _ in module.parameters(recurse=False)):
+                _put(self.model, path, _stacked(path, module, self.rows, used, rank))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        batch = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
+        self.rows.batch = batch.shape[0]
+        return self.model(*args, **kwargs)
+
+    def copy_of(self, copy: int, plain: nn.Module) -> None:
+        """Writes the weights of one copy into `plain`, a model of the original's shape."""
+        stacked = dict(self.model.named_modules())
+        with torch.no_grad():
+            for path, module in plain.named_modules():
+                source = stacked.get(path)
+                if isinstance(source, StackedEmbedding):
+                    rows = torch.nonzero(source.place >= 0).squeeze(-1)
+                    module.weight[rows] = source.weight[copy][source.place[rows]]
+                elif isinstance(source, StackedLinear):
+                    weight = (
+                        source.weight[copy] if source.rank is None else source.weight + (source.down[copy] @ source.up[copy]).T
+                    )
+                    module.weight.copy_(weight if isinstance(module, nn.Linear) else weight.T)
+                    if source.rank is None and source.bias is not None:
+                        module.bias.copy_(source.bias[copy])
+                elif isinstance(source, StackedNorm):
+                    module.weight.copy_(source.weight[copy])
+                    if source.bias is not None:
+                        module.bias.copy_(source.bias[copy])
+
+    def trained(self) -> Iterator[nn.Parameter]:
+        """The parameters that training updates."""
+        return (parameter for parameter in self.parameters() if parameter.requires_grad)
+
+
+def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None) -> nn.Module:
+    kind = type(module).__name__
+    if isinstance(module, nn.Linear):
+        return StackedLinear(module.weight, module.bias, rows, rank)
+    if kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2:
+        return StackedLinear(module.weight.T, module.bias, rows, rank)  # type: ignore[arg-type]
+    if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
+        return _frozen(StackedNorm(module, rows), rank)
+    if isinstance(module, nn.Embedding):
+        all_rows = torch.arange(module.num_embeddings, device=module.weight.device)
+        wanted = used[used < module.num_embeddings] if module.num_embeddings > 4096 else all_rows
+        return _frozen(StackedEmbedding(module, rows, wanted), rank)
+    raise CannotStack(f"{path} ({kind}) holds parameters that cannot be stacked")
+
+
+def _frozen(module: nn.Module, rank: int | None) -> nn.Module:
+    return module if rank is None else module.requires_grad_(False)
+
+
+def _copies(weight: Tensor, copies: int) -> nn.Parameter:
+    return nn.Parameter(weight.detach().unsqueeze(0).repeat(copies, *(1,) * weight.ndim), requires_grad=weight.requires_grad)
+
+
+def _put(root: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(root.get_submodule(parent), name, module)
+
+
+def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
+    """Gives each copy of a stacked module (a decoder, say) the weights of its own model."""
+    own = [dict(model.named_parameters()) for model in models]
+    with torch.no_grad():
+        for name, parameter in stacked.named_parameters():
+            for copy, parameters in enumerate(own):
+                if name in parameters:
+                    parameter[copy].copy_(parameters[name])
