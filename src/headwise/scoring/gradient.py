@@ -80,9 +80,9 @@ class _Options:
     min_max: bool = False
 
 
-def example_gradients(subject: Subject, batch: Batch) -> Tensor:
-    """Every example's own ∂L/∂ξ, (batch, layers, heads), from one backward pass."""
-    gates = subject.base.expand(len(batch), -1, -1).clone().requires_grad_()  # (batch, layers, heads)
+def example_gradients(subject: Subject, batch: Batch, level: float = 1.0) -> Tensor:
+    """Every example's own ∂L/∂ξ where all gates stand at `level`, (batch, layers, heads), from one backward pass."""
+    gates = (level * subject.base).repeat(len(batch), 1, 1).requires_grad_()  # (batch, layers, heads)
     return _gradient(subject, batch, gates)
 
 

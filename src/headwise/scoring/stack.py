@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from headwise.heads import Heads
@@ -45,8 +44,11 @@ def find_stack(heads: Heads) -> Stack | str:
 
 
 @contextmanager
-def recording(stack: Stack, wanted: Sequence[int]) -> Iterator[dict[int, Any]]:
-    """Keeps what the blocks `wanted` return in a pass: {block: output}."""
+def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) -> Iterator[dict[int, Any]]:
+    """Keeps what the blocks `wanted` (default: all) return in a pass: {block: output}; nothing where there is no stack."""
+    if not isinstance(stack, Stack):
+        yield {}
+        return
     outputs: dict[int, Any] = {}
 
     def keep(block: int) -> Callable[..., None]:
@@ -55,7 +57,10 @@ def recording(stack: Stack, wanted: Sequence[int]) -> Iterator[dict[int, Any]]:
 
         return hook
 
-    handles = [stack.blocks[block].register_forward_hook(keep(block)) for block in wanted]
+    handles = [
+        stack.blocks[block].register_forward_hook(keep(block))
+        for block in (range(len(stack.blocks)) if wanted is None else wanted)
+    ]
     try:
         yield outputs
     finally:
@@ -92,8 +97,3 @@ def repeat(value: Any, times: int, batch: int) -> Any:
     if isinstance(value, tuple) and type(value) is tuple:
         return tuple(repeat(part, times, batch) for part in value)
     return value
-
-
-def same(a: Any, b: Any) -> bool:
-    """Whether two passes gave the same losses up to rounding."""
-    return bool(torch.allclose(a, b, rtol=1e-3, atol=1e-4))

@@ -1,0 +1,156 @@
+"""`headwise.lesion`: every set of heads silenced, every task evaluated, every example kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.scoring.passes import evaluate
+from headwise.scoring.subject import Reading, as_subject_model, open_subject
+from headwise.tasks import metrics
+from headwise.tasks.task import Task, names_of
+
+INTACT = "intact"
+
+# What the columns of a prediction hold, by kind of task; kinds not named here predict one number an example.
+_COUNTS = ("correct", "predicted", "gold")
+_TOKENS = ("right", "tokens", "nll")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("tags", "spans", "constituents", "roles"), _COUNTS),
+    "dependencies": ("correct", "predicted", "gold", "arcs"),
+    **dict.fromkeys(("next-token", "masked-token"), _TOKENS),
+}
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """One task under all lesions.
+
+    Attributes:
+        kind, metric: of the task.
+        predictions: (lesions, examples), or (lesions, examples, columns) where a row holds counts.
+        losses: (lesions, examples).
+        labels: (examples,); None where predictions are counts.
+        chance: the metric of the best guess that ignores the text.
+        ways: how the lesions were run.
+    """
+
+    kind: str
+    metric: str
+    predictions: NDArray[Any]
+    losses: NDArray[Any]
+    labels: NDArray[Any] | None
+    chance: float
+    ways: dict[str, Any]
+
+    @cached_property
+    def values(self) -> NDArray[np.float64]:
+        """The metric of every lesion, (lesions,)."""
+        return np.array([metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions])
+
+
+@dataclass(frozen=True)
+class Lesions:
+    """What `lesion` found.
+
+    Attributes:
+        sets: the heads each lesion silences, by name; "intact" silences none.
+        tasks: by task name, every example's prediction under every lesion, in the order of `sets`.
+        settings: how it was run.
+    """
+
+    sets: dict[str, HeadSet]
+    tasks: dict[str, TaskOutcome]
+    settings: dict[str, Any]
+
+    @cached_property
+    def performance(self) -> pd.DataFrame:
+        """The metric of every task (columns) under every lesion (rows), on the metric's own scale."""
+        values = {name: outcome.values for name, outcome in self.tasks.items()}
+        return pd.DataFrame(values, index=pd.Index(list(self.sets), name="lesion"))
+
+    def table(self) -> pd.DataFrame:
+        """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
+
+        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll) otherwise.
+        """
+        names = list(self.sets)
+        parts = []
+        for task, outcome in self.tasks.items():
+            lesions, examples = outcome.losses.shape
+            part: dict[str, Any] = {
+                "lesion": pd.Categorical(np.repeat(names, examples), categories=names),
+                "task": pd.Categorical([task] * (lesions * examples), categories=list(self.tasks)),
+                "example": np.tile(np.arange(examples), lesions),
+            }
+            if outcome.predictions.ndim == 2:
+                part["prediction"] = outcome.predictions.reshape(-1).astype(float)
+                part["label"] = np.tile(np.asarray(outcome.labels, dtype=float), lesions)
+            else:
+                for number, column in enumerate(COLUMNS[outcome.kind][: outcome.predictions.shape[2]]):
+                    part[column] = outcome.predictions[..., number].reshape(-1).astype(float)
+            part["loss"] = outcome.losses.reshape(-1)
+            part["metric"] = pd.Categorical([outcome.metric] * (lesions * examples))
+            part["value"] = np.repeat(outcome.values, examples)
+            parts.append(pd.DataFrame(part))
+        return pd.concat(parts, ignore_index=True)
+
+
+def lesion(
+    model: Any,
+    tasks: Task | Sequence[Task],
+    head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
+    *,
+    way: str = "auto",
+    **reading: Unpack[Reading],
+) -> Lesions:
+    """Evaluates every task with every set of heads silenced.
+
+    Weights stay frozen and attention as it is; batches are sorted by length. Lesions that touch only upper layers start from the
+    intact model's lower ones, lesions of many heads run in a really smaller model, and several lesions share a small batch, each
+    where that pays. The choice is automatic and changes results by rounding at most.
+
+    Args:
+        model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
+        tasks: the task or tasks.
+        head_sets: sets by name, or a list (then they are called "0", "1", …). The intact model is always evaluated too.
+        way: see `headwise.scoring.passes.evaluate`.
+        reading: see `headwise.scoring.Reading`; split defaults to "validation", examples to all.
+
+    Returns:
+        per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
+    """
+    several = [tasks] if isinstance(tasks, Task) else list(tasks)
+    names_of(several)
+    sets = named_sets(head_sets)
+    answering = as_subject_model(model, several, reading.pop("tokenizer", None))
+    reading["heads"] = reading.get("heads") or Heads(answering.encoder)
+    reading.setdefault("split", "validation")
+    reading.setdefault("examples", None)
+    outcomes = {}
+    for task in several:
+        subject = open_subject(answering, task, **reading)
+        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way)
+        labels = subject.encoded.examples.labels
+        gold = None if isinstance(labels, list) or task.kind in COLUMNS else np.asarray(labels)
+        outcomes[task.name] = TaskOutcome(
+            task.kind, task.metric, found.predictions, found.losses, gold, task.chance_on(reading["split"]), found.ways
+        )
+    settings = {"split": reading["split"], "examples": reading["examples"], "seed": reading.get("seed", 0), "way": way}
+    return Lesions(sets, outcomes, settings)
+
+
+def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:
+    """Sets by name, the intact model first."""
+    if isinstance(head_sets, HeadSet):
+        raise HeadwiseError("head_sets is one HeadSet; give a list of them, [head_set], or a dict by name")
+    named = dict(head_sets) if isinstance(head_sets, Mapping) else {str(i): head_set for i, head_set in enumerate(head_sets)}
+    if named.get(INTACT):
+        raise HeadwiseError(f"the name {INTACT!r} is kept for the model without a lesion; call this set something else")
+    return {INTACT: HeadSet(), **{name: head_set for name, head_set in named.items() if name != INTACT}}

@@ -1,0 +1,162 @@
+"""`attention-attribution`: how much of the answer flows along each attention edge (Hao et al. 2021)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Unpack
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Site
+from headwise.heads.watching import Watcher
+from headwise.scoring.frozen import frozen
+from headwise.scoring.integrated import unit_interval
+from headwise.scoring.result import as_scores
+from headwise.scoring.stack import Stack, find_stack, recording, skipping
+from headwise.scoring.subject import Reading, Subject, open_subject
+from headwise.tasks.batching import Batch
+from headwise.tasks.task import Task
+
+
+def attention_attribution(model: Any, task: Task, *, steps: int = 8, **reading: Unpack[Reading]) -> xr.DataArray:
+    """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples of its maximum.
+
+    F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.
+    Attention runs eagerly while scoring (other kernels never hold the maps) and is switched back afterwards.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+        steps: nodes of the Gauss–Legendre rule that takes the integral.
+        reading: see `Reading`; examples default to 200, since each costs `steps` passes per layer.
+
+    Returns:
+        (layer, head): mean of the largest attribution of one token to another.
+    """
+    reading.setdefault("examples", 200)
+    subject = open_subject(model, task, **reading)
+    total = torch.zeros_like(subject.base, dtype=torch.float64)
+    stack = find_stack(subject.heads)
+    with frozen(subject.model), eager(subject.model.encoder):
+        for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
+            with torch.no_grad(), recording(stack) as kept:
+                subject.forward(batch)
+            for site in subject.heads.sites:
+                below = _skipped(stack, site, kept)
+                total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(dim=0, dtype=torch.float64)
+    return as_scores(total / len(subject.encoded), subject, "attention-attribution", steps=steps)
+
+
+def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: Any = None) -> Tensor:
+    """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
+    total: Any = 0.0
+    maps = None
+    for level, weight in zip(*unit_interval(steps), strict=True):
+        gates = subject.base.clone()
+        gates[site.index] *= level  # scaling a layer's maps scales its head outputs, which are linear in them
+        edges = _Edges(site)
+        with torch.enable_grad(), below or nullcontext(), subject.heads.edited(edges), edges.watching():
+            answer = torch.exp(-subject.forward(batch, gates).loss).sum()
+            # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
+            (slope,) = torch.autograd.grad(answer, edges.found(subject))
+        total = total + weight / level * slope
+        maps = edges.maps
+    assert maps is not None
+    attr = maps * total
+    attr = attr.reshape(-1, site.n_heads, *attr.shape[-2:])  # (rows, heads, queries, keys)
+    return attr[:, list(site.head_order)] if site.head_order is not None else attr
+
+
+def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: Any) -> Tensor:
+    """Each example's largest attribution per head, (examples, heads), over its real tokens."""
+    attr = attributions(subject, batch, site, steps, below)  # (rows, heads, queries, keys)
+    real = batch.inputs["attention_mask"].bool()  # (rows, tokens)
+    if attr.shape[-2:] == (real.shape[1], real.shape[1]):
+        attr = attr.masked_fill(~(real[:, None, :, None] & real[:, None, None, :]), -torch.inf)
+    by_row = attr.amax(dim=(2, 3))  # (rows, heads)
+    largest = by_row.new_full((len(batch), site.n_heads), -torch.inf)
+    owner = batch.owner[:, None].expand_as(by_row)
+    return largest.scatter_reduce_(0, owner, by_row, "amax") * subject.base[site.index, : site.n_heads]
+
+
+def _skipped(stack: Stack | str, site: Site, kept: dict[int, Any]) -> Any:
+    if not isinstance(stack, Stack) or stack.block_of[site.index] == 0:
+        return None
+    block = stack.block_of[site.index]
+    return _Again(stack, block, kept[block - 1])
+
+
+class _Again:
+    """`skipping` that can be entered many times."""
+
+    def __init__(self, stack: Stack, block: int, output: Any) -> None:
+        self.parts = (stack, block, output)
+
+    def __enter__(self) -> None:
+        self.open = skipping(*self.parts)
+        self.open.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.open.__exit__(*error)
+
+
+class _Edges:
+    """Adds zero to one site's attention maps, so that the answer has a derivative by them.
+
+    The maps of a layer are made just before its projection is called, so the last ones seen when the site's turn comes are its own.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.maps: Tensor | None = None
+        self.added: Tensor | None = None
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """Nothing to prepare."""
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        if site.index == self.site.index and self._last is not None:
+            self.maps, self.added = self._last
+        self._last = None
+        return x
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        def add_zero(probabilities: Tensor) -> Tensor:
+            added = torch.zeros_like(probabilities, requires_grad=True)
+            self._last = (probabilities.detach(), added)
+            return probabilities + added
+
+        with Watcher(on_probabilities=add_zero):
+            yield
+
+    def found(self, subject: Subject) -> Tensor:
+        if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
+            name = type(subject.model.encoder).__name__
+            raise HeadwiseError(
+                f"attention-attribution needs the attention maps of layer {self.site.index} ({self.site.path}), and {name} never "
+                "holds them, even with eager attention; choose another method, for instance 'gate-gradient'"
+            )
+        return self.added
+
+
+@contextmanager
+def eager(model: Any) -> Iterator[None]:
+    """Attention written out in full inside the block; afterwards the implementation is as before."""
+    before = model.config._attn_implementation
+    if before == "eager":
+        yield
+        return
+    try:
+        model.set_attn_implementation("eager")
+    except ValueError as error:
+        raise HeadwiseError(
+            f"attention-attribution needs eager attention, and {type(model).__name__} does not have it: {error}"
+        ) from error
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)

@@ -1,0 +1,229 @@
+"""Evaluating many lesions of one model on one task, as cheaply as can be without changing the result.
+
+Three ways, mixed as it pays: lesions that touch only upper layers start from the intact model's lower layers; lesions of many heads
+run in a really smaller model; the rest are gated, several in one batch while the batch is small.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise.heads import HeadSet
+from headwise.scoring.frozen import frozen
+from headwise.scoring.stack import Stack, find_stack, recording, repeat, skipping
+from headwise.scoring.subject import Subject
+from headwise.tasks.batching import Batch, collate
+
+# Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
+TOKENS_AT_ONCE = {"cpu": 256, "cuda": 32768}
+# Removal copies the model; below so many tokens saved, copying costs more than it saves, and above so many bytes it is not copied.
+WORTH_REMOVING_TOKENS = 2000
+MAX_COPY_BYTES = 2_000_000_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of every example under every lesion.
+
+    Attributes:
+        predictions: (lesions, examples), or (lesions, examples, columns) for kinds whose rows hold counts.
+        losses: (lesions, examples).
+        ways: how the lesions were run: {"shared": 120, "removed": 0, "gated": 24, "intact": 1}, and why not otherwise.
+    """
+
+    predictions: NDArray[Any]
+    losses: NDArray[np.float32]
+    ways: dict[str, Any]
+
+
+@dataclass
+class Plan:
+    """Which way each lesion is run; numbers of lesions.
+
+    Attributes:
+        intact: lesions of nothing.
+        shared: by block, lesions whose lowest head lies in it, run from there on.
+        removed, gated: the others.
+        stack: the model's blocks, where lower layers are shared.
+        note: why they are not, where they are not.
+    """
+
+    intact: list[int] = field(default_factory=list)
+    shared: dict[int, list[int]] = field(default_factory=dict)
+    removed: list[int] = field(default_factory=list)
+    gated: list[int] = field(default_factory=list)
+    stack: Stack | None = None
+    note: str = ""
+
+    def ways(self) -> dict[str, Any]:
+        counts: dict[str, Any] = {name: len(getattr(self, name)) for name in ("intact", "removed", "gated")}
+        counts["shared"] = sum(len(lesions) for lesions in self.shared.values())
+        return counts | ({"note": self.note} if self.note else {})
+
+
+def evaluate(subject: Subject, sets: Sequence[HeadSet], description: str = "", way: str = "auto") -> Outcome:
+    """Every example's prediction and loss under every lesion; beside it, the subject's own silenced heads stay silenced.
+
+    Args:
+        subject: the model and the task.
+        sets: the heads each lesion silences; an empty set is the intact model.
+        description: for the progress bar.
+        way: "auto", or one way for all: "gated", "shared", "removed", "one by one" (one full gated pass per lesion and batch).
+    """
+    store = _Store(subject, len(sets))
+    with frozen(subject.model), torch.inference_mode():
+        plan = make_plan(subject, sets, way)
+        if plan.shared and not _sharing_holds(subject, sets, plan):
+            plan = make_plan(subject, sets, "gated")
+            plan.note = "lower layers were not shared: starting from the middle of this model changed its result"
+            warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=2)
+        gates = _gates(subject, sets)  # (lesions, layers, heads)
+        _run_on_the_model(subject, plan, gates, store, description, way)
+        for lesion in plan.removed:
+            _run_removed(subject, sets[lesion], lesion, store)
+    return Outcome(*store.arrays(), plan.ways())
+
+
+def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> Plan:
+    """Chooses by counting, never by timing, so that the same call runs the same way."""
+    plan = Plan()
+    stack = find_stack(subject.heads)
+    if isinstance(stack, str):
+        plan.note = f"lower layers are not shared: {stack}"
+    possible = not isinstance(stack, str) and way in ("auto", "shared")
+    lowest = {i: stack.block_of[min(s)[0]] for i, s in enumerate(sets) if s} if isinstance(stack, Stack) else {}
+    # the lower layers must be run once more to be kept, unless the intact model is asked for anyway
+    saved = sum(stack.share(block) for block in lowest.values()) if isinstance(stack, Stack) else 0.0
+    share = possible and saved > (0 if any(not s for s in sets) else 1)
+    for i, head_set in enumerate(sets):
+        if not head_set:
+            plan.intact.append(i)
+        elif share and lowest[i] > 0:
+            plan.shared.setdefault(lowest[i], []).append(i)
+        elif way == "removed" or (way == "auto" and _removal_pays(subject, head_set)):
+            plan.removed.append(i)
+        else:
+            plan.gated.append(i)
+    if share and isinstance(stack, Stack):
+        plan.stack = stack
+    return plan
+
+
+def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
+    heads, encoder = subject.heads, subject.model.encoder
+    if subject.model.contexts or not bool(subject.base[heads.valid.to(subject.device)].all()):
+        return False  # contexts hold on to the modules of the model as it is
+    counts = {layer: len(found) for layer, found in head_set.layers().items()}
+    if any(
+        counts.get(site.index, 0) == site.n_heads or site.n_groups != site.n_heads or site.n_calls > 1 for site in heads.sites
+    ):
+        return False  # a whole layer, grouped keys, or shared layers: gating is always right
+    share = len(head_set) / heads.total
+    tokens = int(subject.encoded.row_lengths.sum())
+    size = sum(weight.numel() * weight.element_size() for weight in encoder.parameters())
+    # attention is about 40 % of a block's work
+    return 0.4 * share * tokens > WORTH_REMOVING_TOKENS and size <= MAX_COPY_BYTES
+
+
+def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
+    masks = np.stack([subject.heads.check(head_set).to_mask(subject.heads.shape) for head_set in sets])
+    return subject.base * (1 - torch.as_tensor(masks, dtype=subject.base.dtype, device=subject.device))
+
+
+def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str) -> None:
+    """Everything that runs on the whole model: batch by batch, so that kept layers are those of one batch."""
+    if not (plan.intact or plan.shared or plan.gated):
+        return
+    batches = subject.plan()
+    budget = 0 if way == "one by one" else TOKENS_AT_ONCE.get(subject.device.type, TOKENS_AT_ONCE["cuda"])
+    for number, batch in enumerate(subject.read(batches, description)):
+        chosen = batches.plan[number]
+        kept: dict[int, Any] = {}
+        if plan.intact or plan.shared:
+            with recording(plan.stack, [block - 1 for block in plan.shared]) as kept:
+                output = subject.forward(batch)
+            for lesion in plan.intact:
+                store.put([lesion], chosen, output)
+        size = batch.inputs["input_ids"].numel()
+        at_once = max(1, budget // size)
+        for block, lesions in {**plan.shared, 0: plan.gated}.items():
+            for start in range(0, len(lesions), at_once):
+                some = lesions[start : start + at_once]
+                wide = _widened(subject, batch, chosen, len(some))
+                rows = len(batch.owner)
+                with _below(plan.stack, block, kept, len(some), rows):
+                    store.put(some, chosen, subject.forward(wide, gates[some].repeat_interleave(len(chosen), dim=0)))
+
+
+def _widened(subject: Subject, batch: Batch, chosen: NDArray[np.int64], times: int) -> Batch:
+    return batch if times == 1 else collate(subject.encoded, np.tile(chosen, times)).to(subject.device)
+
+
+def _below(stack: Stack | None, block: int, kept: dict[int, Any], times: int, rows: int) -> Any:
+    if stack is None or block == 0:
+        return nullcontext()
+    return skipping(stack, block, repeat(kept[block - 1], times, rows))
+
+
+def _sharing_holds(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> bool:
+    """Checks once, on a few real examples, that starting from kept layers gives what a full pass gives."""
+    assert plan.stack is not None
+    block = max(plan.shared)
+    lesion = plan.shared[block][0]
+    chosen = subject.plan().plan[-1][:4]  # the shortest
+    batch = collate(subject.encoded, chosen).to(subject.device)
+    gates = _gates(subject, [sets[lesion]]).expand(len(chosen), -1, -1)
+    with recording(plan.stack, [block - 1]) as kept:
+        subject.forward(batch)
+    full = subject.forward(batch, gates).loss
+    with skipping(plan.stack, block, kept[block - 1]):
+        started = subject.forward(batch, gates).loss
+    return torch.allclose(full.float(), started.float(), rtol=1e-3, atol=1e-4)
+
+
+@contextmanager
+def _smaller(subject: Subject, head_set: HeadSet) -> Iterator[None]:
+    """Inside, the model's encoder is a smaller one without these heads."""
+    model, whole = subject.model, subject.model.encoder
+    model.encoder = subject.heads.remove(head_set).eval()
+    try:
+        yield
+    finally:
+        model.encoder = whole
+
+
+def _run_removed(subject: Subject, head_set: HeadSet, lesion: int, store: "_Store") -> None:
+    batches = subject.plan()
+    with _smaller(subject, head_set):
+        for number, batch in enumerate(subject.read(batches, "")):
+            store.put([lesion], batches.plan[number], subject.model(subject.task.name, batch))
+
+
+class _Store:
+    """Predictions and losses as they come, in the order of the examples."""
+
+    def __init__(self, subject: Subject, lesions: int) -> None:
+        self.shape = (lesions, len(subject.encoded))
+        self.parts: list[tuple[list[int], NDArray[np.int64], Tensor, Tensor]] = []
+
+    def put(self, lesions: list[int], chosen: NDArray[np.int64], output: Any) -> None:
+        """Keeps one pass: its rows are whole batches of the chosen examples, one lesion after the other."""
+        # kept on the device until the end: fetching each batch would make a GPU wait for every pass
+        self.parts.append((lesions, chosen, output.prediction.detach(), output.loss.detach().float()))
+
+    def arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
+        first = self.parts[0][2]
+        predictions = np.empty((*self.shape, *first.shape[1:]), dtype=first.cpu().numpy().dtype)
+        losses = np.empty(self.shape, dtype=np.float32)
+        for lesions, chosen, prediction, loss in self.parts:
+            place = np.ix_(np.array(lesions), chosen)
+            predictions[place] = prediction.cpu().numpy().reshape(len(lesions), len(chosen), *prediction.shape[1:])
+            losses[place] = loss.cpu().numpy().reshape(len(lesions), len(chosen))
+        return predictions, losses

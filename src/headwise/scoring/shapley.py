@@ -1,0 +1,60 @@
+"""`shapley`: each head's fair share of what all heads together do for the task."""
+
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import xarray as xr
+
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.scoring.ablation import metric_values
+from headwise.scoring.passes import evaluate
+from headwise.scoring.result import as_scores
+from headwise.scoring.subject import Reading, open_subject
+from headwise.tasks.task import Task
+
+
+def shapley(
+    model: Any,
+    task: Task,
+    *,
+    permutations: int = 10,
+    measure: Literal["loss", "metric"] = "loss",
+    **reading: Unpack[Reading],
+) -> xr.DataArray:
+    """Monte-Carlo Shapley values (Castro et al. 2009; Held and Yang 2023 for heads): heads are silenced one after another.
+
+    φ_h = E over orders of v(the heads still there, h among them) − v(the same without h). Every order is also run backwards, which
+    evens out first and last places. For each order the values sum to v(all heads) − v(none), so their sum here does too.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+        permutations: random orders (each twice, forwards and backwards); each costs two passes per head.
+        measure: v is minus the mean "loss", or the "metric".
+        reading: see `Reading`; examples default to 100.
+
+    Returns:
+        (layer, head); positive where the head helps. A coordinate `error` has the standard error over orders.
+    """
+    if permutations < 1:
+        raise HeadwiseError(f"permutations is {permutations}; at least 1 is needed")
+    reading.setdefault("examples", 100)
+    subject = open_subject(model, task, **reading)
+    heads = [head for head in subject.heads.all() if bool(subject.scored[head])]
+    rng = np.random.default_rng(subject.seed)
+    shares = np.zeros((permutations, *subject.heads.shape))
+    for draw in range(permutations):
+        order = [heads[i] for i in rng.permutation(len(heads))]
+        for sequence in (order, order[::-1]):
+            sets = [HeadSet(sequence[:n]) for n in range(len(sequence) + 1)]  # from the whole model to none
+            outcome = evaluate(subject, sets, f"Shapley values, {task.name}, {draw + 1} of {permutations}")
+            if measure == "loss":
+                value = -outcome.losses.mean(axis=1, dtype=float)
+            else:
+                value = metric_values(subject, outcome.predictions)
+            for place, head in enumerate(sequence):
+                shares[(draw, *head)] += (value[place] - value[place + 1]) / 2
+    scores = as_scores(shares.mean(axis=0), subject, "shapley", permutations=permutations, measure=measure)
+    spread = shares.std(axis=0, ddof=1) / np.sqrt(permutations) if permutations > 1 else np.full(subject.heads.shape, np.nan)
+    return scores.assign_coords(error=(("layer", "head"), np.where(subject.scored.cpu().numpy(), spread, np.nan)))

@@ -1,0 +1,82 @@
+"""`subset`: learn which k heads to keep, exactly k of them (Li, Cotterell and Sachan 2021)."""
+
+from typing import Any, Unpack
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.scoring.learning import fit_gates, generator
+from headwise.scoring.result import as_scores
+from headwise.scoring.selection import count_for, top_heads
+from headwise.scoring.subject import Reading, open_subject
+from headwise.tasks.task import Task
+
+HOT, COLD = 1000.0, 1e-8  # the temperature falls from one to the other, evenly on a log scale
+
+
+def subset(
+    model: Any,
+    task: Task,
+    *,
+    fraction: float = 0.3,
+    k: int | None = None,
+    steps: int = 300,
+    lr: float = 0.1,
+    straight_through: bool = False,
+    **reading: Unpack[Reading],
+) -> xr.DataArray:
+    """Learnt scores whose Gumbel-perturbed, softened top k are the gates of the frozen model.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+        fraction: of heads to keep; k: their number instead.
+        steps, lr: batches of training, and Adam's learning rate.
+        straight_through: gates are exactly 0 or 1 in the forward pass, and soft in the backward pass.
+        reading: see `Reading`.
+
+    Returns:
+        (layer, head): learnt scores; `top_heads(scores, n=k)` is the subset. A coordinate `kept` is 1 for its members.
+    """
+    subject = open_subject(model, task, **reading)
+    total = int(subject.scored.sum())
+    wanted = count_for(fraction, total) if k is None else k
+    if not 1 <= wanted <= total:
+        raise HeadwiseError(f"{wanted} heads are to be kept of {total}; choose between 1 and {total}")
+    chance = generator(subject)
+    learnt = torch.zeros(total, device=subject.device, requires_grad=True)  # (heads,)
+
+    def gates_of(step: int, examples: int) -> Tensor:
+        temperature = HOT * (COLD / HOT) ** (step / max(1, steps - 1))
+        uniform = torch.rand(total, generator=chance).clamp(1e-6, 1 - 1e-6).to(subject.device)
+        soft = soft_top_k(learnt - (-uniform.log()).log(), wanted, temperature)  # (heads,)
+        if straight_through:
+            hard = torch.zeros_like(soft).index_fill_(0, soft.topk(wanted).indices, 1.0)
+            soft = hard + soft - soft.detach()
+        return torch.zeros_like(subject.base).masked_scatter(subject.scored, soft)  # (layers, heads)
+
+    no_penalty = torch.zeros((), device=subject.device)
+    fit_gates(subject, [learnt], gates_of, lambda step: no_penalty, steps=steps, lr=lr, description=f"subset, {task.name}")
+    values = torch.zeros_like(subject.base).masked_scatter(subject.scored, learnt.detach())
+    settings = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
+    scores = as_scores(values, subject, "subset", **settings)
+    kept = top_heads(scores, n=wanted).to_mask(subject.heads.shape).astype(float)
+    return scores.assign_coords(kept=(("layer", "head"), kept))
+
+
+def soft_top_k(perturbed: Tensor, k: int, temperature: float) -> Tensor:
+    """The sum of k softmaxes, each with what the earlier ones took struck out (Xie and Ermon 2019): (heads,), summing to k.
+
+    As the temperature falls to 0 it becomes the k-hot vector of the k largest entries.
+    """
+    keys = perturbed
+    picked = torch.zeros_like(perturbed)
+    for _ in range(k):
+        share = torch.softmax(keys / temperature, dim=0)
+        picked = picked + share
+        struck = torch.log1p(-share.clamp(max=1 - 1e-6))
+        # an entry that was taken whole is out for good, however far its score lies above the others
+        keys = keys + torch.where(share > 1 - 1e-6, struck - 1e4, struck)
+    return picked

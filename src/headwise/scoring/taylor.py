@@ -1,0 +1,87 @@
+"""`taylor-mean`: the first-order effect of replacing a head's output by its mean."""
+
+from typing import Any, Unpack
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise.heads import Site
+from headwise.heads.positions import read_pass
+from headwise.scoring.frozen import frozen
+from headwise.scoring.result import as_scores
+from headwise.scoring.subject import Reading, Subject, open_subject
+from headwise.tasks.batching import Batch
+from headwise.tasks.task import Task
+
+
+def taylor_mean(model: Any, task: Task, **reading: Unpack[Reading]) -> xr.DataArray:
+    """E |Σ_t ∂L/∂z_t · (z̄ − z_t)|: how much the loss would change, to first order, if the head said the same to every token.
+
+    The mean-replacement form of Molchanov et al. (2017): a head whose output is constant scores 0 however large that output is,
+    whereas the gate's derivative (Eq. 4) compares with an output of zero, which the model may never have seen.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+        reading: see `Reading`; examples default to 1,000. z̄ is the mean over all their real tokens.
+
+    Returns:
+        (layer, head), 0 or more.
+    """
+    reading.setdefault("examples", 1000)
+    subject = open_subject(model, task, **reading)
+    total = torch.zeros_like(subject.base, dtype=torch.float64)
+    with frozen(subject.model):
+        mean = mean_outputs(subject)
+        for batch in subject.read(subject.plan(), f"first-order effects, {task.name}"):
+            total += _effects(subject, batch, mean).abs().sum(dim=0, dtype=torch.float64)
+    return as_scores(total / len(subject.encoded), subject, "taylor-mean")
+
+
+def mean_outputs(subject: Subject) -> list[Tensor]:
+    """Each site's mean head output over the real tokens of all examples: (heads, head_dim)."""
+    sums = [torch.zeros(site.n_heads, site.head_dim, dtype=torch.float64, device=subject.device) for site in subject.heads.sites]
+    tokens = 0
+    with torch.inference_mode():
+        for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
+            real = batch.inputs["attention_mask"].double()  # (rows, tokens)
+            tokens += int(real.sum())
+            with subject.heads.recorded(position="all") as tape:
+                subject.forward(batch)
+            for site, total in zip(subject.heads.sites, sums, strict=True):
+                total += torch.einsum("bt,bthd->hd", real, tape.of(site.index).double())
+    return [(total / tokens).float() for total in sums]
+
+
+class _Shift:
+    """An edit that adds zero to every head output, so that the loss has a derivative by what would be added."""
+
+    def __init__(self) -> None:
+        self.added: dict[int, Tensor] = {}  # by site, the shape of the projection's input
+        self.outputs: dict[int, Tensor] = {}
+        self.seen = read_pass({})
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        self.seen = read_pass(arguments)
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        self.outputs[site.index] = x.detach()
+        self.added[site.index] = torch.zeros_like(x, requires_grad=True)
+        return x + self.added[site.index]
+
+
+def _effects(subject: Subject, batch: Batch, mean: list[Tensor]) -> Tensor:
+    """Each example's Σ_t ∂L/∂z_t · (z̄ − z_t), (batch, layers, heads)."""
+    effects = torch.zeros((len(batch), *subject.base.shape), device=subject.device)
+    shift = _Shift()
+    with torch.enable_grad(), subject.heads.edited(shift):
+        loss = subject.forward(batch).loss.sum()
+        gradients = torch.autograd.grad(loss, [shift.added[site.index] for site in subject.heads.sites])
+    real = batch.inputs["attention_mask"].float()  # (rows, tokens)
+    for site, gradient, centre in zip(subject.heads.sites, gradients, mean, strict=True):
+        slope, output = (shift.seen.rows(site, x).float() for x in (gradient, shift.outputs[site.index]))
+        change = (centre - output) * real[..., None, None]  # (rows, tokens, heads, head_dim)
+        by_row = (slope * change).sum(dim=(1, 3))  # (rows, heads)
+        effects[:, site.index, : site.n_heads].index_add_(0, batch.owner, by_row)
+    return effects * subject.base
