@@ -16,6 +16,8 @@ from headwise.tasks import Task
 from headwise.training.fewshot import FewShotSettings, few_shot, sample_shots
 from headwise.training.stacked import CannotStack, Stacked
 
+pytestmark = pytest.mark.filterwarnings("error:training the seeds one after another")
+
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 5000}
 
 
@@ -135,10 +137,11 @@ def test_other_tunings_leave_the_encoder_alone_and_learn(task: Task, tuning: str
 
 
 def test_an_architecture_that_cannot_be_stacked_is_trained_one_after_another(task: Task) -> None:
-    result = few_shot(multi(deberta), task, 8, [0, 1], FewShotSettings(epochs=2), progress=False)
+    with pytest.warns(UserWarning, match="one after another: a layer saw 1 rows"):
+        result = few_shot(multi(deberta), task, 8, [0, 1], FewShotSettings(epochs=2), progress=False)
     assert result.score.shape == (2,)
     assert np.isfinite(result.loss).all()
-    with pytest.raises(CannotStack):
+    with pytest.raises(CannotStack), pytest.warns(UserWarning, match="one after another"):
         few_shot(multi(deberta), task, 8, [0], FewShotSettings(epochs=1, tuning="lora"), progress=False)
 
 

@@ -1,5 +1,6 @@
 """Few-shot fine-tuning of a trained model on a new task, many seeds at a time (functional-specialization §6, Tables 6 and 8)."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -147,7 +148,8 @@ def _run(
         try:
             parts = _stacked_parts(model, heads, used, settings)
             yield from _fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device)
-        except CannotStack:
+        except CannotStack as reason:
+            warnings.warn(f"training the seeds one after another: {reason}", stacklevel=2)
             for head, row, seed in zip(heads, rows, seeds, strict=True):
                 torch.manual_seed(seed)
                 if settings.tuning == "lora":
@@ -164,7 +166,6 @@ def _stacked_parts(
     if settings.tuning == "decoder":
         return _FrozenEncoder(model.encoder), decoder
     encoder = Stacked(model.encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None)
-    decoder.rows = encoder.rows
     return encoder, decoder
 
 
