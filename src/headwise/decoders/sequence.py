@@ -10,6 +10,7 @@ from headwise.decoders.output import DecoderOutput, TaskLike
 from headwise.decoders.pooling import default_pooling, pool
 from headwise.errors import HeadwiseError
 
+UNLABELLED = -1
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}
 
 
@@ -47,17 +48,13 @@ class SequenceDecoder(nn.Module):
         return sequence_output(self.kind, logits, batch.labels)
 
 
-def sequence_output(kind: str, logits: Tensor, labels: Tensor | None) -> DecoderOutput:
-    """Losses and predictions from sequence logits (batch, outputs); without labels the losses are NaN."""
+def sequence_output(kind: str, logits: Tensor, labels: Tensor) -> DecoderOutput:
+    """Losses and predictions from sequence logits (batch, outputs); the loss is NaN where an example has no label."""
     if kind == "number":
         prediction = logits.squeeze(-1)  # (batch,)
-        loss = (prediction - labels.float()).square() if labels is not None else torch.full_like(prediction, torch.nan)
-        return DecoderOutput(loss, prediction.detach(), logits)
-    if labels is None:
-        loss = logits.new_full((len(logits),), torch.nan)
-    else:
-        loss = nn.functional.cross_entropy(logits, labels, reduction="none")  # (batch,)
-    return DecoderOutput(loss, logits.detach().argmax(dim=-1), logits)
+        return DecoderOutput((prediction - labels.float()).square(), prediction.detach(), logits)
+    loss = nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=UNLABELLED)  # (batch,)
+    return DecoderOutput(loss.masked_fill(labels == UNLABELLED, torch.nan), logits.detach().argmax(dim=-1), logits)
 
 
 def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None) -> SequenceDecoder:

@@ -1,0 +1,111 @@
+"""Plain transformers models with the face of a MultiTaskModel: `forward(task_name, batch)` gives losses per example."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import nn
+
+from headwise.decoders.language import masked_token_output, minimal_pair_output, next_token_output, tag_output
+from headwise.decoders.model import with_padding
+from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
+from headwise.decoders.sequence import sequence_output
+from headwise.errors import HeadwiseError
+
+# what kinds of task each kind of transformers head answers
+ANSWERS = {
+    "sequence-classification": ("classes", "number"),
+    "token-classification": ("tags",),
+    "causal-lm": ("next-token", "minimal-pairs"),
+    "masked-lm": ("masked-token",),
+}
+
+
+def head_kind(model: Any) -> str:
+    """Which of `ANSWERS` a transformers model is, told by its class."""
+    from transformers.models.auto import modeling_auto as auto
+
+    mappings = {
+        "sequence-classification": auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+        "token-classification": auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+        "causal-lm": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "masked-lm": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    }
+    name = type(model).__name__
+    for kind, mapping in mappings.items():
+        if name in mapping.values():
+            return kind
+    raise HeadwiseError(
+        f"{name} is not a sequence classifier, token classifier, causal or masked language model; "
+        "put a bare encoder under decoders with MultiTaskModel(encoder, tokenizer, tasks)"
+    )
+
+
+class TaskModel(nn.Module):
+    """A transformers model with its own head, answering one task (or several that read the same head).
+
+    Attributes:
+        encoder: the whole transformers model: `Heads(model.encoder)` finds its heads.
+        decoders: empty: the head is part of the model.
+        tasks: by name, the facts of each task.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike]) -> None:
+        super().__init__()
+        self.encoder, self.tokenizer = model, tokenizer
+        self.head = head_kind(model.get_base_model() if _is_peft(model) else model)
+        self.tasks = {task.name: SavedTask.of(task) for task in tasks}
+        self.decoders = nn.ModuleDict()
+        self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+        self._no_cache = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
+        for task in tasks:
+            if task.kind not in ANSWERS[self.head]:
+                raise HeadwiseError(
+                    f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers {', '.join(ANSWERS[self.head])}"
+                )
+            outputs = model.config.num_labels
+            wanted = 1 if task.kind == "number" else len(task.classes or ())
+            if self.head.endswith("classification") and outputs != wanted:
+                raise HeadwiseError(
+                    f"task {task.name!r} needs {wanted} outputs, the model's head has {outputs}: set num_labels={wanted}"
+                )
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.encoder.parameters()).device
+
+    def forward(self, name: str, batch: Any) -> DecoderOutput:
+        """One loss and one prediction per example of a batch of task `name`."""
+        if name not in self.tasks:
+            raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}")
+        kind = self.tasks[name].kind
+        with self.contexts.get(name, nullcontext)():
+            logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
+        if self.head == "sequence-classification":
+            return sequence_output(kind, logits, batch.labels)
+        if kind == "tags":
+            return tag_output(logits, batch)
+        if kind == "minimal-pairs":
+            return minimal_pair_output(logits, batch)
+        return next_token_output(logits, batch) if kind == "next-token" else masked_token_output(logits, batch)
+
+
+def _is_peft(model: Any) -> bool:
+    return any(cls.__name__ == "PeftModel" for cls in type(model).__mro__)
+
+
+def as_task_model(model: Any, tokenizer: Any, task: TaskLike | Sequence[TaskLike]) -> TaskModel:
+    """Gives a plain transformers model the face of a MultiTaskModel, so that scoring, lesions and training read one kind.
+
+    Args:
+        model: an `AutoModelForSequenceClassification`, `...ForTokenClassification`, `...ForCausalLM` or `...ForMaskedLM`.
+        tokenizer: its tokenizer; it gets a padding token if it has none.
+        task: a task the model's head can answer; several may share one language-model head.
+
+    Raises:
+        HeadwiseError: the model has no such head, or the task needs another one.
+    """
+    with_padding(model, tokenizer)
+    return TaskModel(model, tokenizer, task if isinstance(task, Sequence) else [task])

@@ -1,0 +1,105 @@
+"""Evaluation: every example's own prediction, from which the metric is computed."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from headwise.runs import track
+from headwise.tasks import Examples, Task, batches, encode
+
+COUNTS = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
+COUNTS |= dict.fromkeys(("tags", "spans", "constituents", "roles"), ("correct", "predicted", "gold"))
+COUNTS["dependencies"] = ("correct", "predicted", "gold", "correct_arcs")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Predictions of one task on one split.
+
+    Attributes:
+        task: the task.
+        split: its name.
+        examples: what was asked.
+        predictions: (examples,) class numbers or numbers, or (examples, counts).
+        losses: (examples,) each example's loss; NaN where it has no label.
+    """
+
+    task: Task
+    split: str
+    examples: Examples
+    predictions: NDArray[Any]
+    losses: NDArray[np.float64]
+
+    @property
+    def score(self) -> float:
+        """The task's metric, as a share (1 is perfect); NaN where the split has no labels."""
+        return self.task.score(self.predictions, np.asarray(self.labels)) if self.examples.labelled else float("nan")
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        return None if isinstance(self.examples.labels, list) else self.examples.labels
+
+    def table(self) -> pd.DataFrame:
+        """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""
+        columns: dict[str, Any] = {"task": self.task.name, "split": self.split, "example": np.arange(len(self.examples))}
+        if self.predictions.ndim == 1:
+            columns |= {"label": self.labels, "prediction": self.predictions}
+        else:
+            columns |= {name: self.predictions[:, i] for i, name in enumerate(COUNTS[self.task.kind])}
+        return pd.DataFrame({**columns, "loss": self.losses})
+
+
+def evaluate(
+    model: Any,
+    task: Task,
+    split: str = "validation",
+    *,
+    batch_size: int = 64,
+    max_length: int = 256,
+    accelerator: Any = None,
+    progress: bool = True,
+) -> Evaluation:
+    """Asks a model every example of a split, in batches sorted by length.
+
+    Args:
+        model: a MultiTaskModel or a TaskModel; its mode is as before afterwards.
+        task: the task.
+        split: "validation", "test", ...
+        batch_size: examples at a time; results do not depend on it.
+        max_length: tokens per text or pair.
+        accelerator: of a running training: its processes share the work, and its precision is used.
+        progress: whether to show a bar.
+    """
+    examples = task.split(split)
+    encoded = encode(examples, model.tokenizer, max_length)
+    rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+    columns = len(COUNTS.get(task.kind, ()))
+    exact = torch.float64 if model.device.type != "mps" else torch.float32
+    found = torch.zeros(len(examples), max(columns, 1) + 1, dtype=exact, device=model.device)
+    own = batches(encoded, batch_size)[rank::world]
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            for batch in track(own, f"evaluating {task.name}", len(own), silent=not progress or rank > 0):
+                batch = batch.to(model.device)
+                if accelerator is None:
+                    output = model(task.name, batch)
+                else:
+                    with accelerator.autocast():
+                        output = model(task.name, batch)
+                rows = output.prediction.reshape(len(batch), -1)  # (batch, columns)
+                found[batch.index] = torch.cat([rows.to(exact), output.loss.reshape(-1, 1).to(exact)], dim=1)
+    finally:
+        model.train(was_training)
+    if world > 1:
+        found = accelerator.reduce(found, "sum")  # every example was asked by one process; the others hold 0
+    table = found.cpu().numpy()
+    predictions = table[:, :-1] if columns else table[:, 0]
+    if task.kind in ("classes", "minimal-pairs"):
+        predictions = predictions.astype(np.int64)
+    return Evaluation(task, split, examples, predictions, table[:, -1].astype(np.float64))

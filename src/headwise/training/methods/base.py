@@ -1,0 +1,83 @@
+"""What a method may change in the loop."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import nn
+
+from headwise.errors import HeadwiseError
+from headwise.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class Method:
+    """Plain multi-task training: every hook leaves the loop as it is. Other methods override some of them.
+
+    The loop calls, in this order: `settings`, `prepare`, `trained`; then for every step `around_step`, and once, before the
+    step that `branch_step` names, `at_branch`; at the end `finish`. Methods that do nothing before their branch can start from
+    another method's checkpoint at that step, so that their comparison is paired.
+    """
+
+    name: ClassVar[str] = "multi-task"
+
+    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+        """The settings this method trains with."""
+        return settings
+
+    def prepare(self, run: "Run") -> None:
+        """Before the optimizer is made: freeze, wrap or add modules."""
+
+    def trained(self, run: "Run") -> nn.Module:
+        """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is trained."""
+        model: nn.Module = run.model
+        return model
+
+    def resumed(self, run: "Run") -> None:
+        """After `load_state_dict`, when a training goes on from a checkpoint."""
+
+    def at_branch(self, run: "Run") -> None:
+        """Once, before the step that `branch_step` names."""
+
+    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+        """A context around forward, backward, clipping and update of one step of `task`."""
+        return nullcontext()
+
+    def finish(self, run: "Run") -> None:
+        """After the last step, before the evaluation."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the method learnt on the way (JSON values and tensors), for checkpoints."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state_dict` gave."""
+
+    def describe(self) -> dict[str, Any]:
+        """Name and options, for results."""
+        options = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+        return {"method": self.name, **{name: value for name, value in options.items() if _is_json(value)}}
+
+    def branch_step(self, steps: int) -> int | None:
+        """The step before which `at_branch` is called; None if there is no branch."""
+        return None
+
+
+def last_share(delta: float, steps: int) -> int | None:
+    """The step at which the last `delta` of the steps begins; None if that is no step at all."""
+    last = int(round(delta * steps, 6))
+    return steps - last if last else None
+
+
+def _is_json(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def share(name: str, value: float) -> None:
+    """Checks that an option is a share from 0 to 1."""
+    if not 0 <= value <= 1:
+        raise HeadwiseError(f"{name} is {value}; it is a share, from 0 to 1")

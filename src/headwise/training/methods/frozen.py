@@ -1,0 +1,19 @@
+"""Frozen encoder: only the decoders learn. The control that tells what fine-tuning adds."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from headwise.training.methods.base import Method
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class FrozenEncoder(Method):
+    """The encoder keeps its pre-trained weights (its dropout stays on, as in every method)."""
+
+    name: ClassVar[str] = "frozen"
+
+    def prepare(self, run: "Run") -> None:
+        run.model.encoder.requires_grad_(False)

@@ -1,0 +1,58 @@
+"""Pruning the least important heads: in the last δ of the steps, each task goes on without the heads it needs least."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from headwise.heads import HeadSet
+from headwise.scoring import top_heads
+from headwise.training.masks import from_json, set_masks, to_json
+from headwise.training.methods.base import Method, last_share, share
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class PruneLeast(Method):
+    """At the branch heads are scored once per task; from there a task's forward passes run without its least important ones.
+
+    Args:
+        alpha: share of all heads that a task keeps.
+        delta: share of the steps, at the end, that train without the others.
+        examples: most training examples to score on.
+    """
+
+    name: ClassVar[str] = "prune"
+    alpha: float = 0.7
+    delta: float = 0.1
+    examples: int | None = 10_000
+    masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        share("alpha", self.alpha)
+        share("delta", self.delta)
+
+    def branch_step(self, steps: int) -> int | None:
+        return last_share(self.delta, steps)
+
+    def at_branch(self, run: "Run") -> None:
+        scores = run.score_tasks(examples=self.examples)
+        self.masks = {name: run.heads.all() - top_heads(scores[name], fraction=self.alpha) for name in run.names}
+        set_masks(run.model, self.masks, run.heads)
+
+    def resumed(self, run: "Run") -> None:
+        set_masks(run.model, self.masks, run.heads)
+
+    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+        # recomputed activations must see the mask too, and the model's own context ends with its forward pass
+        if run.settings.gradient_checkpointing and self.masks:
+            return run.heads.silenced(self.masks[task])
+        return nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"masks": to_json(self.masks)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.masks = from_json(state.get("masks", {}))

@@ -1,0 +1,261 @@
+"""The one training loop."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise.decoders import MultiTaskModel, TaskModel
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+from headwise.runs import Checkpoint, track
+from headwise.tasks import Task, encode
+from headwise.training.data import Step, Stream, steps
+from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
+from headwise.training.evaluating import evaluate
+from headwise.training.methods.base import Method
+from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
+from headwise.training.samplers import plan
+from headwise.training.settings import TrainingSettings
+
+
+class Run:
+    """Trains one model on some tasks by one method: one task per optimizer step, on all micro-batches and processes of it.
+
+    Args:
+        model: a MultiTaskModel, or a TaskModel whose own head answers the tasks; trained in place.
+        tasks: what it learns; the model answers each.
+        method: what a step updates; default: plain multi-task training.
+        settings: of the loop; the method may change them.
+        folder: where checkpoints are kept; None: nowhere, then the training cannot be resumed.
+        start: a checkpoint of another run to begin from (one that its `branches` left).
+        branches: step number to folder: before that step a checkpoint is left there, for other methods to start from.
+
+    Attributes:
+        plan: (steps,) the task of every step.
+        losses: (steps,) the mean loss of every step; NaN where it was not read yet.
+        evaluations: one row per evaluation during the training and task: step, task, score.
+    """
+
+    def __init__(
+        self,
+        model: MultiTaskModel | TaskModel,
+        tasks: Sequence[Task],
+        method: Method | None = None,
+        settings: TrainingSettings | None = None,
+        *,
+        folder: str | Path | None = None,
+        start: str | Path | None = None,
+        branches: Mapping[int, Path] | None = None,
+    ) -> None:
+        self.method = method or Method()
+        self.settings = self.method.settings(settings or TrainingSettings())
+        self.model, self.tasks, self.names = model, list(tasks), [task.name for task in tasks]
+        self.folder = Path(folder) if folder is not None else None
+        self._start, self._branches = start, dict(branches or {})
+        self.accelerator = make_accelerator(self.settings, self.folder)
+        self.encoded = [encode(self._examples(task), model.tokenizer, self.settings.max_length) for task in self.tasks]
+        self.streams = [Stream(data, self.settings.batch_size, self.settings.seed + i) for i, data in enumerate(self.encoded)]
+        self.plan = plan(
+            self.settings.sampling,
+            [len(data) for data in self.encoded],
+            [stream.n_batches for stream in self.streams],
+            self.settings.epochs,
+            self.settings.seed,
+            temperature=self.settings.temperature,
+            power=self.settings.power,
+        )
+        self.losses: NDArray[np.float32] = np.full(len(self.plan), np.nan, dtype=np.float32)
+        self.evaluations: list[dict[str, Any]] = []
+        self.step = 0
+        self._unread: list[Tensor] = []
+        self._best: dict[str, Any] = {}
+        self._setup()
+
+    def _examples(self, task: Task) -> Any:
+        examples = task.split("train")
+        if not examples.labelled:
+            raise HeadwiseError(f"task {task.name!r}: its training split has examples without labels")
+        return examples if self.settings.max_examples is None else examples.sample(self.settings.max_examples)
+
+    def _setup(self) -> None:
+        """Puts model, method, optimizer and schedule together on the device."""
+        settings = self.settings
+        torch.manual_seed(settings.seed + 1_000_003 * self.accelerator.process_index)  # each process its own dropout
+        self.model.to(self.accelerator.device)
+        self.method.prepare(self)
+        if settings.gradient_checkpointing:
+            self.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
+        trained = self.method.trained(self)
+        self.optimizer = build_optimizer(trained, self.model, settings)
+        self.parameters = [param for group in self.optimizer.param_groups for param in group["params"]]
+        self.schedule = build_schedule(self.optimizer, len(self.plan), settings)
+        self.balance = LossBalance(len(self.tasks), settings.balance, self.accelerator.device) if settings.balance else None
+        self.wrapped, self._stepper = self.accelerator.prepare(trained, self.optimizer)
+        parts = {"model": trained, "optimizer": self.optimizer, "schedule": self.schedule, "method": self.method}
+        optional = {"balance": self.balance, "scaler": self.accelerator.scaler}
+        self._parts: dict[str, Any] = parts | {name: part for name, part in optional.items() if part is not None}
+
+    @cached_property
+    def heads(self) -> Heads:
+        """The heads of the encoder."""
+        return Heads(self.model.encoder)
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps in an epoch: as many as all tasks together have batches."""
+        return sum(stream.n_batches for stream in self.streams)
+
+    def score_tasks(self, examples: int | None = 10_000) -> dict[str, xr.DataArray]:
+        """Each task's gate-gradient scores (Eq. 4) on its training data, (layer, head); the processes share the tasks.
+
+        Args:
+            examples: most examples of a task to score on.
+        """
+        from headwise.scoring import gate_gradient
+
+        rank, world = self.accelerator.process_index, self.accelerator.num_processes
+        found = torch.zeros(len(self.tasks), *self.heads.shape, dtype=torch.float64, device=self.model.device)
+        for i, task in list(enumerate(self.tasks))[rank::world]:
+            with self.accelerator.autocast():
+                scores = gate_gradient(
+                    self.model,
+                    task.with_splits(train=self.encoded[i].examples),
+                    examples=examples,
+                    max_length=self.settings.max_length,
+                    seed=self.settings.seed,
+                    heads=self.heads,
+                    quiet=not self.settings.progress,
+                )
+            found[i] = torch.from_numpy(scores.fillna(0).to_numpy())
+        if world > 1:
+            found = self.accelerator.reduce(found, "sum")
+        values = np.where(self.heads.valid.cpu().numpy(), found.cpu().numpy(), np.nan)
+        return {name: xr.DataArray(values[i], dims=("layer", "head")) for i, name in enumerate(self.names)}
+
+    def train(self) -> None:
+        """Runs all steps that are left; afterwards the model is trained and in eval mode."""
+        settings = self.settings
+        checkpoint = Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes) if self.folder else None
+        self._resume(checkpoint)
+        branch = self.method.branch_step(len(self.plan))
+        a = self.accelerator
+        shared: dict[str, Any] = {"rank": a.process_index, "world": a.num_processes, "device": a.device}
+        feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, **shared)
+        quiet = not settings.progress or not a.is_main_process
+        self.wrapped.train()
+        for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet):
+            if self.step in self._branches:
+                self._save(Checkpoint(self._branches[self.step]))
+            if self.step == branch:
+                self.method.at_branch(self)
+            self._unread.append(self._one(step))
+            self.step += 1
+            if len(self._unread) == settings.log_every or self.step == len(self.plan):
+                self._read()
+            stop = self.step % self.epoch_steps == 0 and settings.evaluate == "epoch" and self._evaluate()
+            if checkpoint and self._due(checkpoint):
+                self._save(checkpoint)
+            if stop:
+                break
+        self.method.finish(self)
+        if self._best:
+            self._parts["model"].load_state_dict(self._best["model"])
+        self.model.eval()
+        a.unwrap_model(self.wrapped, keep_fp32_wrapper=False)
+        a.end_training()
+
+    def _one(self, step: Step) -> Tensor:
+        """One optimizer step; returns this process's part of its mean loss, unread."""
+        a, name = self.accelerator, self.names[step.task]
+        total = torch.zeros((), device=a.device)
+        with self.method.around_step(self, name):
+            self.optimizer.zero_grad(set_to_none=True)
+            for i, (batch, weight) in enumerate(step.micro, 1):
+                with nullcontext() if i == len(step.micro) else a.no_sync(self.wrapped):
+                    # processes average their gradients: the sum over this one's examples, times processes, over all examples
+                    loss = self.wrapped(name, batch).loss.sum() * (weight * a.num_processes / step.size)
+                    a.backward(loss)
+                total += loss.detach()
+            total /= a.num_processes
+            if self.balance is not None:
+                mean = a.reduce(total, "sum") if a.num_processes > 1 else total
+                torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], self.balance.scale(step.task, mean))
+            if self.settings.clip is not None:
+                a.clip_grad_norm_(self.parameters, self.settings.clip)
+            self._stepper.step()
+        self.schedule.step()
+        return total
+
+    def _read(self) -> None:
+        """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""
+        if not self._unread:
+            return
+        losses = torch.stack(self._unread)
+        if self.accelerator.num_processes > 1:
+            losses = self.accelerator.reduce(losses, "sum")
+        first = self.step - len(self._unread)
+        self.losses[first : self.step] = losses.float().cpu().numpy()
+        self._unread.clear()
+        if self.settings.trackers:
+            means = {f"loss/{name}": self.losses[first : self.step][self.plan[first : self.step] == i] for i, name in enumerate(self.names)}
+            values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
+            self.accelerator.log({**values, "learning_rate": self.schedule.get_last_lr()[0]}, step=self.step)
+
+    def _evaluate(self) -> bool:
+        """Evaluates all tasks on validation; says whether to stop early."""
+        options: Any = {"max_length": self.settings.max_length, "accelerator": self.accelerator, "progress": self.settings.progress}
+        scores = {task.name: evaluate(self.model, task, **options).score for task in self.tasks}
+        self.evaluations += [{"step": self.step, "task": name, "score": score} for name, score in scores.items()]
+        if self.settings.trackers:
+            self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
+        if self.settings.early_stopping is None:
+            return False
+        mean = float(np.mean([score if task.higher_is_better else -score for task, score in zip(self.tasks, scores.values(), strict=True)]))
+        if not self._best or mean > self._best["score"]:
+            weights = {name: value.detach().cpu().clone() for name, value in self._parts["model"].state_dict().items()}
+            self._best = {"score": mean, "step": self.step, "model": weights}
+        return self.step - self._best["step"] >= self.settings.early_stopping * self.epoch_steps
+
+    def _due(self, checkpoint: Checkpoint) -> bool:
+        """Whether to save now; several processes ask one another only when the losses are read anyway."""
+        a = self.accelerator
+        if a.num_processes == 1:
+            return checkpoint.due()
+        if self._unread:
+            return False
+        due = torch.tensor(float(a.is_main_process and checkpoint.due()), device=a.device)
+        return bool(a.reduce(due, "sum") > 0)
+
+    def _save(self, checkpoint: Checkpoint) -> None:
+        self._read()
+        random = gather_random_state(self.accelerator)
+        state = {"step": self.step, "losses": self.losses, "evaluations": self.evaluations, "best": self._best, "processes": random}
+        if self.accelerator.is_main_process:
+            checkpoint.save(self._parts, state)
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self, checkpoint: Checkpoint | None) -> None:
+        state = checkpoint.restore(self._parts) if checkpoint else None
+        if state is None and self._start is not None:
+            state = Checkpoint(self._start).restore(self._parts)
+            if state is None:
+                raise HeadwiseError(f"there is no checkpoint in {self._start} to start from")
+        if state is None:
+            return
+        if len(state["losses"]) != len(self.plan):
+            raise HeadwiseError(f"the checkpoint is of a training with {len(state['losses'])} steps, this one has {len(self.plan)}")
+        self.step, self.losses = int(state["step"]), np.asarray(state["losses"])
+        self.evaluations, self._best = list(state["evaluations"]), dict(state["best"])
+        put_random_state(self.accelerator, state["processes"])
+        self.method.resumed(self)
+
+    def _label(self) -> str:
+        return f"{self.method.name}: {', '.join(self.names)}"

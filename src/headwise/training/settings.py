@@ -1,0 +1,127 @@
+"""What a training can be told, with the paper's recipe as the default."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+OPTIMIZERS = ("adamw", "adamax", "sgd", "adafactor")
+SCHEDULES = ("linear", "constant")
+PRECISIONS = ("no", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Settings of the loop, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs).
+
+    Attributes:
+        epochs: an epoch is as many steps as all tasks have batches; each step is one batch of one task.
+        batch_size: examples per optimizer step, over all processes and micro-batches together.
+        micro_batch_size: most examples per forward pass of one process; None: the whole share of that process.
+        learning_rate: of the encoder, and of all else unless told otherwise.
+        decoder_learning_rate, gate_learning_rate: of the decoders, and of parameters a method adds.
+        weight_decay, betas, eps, optimizer: of the optimizer.
+        warmup: share of the steps with a rising learning rate.
+        schedule: "linear" decay to 0 after the warm-up, or "constant".
+        clip: largest gradient norm; None: no clipping.
+        sampling: see `headwise.training.samplers`.
+        temperature: T of "temperature" sampling, p ∝ N^(1/T).
+        power: of "power" sampling, p ∝ batches^power.
+        balance: scale each task's loss by (sum of all tasks' mean losses) ÷ (its own), over the last `balance` steps of each; 0: off.
+        max_length: tokens per text or pair.
+        precision: "no" (float32), "bf16" or "fp16" (automatic mixed precision).
+        device: "cpu" to keep off a GPU; None: whatever there is.
+        gradient_checkpointing: recompute activations in the backward pass.
+        early_stopping: stop after this many evaluations without a better mean score; None: never. The best weights are kept.
+        evaluate: "end", or "epoch" for an evaluation after each epoch too.
+        max_examples: use at most this many training examples of each task; None: all.
+        seed: of order, dropout and new weights.
+        log_every: steps between records of the loss; the loss is read from the device only then.
+        checkpoint_minutes: between checkpoints, where the training has a folder.
+        trackers: names of accelerate's trackers ("tensorboard", "wandb", ...).
+        progress: whether to show a progress bar.
+    """
+
+    epochs: int = 5
+    batch_size: int = 32
+    micro_batch_size: int | None = None
+    learning_rate: float = 2e-5
+    decoder_learning_rate: float | None = None
+    gate_learning_rate: float | None = None
+    weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    optimizer: str = "adamw"
+    warmup: float = 0.1
+    schedule: str = "linear"
+    clip: float | None = None
+    sampling: str = "proportional"
+    temperature: float = 5.0
+    power: float = 0.8
+    balance: int = 0
+    max_length: int = 256
+    precision: str = "no"
+    device: str | None = None
+    gradient_checkpointing: bool = False
+    early_stopping: int | None = None
+    evaluate: str = "end"
+    max_examples: int | None = None
+    seed: int = 0
+    log_every: int = 50
+    checkpoint_minutes: float = 10.0
+    trackers: tuple[str, ...] = ()
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        from headwise.training.samplers import SAMPLINGS
+
+        _among("sampling", self.sampling, SAMPLINGS)
+        _among("optimizer", self.optimizer, OPTIMIZERS)
+        _among("schedule", self.schedule, SCHEDULES)
+        _among("precision", self.precision, PRECISIONS)
+        _among("evaluate", self.evaluate, ("end", "epoch"))
+        if self.device not in (None, "cpu"):
+            raise HeadwiseError(f"device is {self.device!r}; it is 'cpu' or None (a GPU if there is one)")
+        for name in ("epochs", "batch_size", "max_length", "log_every"):
+            if getattr(self, name) < 1:
+                raise HeadwiseError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("micro_batch_size", "early_stopping", "max_examples"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise HeadwiseError(f"{name} is {value}; it must be at least 1, or None")
+        for name in ("learning_rate", "eps", "temperature"):
+            if not getattr(self, name) > 0:
+                raise HeadwiseError(f"{name} is {getattr(self, name)}; it must be greater than 0")
+        if not 0 <= self.warmup <= 1:
+            raise HeadwiseError(f"warmup is {self.warmup}; it is a share of the steps, from 0 to 1")
+        if self.early_stopping is not None and self.evaluate != "epoch":
+            raise HeadwiseError("early_stopping needs evaluations to compare: set evaluate='epoch'")
+
+    def with_changes(self, **changes: Any) -> "TrainingSettings":
+        """A copy with some settings changed.
+
+        Raises:
+            HeadwiseError: a name is not a setting.
+        """
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; settings are: {', '.join(known)}"
+                raise HeadwiseError(f"{name!r} is not a training setting{hint}")
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> "TrainingSettings":
+        return cls().with_changes(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+
+
+def _among(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        near = get_close_matches(value, choices, n=1)
+        raise HeadwiseError(f"{name} {value!r} is unknown{f'; did you mean {near[0]!r}?' if near else ''}; choose from: {', '.join(choices)}")
