@@ -10,6 +10,7 @@ from headwise.tasks.batching import Batch, Batches, batches, collate
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.examples import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Example, Examples
 from headwise.tasks.metrics import METRICS, Metric
+from headwise.tasks.naming import find_tasks
 from headwise.tasks.presets import PRESETS, preset, presets
 from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
 from headwise.tasks.structured import structured
@@ -39,6 +40,7 @@ __all__ = [
     "batches",
     "collate",
     "encode",
+    "find_tasks",
     "preset",
     "presets",
     "read_toml",

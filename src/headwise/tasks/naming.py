@@ -1,0 +1,55 @@
+"""Tasks by name, as the command line and recipes give them: presets, the grammar's own, and tables of a TOML file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.presets import preset
+from headwise.tasks.task import Task
+from headwise.tasks.toml import read_toml
+
+
+def find_tasks(
+    names: Sequence[str],
+    data: str | Path | None = None,
+    file: str | Path | None = None,
+    *,
+    size: int = 2000,
+    seed: int = 0,
+    metric: str | None = None,
+) -> list[Task]:
+    """The tasks called `names`.
+
+    Args:
+        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded grammar.
+            Without names, every task of `file`.
+        data: the folder that holds the presets' sets; None: the hub.
+        file: a TOML file that defines tasks.
+        size: training examples of a grammar task.
+        seed: of splits that have to be made, and of the grammar.
+        metric: overrides the presets' and the grammar's metric ("accuracy" for Eq. 5).
+
+    Raises:
+        HeadwiseError: a name is unknown, or two tasks have the same one.
+    """
+    defined = {task.name: task for task in read_toml(file)} if file is not None else {}
+    if not names and not defined:
+        raise HeadwiseError(
+            "no task was named: give presets (sst2), grammar tasks (grammar:topic), or a TOML file that defines tasks"
+        )
+    found = []
+    for name in names or defined:
+        if name in defined:
+            found.append(defined[name])
+        elif name.startswith("grammar:"):
+            from headwise.tasks import grammar
+
+            found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed))
+        else:
+            found.append(preset(name, data, metric=metric, seed=seed))
+    seen: set[str] = set()
+    for task in found:
+        if task.name in seen:
+            raise HeadwiseError(f"the task {task.name!r} is named twice")
+        seen.add(task.name)
+    return found
