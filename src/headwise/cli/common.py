@@ -5,9 +5,32 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperCommand
+
+
+class Many(TyperCommand):
+    """A command whose list options take several values in a row: `--shots 4 16 32` as well as `--shots 4 --shots 16`.
+
+    Give it to a verb with `app.command("name", cls=Many)`.
+    """
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        lists = {name for param in self.params if getattr(param, "multiple", False) for name in param.opts}
+        spread: list[str] = []
+        current = ""
+        for argument in args:
+            if argument.startswith("-") and not argument.lstrip("-").replace(".", "").isdigit():
+                current = argument if argument in lists else ""
+                spread.append(argument)
+            elif current and spread[-1] != current:
+                spread += [current, argument]
+            else:
+                spread.append(argument)
+        return super().parse_args(ctx, spread)
 
 
 def emit(value: Any, as_json: bool) -> bool:

@@ -1,0 +1,34 @@
+"""What verbs share on the command line."""
+
+import typer
+from typer.testing import CliRunner
+
+from headwise.cli.common import Many
+
+app = typer.Typer()
+
+
+@app.command("go", cls=Many)
+def go(
+    first: str,
+    shots: list[int] = typer.Option([], "--shots"),
+    tasks: list[str] = typer.Option([], "--tasks", "-t"),
+    rate: float = typer.Option(1.0, "--rate"),
+) -> None:
+    typer.echo(f"{first} {shots} {tasks} {rate}")
+
+
+@app.command("other")
+def other() -> None: ...
+
+
+def run(*words: str) -> str:
+    result = CliRunner().invoke(app, ["go", *words])
+    assert result.exit_code == 0, result.output
+    return result.output.strip()
+
+
+def test_a_list_option_takes_several_values_in_a_row_or_one_at_a_time() -> None:
+    assert run("x", "--shots", "4", "16", "-1", "--rate", "2") == "x [4, 16, -1] [] 2.0"
+    assert run("x", "--shots", "4", "--shots", "16", "-t", "a", "b") == "x [4, 16] ['a', 'b'] 1.0"
+    assert run("--rate", "3", "x", "--tasks", "a", "b", "--shots", "1") == "x [1] ['a', 'b'] 3.0"
