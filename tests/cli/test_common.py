@@ -1,5 +1,7 @@
 """What verbs share on the command line."""
 
+from typing import Annotated
+
 import typer
 from typer.testing import CliRunner
 
@@ -11,11 +13,11 @@ app = typer.Typer()
 @app.command("go", cls=Many)
 def go(
     first: str,
-    shots: list[int] = typer.Option([], "--shots"),
-    tasks: list[str] = typer.Option([], "--tasks", "-t"),
-    rate: float = typer.Option(1.0, "--rate"),
+    shots: Annotated[list[int] | None, typer.Option("--shots")] = None,
+    tasks: Annotated[list[str] | None, typer.Option("--tasks", "-t")] = None,
+    rate: Annotated[float, typer.Option("--rate")] = 1.0,
 ) -> None:
-    typer.echo(f"{first} {shots} {tasks} {rate}")
+    typer.echo(f"{first} {shots or []} {tasks or []} {rate}")
 
 
 @app.command("other")

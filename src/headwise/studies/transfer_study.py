@@ -1,0 +1,131 @@
+"""The transfer study as cells: every source model × new task × number of shots, then the tables and tests over all of them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from headwise import runs
+from headwise.tasks import PRESETS
+
+
+class FewShot(runs.Settings):
+    """Settings of the fine-tunings; the defaults are the paper's."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(2e-5, gt=0)
+    warmup: float = Field(0.1, ge=0, le=1)
+    tuning: Literal["full", "lora", "decoder"] = "full"
+    rank: int = Field(8, ge=1)
+    max_length: int = Field(256, ge=8)
+
+
+class NewTasks(runs.Settings):
+    """Which tasks, and where their data lies."""
+
+    names: tuple[str, ...] = Field(min_length=1)
+    data: runs.DataPath | None = None
+    file: runs.DataPath | None = None
+    size: int = Field(2000, ge=10)
+
+
+class TransferRecipe(runs.Recipe):
+    """`sources` names, for every training method, the folders of its trained models: at least three each for a test."""
+
+    kind: Literal["transfer"]
+    sources: dict[str, tuple[runs.ModelName, ...]] = Field(min_length=1)
+    tasks: NewTasks
+    shots: tuple[int, ...] = (4, 16, 32, 100)
+    seeds: int = Field(30, ge=1)
+    baseline: str = ""
+    fewshot: FewShot = FewShot()
+    evaluate: int | None = Field(None, ge=1)
+
+
+class FewShotConfig(runs.Settings):
+    source: runs.ModelName
+    task: str
+    tasks: NewTasks
+    shots: int
+    seeds: int
+    fewshot: FewShot
+    evaluate: int | None = None
+
+
+@runs.step()
+def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
+    from headwise.studies.transfer import open_model
+    from headwise.tasks import find_tasks
+    from headwise.training.fewshot import FewShotSettings
+    from headwise.training.fewshot import few_shot as run
+
+    task = find_tasks([config.task], config.tasks.data, config.tasks.file, size=config.tasks.size)[0]
+    held_out = task.split("validation" if "validation" in task.splits else "test")
+    if config.evaluate is not None:
+        held_out = held_out.sample(config.evaluate)
+    settings = FewShotSettings(**config.fewshot.model_dump())
+    result = run(open_model(str(config.source)), task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
+    scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
+    out.table("few-shot", scores.assign(metric=str(task.metric), examples=len(held_out), synthetic=task.synthetic))
+    out.array("prediction", result["prediction"])
+    out.array("loss", result["loss"])
+
+
+@runs.step()
+def compare(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> None:
+    """The tables over all cells."""
+    from headwise.studies.transfer import compare as tests
+    from headwise.studies.transfer import summary
+
+    frames = [result.table("few-shot").assign(**place) for result, place in zip(inputs["scores"], config["places"], strict=True)]
+    scores = pd.concat(frames, ignore_index=True)
+    out.table("transfer", summary(scores))
+    if scores["method"].nunique() > 1:
+        out.table("transfer-tests", tests(scores, config["baseline"]))
+
+
+def cells(recipe: TransferRecipe) -> Iterator[runs.Cell]:
+    """One cell per source model, task and number of shots, and one over all."""
+    scores, places = [], []
+    for method, models in recipe.sources.items():
+        for number, source in enumerate(models):
+            for task in recipe.tasks.names:
+                for shots in recipe.shots:
+                    place: dict[str, str | int | float | bool] = {
+                        "method": method,
+                        "source": number,
+                        "task": task,
+                        "shots": shots,
+                    }
+                    config = FewShotConfig(
+                        source=source,
+                        task=task,
+                        tasks=recipe.tasks,
+                        shots=shots,
+                        seeds=recipe.seeds,
+                        fewshot=recipe.fewshot,
+                        evaluate=recipe.evaluate,
+                    )
+                    scores.append(runs.Cell(few_shot, config, place))
+                    places.append(place)
+    yield from scores
+    baseline = recipe.baseline or next(iter(recipe.sources))
+    yield runs.Cell(compare, {"baseline": baseline, "places": places}, {}, {"scores": scores})
+
+
+def check(recipe: TransferRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    if recipe.baseline and recipe.baseline not in recipe.sources:
+        yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(recipe.sources)}"
+    for name in recipe.tasks.names:
+        if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
+            yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"
+    lengths = {method: len(models) for method, models in recipe.sources.items()}
+    if len(set(lengths.values())) > 1:
+        yield f"sources: a paired comparison needs as many models of each method, given {lengths}"
+
+
+study = runs.Study(TransferRecipe, cells, check)
