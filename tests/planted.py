@@ -63,7 +63,9 @@ def model(carriers: Mapping[str, tuple[int, int]], both: Mapping[str, Task], see
         for row, word in enumerate(WORDS):
             table[row, 8:] = torch.randn(DIM - 8)
             if word in ("a0", "a1", "b0", "b1"):
-                table[row, "ab".index(word[0])] = 8.0 if word[1] == "1" else -8.0
+                # the feature and its negative: mean and variance stay, so layer norms leak nothing of it elsewhere
+                feature = "ab".index(word[0])
+                table[row, feature], table[row, 4 + feature] = (8.0, -8.0) if word[1] == "1" else (-8.0, 8.0)
         for number, layer in enumerate(built.encoder.encoder.layer):
             _fill(layer, [(h, "ab".index(task)) for task, (l, h) in carriers.items() if l == number])
         for name, decoder in built.decoders.items():

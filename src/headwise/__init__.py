@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     from headwise.heads import Heads as Heads
     from headwise.heads import HeadSet as HeadSet
     from headwise.heads import UnsupportedModel as UnsupportedModel
+    from headwise.lesions import dissociate as dissociate
+    from headwise.lesions import lesion as lesion
     from headwise.loading import load as load
+    from headwise.scoring import compare_scores as compare_scores
+    from headwise.scoring import score as score
+    from headwise.scoring import top_heads as top_heads
     from headwise.tasks import Task as Task
 
 # public name -> the module that defines it
@@ -25,6 +30,11 @@ _WHERE = {
     "Heads": "headwise.heads",
     "UnsupportedModel": "headwise.heads",
     "load": "headwise.loading",
+    "compare_scores": "headwise.scoring",
+    "score": "headwise.scoring",
+    "top_heads": "headwise.scoring",
+    "dissociate": "headwise.lesions",
+    "lesion": "headwise.lesions",
     "Task": "headwise.tasks",
 }
 _ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")

@@ -9,6 +9,7 @@ from headwise.errors import HeadwiseError
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
+    "dissociation": "headwise.lesions.result:load_folder",
     "study": "headwise.runs.reading:load_folder",
     "removed-heads": "headwise.heads.saving:load_folder",
 }

@@ -38,7 +38,7 @@ class TestOfD:
     note: str = ""
 
 
-def resample_counts(n: int, draws: int, seed: int) -> NDArray[np.int64]:
+def resample_counts(n: int, draws: int, seed: int | np.random.Generator) -> NDArray[np.int64]:
     """How often each of n examples occurs in each bootstrap sample: (draws, n), rows summing to n."""
     if n < 1:
         raise HeadwiseError("there are no examples to resample")

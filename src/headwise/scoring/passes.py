@@ -77,6 +77,8 @@ def evaluate(subject: Subject, sets: Sequence[HeadSet], description: str = "", w
         description: for the progress bar.
         way: "auto", or one way for all: "gated", "shared", "removed", "one by one" (one full gated pass per lesion and batch).
     """
+    for head_set in sets:
+        subject.heads.check(head_set)
     store = _Store(subject, len(sets))
     with frozen(subject.model), torch.inference_mode():
         plan = make_plan(subject, sets, way)
@@ -133,7 +135,7 @@ def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
 
 
 def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
-    masks = np.stack([subject.heads.check(head_set).to_mask(subject.heads.shape) for head_set in sets])
+    masks = np.stack([head_set.to_mask(subject.heads.shape) for head_set in sets])
     return subject.base * (1 - torch.as_tensor(masks, dtype=subject.base.dtype, device=subject.device))
 
 

@@ -1,0 +1,134 @@
+"""The whole way from a model to verdicts, on models whose truth is known."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import headwise
+import planted
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.lesions import Dissociation, dissociate, lesion
+from headwise.tasks.task import Task
+
+ONE_OF_EIGHT = 1 / 8
+
+
+@pytest.fixture(scope="module")
+def both() -> dict[str, Task]:
+    return planted.tasks()
+
+
+@pytest.fixture(scope="module")
+def found(both: dict[str, Task]) -> Dissociation:
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    return dissociate(
+        model,
+        list(both.values()),
+        fraction=ONE_OF_EIGHT,
+        random_draws=4,
+        fractions=(0.25, 0.5),
+        test_draws=19,
+        bootstrap=200,
+        quiet=True,
+    )
+
+
+def test_separate_heads_are_called_distinct(found: Dissociation) -> None:
+    assert found.sets == {"a": HeadSet([(0, 2)]), "b": HeadSet([(1, 1)])}
+    (row,) = found.table("pairs").to_dict("records")
+    assert row["verdict"] == "distinct"
+    assert row["D"] == pytest.approx(50, abs=12)  # each task falls from 100 % to a guess, and only under its own lesion
+    assert row["D_low"] > 30
+    assert row["D_corrected"] == pytest.approx(100, abs=24)
+
+
+def test_shared_heads_are_not(both: dict[str, Task]) -> None:
+    model = planted.model({"a": (0, 2), "b": (0, 2)}, both)
+    result = dissociate(
+        model, list(both.values()), fraction=ONE_OF_EIGHT, random_draws=2, test_draws=19, bootstrap=50, quiet=True
+    )
+    (row,) = result.table("pairs").to_dict("records")
+    assert row["verdict"] not in ("distinct", "double")
+    assert row["overlap"] == 100
+    assert np.isnan(row["p"])  # equal sets: nothing to re-split
+    assert any("no test of D" in note for note in result.notes)
+
+
+def test_the_matrix_equals_lesions_by_hand(found: Dissociation, both: dict[str, Task]) -> None:
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    heads = Heads(model.encoder)
+    table = found.table("performance")
+    for name, task in both.items():
+        examples = task.split("validation")
+        for row, silenced in (("a†", found.sets["a"]), ("b†", found.sets["b"]), ("intact", HeadSet())):
+            right = 0
+            for text, label in examples:
+                inputs = model.tokenizer(text[0], return_tensors="pt")
+                with torch.no_grad(), heads.silenced(silenced):
+                    state = model.encoder(**inputs).last_hidden_state[:, 0]
+                decoder = model.decoders[name]
+                logits = decoder.out(torch.tanh(decoder.dense(state)))
+                right += int(logits.argmax()) == label
+            assert table.loc[row, name] == pytest.approx(100 * right / len(examples))
+
+
+def test_tables_have_the_papers_layout(found: Dissociation) -> None:
+    assert list(found.table("performance").index) == ["a†", "b†", "random", "random low", "random high", "intact", "D_i"]
+    assert list(found.table("summary").index) == ["a", "b", "all"]
+    assert found.table("overlap").loc["a", "b"] == 0
+    assert found.table("layers")["a"].tolist() == [1, 0]
+    assert found.table("sweep")["fraction"].tolist() == [0.125, 0.25, 0.5]
+    assert found.table("pairwise").loc["b", "a"] == pytest.approx(50, abs=12)
+    assert found.table("pairs")["p"].item() == pytest.approx(
+        10.5 / 20, abs=0.35
+    )  # one head each: half of the re-splits are D itself
+    with pytest.raises(HeadwiseError, match="performance"):
+        found.table("nonsense")
+
+
+def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation, tmp_path: Path) -> None:
+    found.save(tmp_path / "study")
+    again = headwise.load(tmp_path / "study")
+    for kind in ("performance", "summary", "pairs", "pairwise", "overlap", "layers", "relative", "corrected", "sweep"):
+        pd.testing.assert_frame_equal(found.table(kind), again.table(kind))
+    assert again.scores.attrs == found.scores.attrs
+    for kind in ("relative", "corrected", "pairs", "layers", "overlap", "scores", "sweep", "null"):
+        again.plot(kind).savefig(tmp_path / f"{kind}.png")
+        assert (tmp_path / f"{kind}.png").stat().st_size > 1000
+    with pytest.raises(HeadwiseError, match="exists already"):
+        found.save(tmp_path / "study")
+
+
+def test_one_row_per_lesion_task_and_example(both: dict[str, Task]) -> None:
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    result = lesion(model, list(both.values()), {"own": HeadSet([(0, 2)])}, quiet=True)
+    table = result.table()
+    assert len(table) == 2 * 2 * 64
+    rows = table[(table["lesion"] == "own") & (table["task"] == "a")]
+    assert rows["example"].tolist() == list(range(64))
+    assert (rows["prediction"] == rows["label"]).mean() == pytest.approx(rows["value"].iloc[0]) == pytest.approx(0.5, abs=0.12)
+    assert result.performance.loc["intact", "a"] == 1
+
+
+def test_results_do_not_depend_on_batches_and_repeat_with_the_seed(both: dict[str, Task]) -> None:
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    options = {"fraction": 0.25, "random_draws": 3, "bootstrap": 20, "quiet": True}
+    one, other = (dissociate(model, list(both.values()), **options, batch_size=size) for size in (64, 5))  # type: ignore[arg-type]
+    np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5, atol=1e-9)
+    pd.testing.assert_frame_equal(one.table("performance"), other.table("performance"))
+
+
+def test_mistakes_are_named(both: dict[str, Task]) -> None:
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    with pytest.raises(HeadwiseError, match="two tasks or more"):
+        dissociate(model, [both["a"]])
+    with pytest.raises(HeadwiseError, match="one HeadSet"):
+        lesion(model, both["a"], HeadSet([(0, 1)]))
+    with pytest.raises(HeadwiseError, match="not in this"):
+        lesion(model, both["a"], [HeadSet([(9, 1)])], quiet=True)
+    with pytest.raises(HeadwiseError, match="called 'intact'"):
+        dissociate(model, [both["a"], Task("intact", data=[("x", 0), ("y", 1)])])
