@@ -7,14 +7,15 @@ gets no gradient at all, and optimizers pass it over.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import gcd
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
-from torch.optim import LBFGS, Optimizer
+from torch.optim import LBFGS, SGD, Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from headwise.errors import HeadwiseError
@@ -97,6 +98,9 @@ class _Keeper:
     """Keeps the frozen part of one parameter, and of its optimizer state, as it is."""
 
     def __init__(self, parameter: nn.Parameter, frozen: Frozen, optimizer: Optimizer, group: dict[str, Any]) -> None:
+        if frozen.index is None and isinstance(optimizer, SGD) and group["fused"]:
+            # torch's fused SGD fails where only some parameters have momentum, so here none may be passed over.
+            frozen = replace(frozen, index=torch.zeros(1, dtype=torch.long, device=parameter.device))
         self.parameter, self.frozen, self.optimizer, self.group = parameter, frozen, optimizer, group
         self.saved: dict[str, Tensor] | None = None  # while a step runs; "" is the parameter itself
 
@@ -186,7 +190,7 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[tu
                 "of one head cannot be held still in it: train with plain or data-parallel parameters"
             )
         if part.index is not None and part.index.device != parameter.device:
-            plans[key][i] = part = Frozen(part.name, part.dim, part.block, part.index.to(parameter.device))
+            plans[key][i] = part = replace(part, index=part.index.to(parameter.device))
         plan.append((part, parameter))
     return plan
 
