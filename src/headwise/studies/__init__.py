@@ -1,4 +1,7 @@
 """The papers' experiments and the recipe models, each a short text over the rooms below."""
 
 # kind of study in a recipe -> "module:object", the object being a `headwise.runs.Study`; imported when a recipe asks for it
-STUDIES: dict[str, str] = {}
+STUDIES: dict[str, str] = {
+    "similarity": "headwise.studies.similarity_study:study",
+    "transfer": "headwise.studies.transfer_study:study",
+}

@@ -1,0 +1,73 @@
+"""`headwise similarity`: how alike tasks are, and whether similar tasks specialise less."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import Many, emit, print_table
+from headwise.errors import HeadwiseError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("similarity", cls=Many)(similarity)
+
+
+def similarity(
+    models: Annotated[list[str], typer.Option("--models", help="The model trained on each task alone, as TASK=FOLDER.")],
+    sentences: Annotated[Path | None, typer.Option(help="Sentences for DSE and CRA: text, csv or parquet.")] = None,
+    brain: Annotated[Path | None, typer.Option(help="Brain responses for CNM (Pereira et al. 2018).")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets, for AHP and head scores.")] = None,
+    tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    ahp: Annotated[bool, typer.Option("--ahp", help="Transfer every model to every task (AHP).")] = False,
+    shots: Annotated[int, typer.Option(help="Training examples of each AHP transfer.")] = 1000,
+    multitask: Annotated[Path | None, typer.Option(help="A multi-task model: compares tasks by their head scores.")] = None,
+    dissociation: Annotated[Path | None, typer.Option(help="Table of pairs (task, other, d) to correlate with.")] = None,
+    out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path(
+        "runs/similarity"
+    ),
+    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Figures 3, 5, 6, 7).
+
+    Example: headwise similarity --models sst2=runs/sst2/model mnli=runs/mnli/model ag=runs/ag/model --sentences wiki.txt
+    """
+    pairs = [text.partition("=") for text in models]
+    if any(not equals or not folder for _, equals, folder in pairs):
+        raise HeadwiseError(f"--models takes TASK=FOLDER, got {next(t for t in models if '=' not in t or t.endswith('='))!r}")
+    recipe: dict[str, Any] = {"kind": "similarity", "models": {task: folder for task, _, folder in pairs}}
+    given = {"sentences": sentences, "brain": brain, "data": data, "tasks_file": tasks_file}
+    given |= {"multitask": multitask, "dissociation": dissociation}
+    recipe |= {name: str(path) for name, path in given.items() if path is not None}
+    if ahp:
+        recipe["transfers"] = {"shots": shots}
+    from headwise import runs
+    from headwise.figures import save
+    from headwise.figures.similarity import link_scatter, similarity_matrices
+    from headwise.runs.study import run_study, validate
+    from headwise.studies.similarity_study import study
+
+    checked, _ = validate(study, recipe, Path.cwd(), out)
+    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
+    if board.failed or board.blocked:
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
+        )
+    run = runs.open(out)
+    table = run.table("similarity-pairs")
+    metrics = [name for name in ("DSE", "CRA", "CNM", "AHP", "heads") if name in table]
+    save(similarity_matrices({name: run.array(name.lower()) for name in metrics}), out / "figures" / "similarity")
+    tests = run.table("similarity-link") if dissociation is not None else None
+    if tests is not None:
+        save(link_scatter(table, tests, metrics), out / "figures" / "link")
+    if emit({"pairs": table.to_dict("records"), "link": [] if tests is None else tests.to_dict("records")}, as_json):
+        return
+    columns = ["task", "other", *metrics, *(["dissociation"] if tests is not None else [])]
+    print_table("similarity of task pairs", columns, table[columns].to_numpy().tolist(), f"figures in {out / 'figures'}")
+    if tests is not None:
+        columns = [
+            name for name in ("similarity", "kind", "correlation", "p", "partial_correlation", "partial_p") if name in tests
+        ]
+        print_table("correlation with dissociation over pairs (Mantel)", columns, tests[columns].to_numpy().tolist())

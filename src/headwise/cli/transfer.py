@@ -1,0 +1,95 @@
+"""`headwise transfer`: how well trained models learn a new task from a few examples."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import Many, emit, print_table
+from headwise.errors import HeadwiseError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("transfer", cls=Many)(transfer)
+
+
+def transfer(
+    sources: Annotated[
+        list[str], typer.Option("--from", help="Folders of trained models, as METHOD=FOLDER, or runs of `headwise train`.")
+    ],
+    to: Annotated[list[str], typer.Option("--to", help="New tasks: presets, grammar:topic, or names in --tasks-file.")],
+    shots: Annotated[list[int] | None, typer.Option(help="Training examples in all. Default: 4 16 32 100.")] = None,
+    seeds: Annotated[int, typer.Option(help="Fine-tunings per model, task and number of shots.")] = 30,
+    data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets.")] = None,
+    tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    tuning: Annotated[str, typer.Option(help="full, lora or decoder.")] = "full",
+    epochs: Annotated[int, typer.Option(help="Passes over the few examples.")] = 20,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-5,
+    evaluate: Annotated[int | None, typer.Option(help="Evaluate on so many held-out examples; default: all.")] = None,
+    baseline: Annotated[str, typer.Option(help="Method the others are compared with; default: the first.")] = "",
+    out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path("runs/transfer"),
+    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Fine-tunes trained models on a few examples of new tasks (Tables 6 and 8), and tests which learn more.
+
+    Example: headwise transfer --from runs/glue --to sick imdb --shots 4 16 --seeds 30 --data DIR --out runs/transfer
+    """
+    recipe: dict[str, Any] = {
+        "kind": "transfer",
+        "sources": find_sources(sources),
+        "tasks": {"names": to},
+        "shots": shots or [4, 16, 32, 100],
+        "seeds": seeds,
+        "baseline": baseline,
+        "fewshot": {"tuning": tuning, "epochs": epochs, "learning_rate": learning_rate},
+    }
+    if data is not None:
+        recipe["tasks"]["data"] = str(data)
+    if tasks_file is not None:
+        recipe["tasks"]["file"] = str(tasks_file)
+    if evaluate is not None:
+        recipe["evaluate"] = evaluate
+    from headwise import runs
+    from headwise.runs.study import run_study, validate
+    from headwise.studies.transfer_study import study
+
+    checked, _ = validate(study, recipe, Path.cwd(), out)
+    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
+    if board.failed or board.blocked:
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
+        )
+    run = runs.open(out)
+    table = run.table("transfer")
+    tests = run.table("transfer-tests") if len(recipe["sources"]) > 1 else None
+    if emit({"scores": table.to_dict("records"), "tests": [] if tests is None else tests.to_dict("records")}, as_json):
+        return
+    wide = table.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(table["mean"], table["sd"], strict=True)])
+    grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
+    print_table(f"few-shot transfer, {seeds} seeds", [str(c) for c in grid.columns], grid.to_numpy().tolist(), f"tables in {out}")
+    if tests is not None:
+        columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
+        title = "differences in points, 95 % intervals, paired bootstrap over models and seeds"
+        print_table(title, columns, tests[columns].to_numpy().tolist(), "no p below three source models a method")
+
+
+def find_sources(given: list[str]) -> dict[str, list[str]]:
+    """The model folders by method: METHOD=FOLDER as it stands; a training run by what its models say of themselves."""
+    from headwise import manifest
+
+    found: dict[str, list[str]] = {}
+    for text in given:
+        method, equals, folder = text.partition("=")
+        if equals:
+            found.setdefault(method, []).append(str(Path(folder).absolute()))
+            continue
+        models = sorted(path.parent for path in Path(text).rglob(manifest.NAME))
+        trained = [(manifest.read(model), model) for model in models]
+        usable = [(record, model) for record, model in trained if record["kind"] == "multi-task"]
+        if not usable:
+            raise HeadwiseError(f"{text} holds no trained multi-task model; give a run of `headwise train`, or METHOD=FOLDER")
+        for record, model in usable:
+            found.setdefault(str(record.get("method", Path(text).name)), []).append(str(model.absolute()))
+    return found

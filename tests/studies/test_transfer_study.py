@@ -1,0 +1,86 @@
+"""Transfer and similarity as studies and verbs, on tiny models and the embedded grammar."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from headwise.cli import app
+from headwise.cli.transfer import find_sources
+from headwise.decoders import MultiTaskModel
+from headwise.errors import HeadwiseError
+from headwise.tasks import find_tasks
+
+TASKS = ("topic", "tense", "sentiment")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four tiny models saved as multi-task models; sentences; a table of dissociations."""
+    folder = tmp_path_factory.mktemp("transfer")
+    tasks = find_tasks([f"grammar:{name}" for name in TASKS], size=60)
+    words = sorted({word for task in tasks for text in task.split("train").texts for side in text for word in side.split()})
+    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", *words])}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
+    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    for seed, name in enumerate((*TASKS, "all")):
+        torch.manual_seed(seed)
+        encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **config))
+        MultiTaskModel(encoder, tokenizer, tasks if name == "all" else []).save(folder / name, method="plain")
+    (folder / "sentences.txt").write_text("\n".join(text[0] for text in tasks[0].split("train").texts[:30]))
+    pairs = [
+        ("grammar:topic", "grammar:tense", 0.1),
+        ("grammar:topic", "grammar:sentiment", 0.3),
+        ("grammar:tense", "grammar:sentiment", 0.2),
+    ]
+    pd.DataFrame(pairs, columns=["task", "other", "d"]).to_csv(folder / "d.csv", index=False)
+    return folder
+
+
+def run(*words: object) -> dict:  # type: ignore[type-arg]
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+def test_transfer_verb_gives_scores_and_tests_and_resumes(folder: Path, tmp_path: Path) -> None:
+    words = ["transfer", "--from", *(f"{m}={folder / s}" for m in ("plain", "iat") for s in TASKS), "--to", "grammar:tense"]
+    words += ["--shots", 4, 8, "--seeds", 3, "--epochs", 1, "--evaluate", 20, "--out", tmp_path / "run", "--jobs", 0, "--json"]
+    first = run(*words)
+    assert {(row["method"], row["shots"]) for row in first["scores"]} == {(m, k) for m in ("plain", "iat") for k in (4, 8)}
+    assert all(row["runs"] == 9 for row in first["scores"])
+    for row in first["tests"]:  # both methods name the same models: no difference, and the test says so
+        assert row["difference"] == 0
+        assert row["p"] == 1
+    assert run(*words) == first
+
+
+def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path: Path) -> None:
+    words = [
+        "similarity",
+        "--models",
+        *(f"grammar:{name}={folder / name}" for name in TASKS),
+        "--sentences",
+        folder / "sentences.txt",
+    ]
+    words += ["--ahp", "--shots", 8, "--multitask", folder / "all", "--dissociation", folder / "d.csv"]
+    found = run(*words, "--out", tmp_path / "run", "--jobs", 0, "--json")
+    assert len(found["pairs"]) == 3
+    assert {"DSE", "CRA", "AHP", "heads"} <= set(found["pairs"][0])
+    assert {row["similarity"] for row in found["link"]} == {"DSE", "CRA", "AHP", "heads"}
+    assert (tmp_path / "run" / "figures" / "link.pdf").is_file()
+
+
+def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
+    assert [Path(model).name for model in find_sources([str(folder)])["plain"]] == ["all", "sentiment", "tense", "topic"]
+    with pytest.raises(HeadwiseError, match="holds no trained multi-task model"):
+        find_sources([str(tmp_path)])
+    with pytest.raises(HeadwiseError, match="TASK=FOLDER, got 'topic'"):
+        CliRunner().invoke(app, ["similarity", "--models", "topic"], catch_exceptions=False)
