@@ -13,19 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads.errors import UnsupportedModel
-from headwise.heads.inputs import DECODER_TOKENS, root_of, tiny_inputs
+from headwise.heads.inputs import root_of, tiny_inputs
+from headwise.heads.leaves import Leaf, Split, split_heads
+from headwise.heads.naming import attention_modules, kind_of, layer_of, within
 from headwise.heads.quiet import unchanged
 from headwise.heads.sites import Site, projection_weight
 from headwise.heads.watching import AttentionResult, Watcher
-
-
-@dataclass
-class Pending:
-    """An attention result on its way to a projection."""
-
-    result: AttentionResult
-    leaf: Tensor
-    where: str  # path of the innermost module running when it appeared
 
 
 @dataclass
@@ -35,7 +28,7 @@ class Findings:
     Attributes:
         sites: in the order of the pass.
         missed: {module path: reason} for attention that no site covers.
-        inputs: the keyword arguments of the pass.
+        inputs: the keyword arguments that were passed.
     """
 
     sites: list[Site] = field(default_factory=list)
@@ -54,12 +47,11 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
         UnsupportedModel: the pass failed.
     """
     problem: Exception | None = None
-    for batch in (2, 1):  # some classifiers take a batch only if a padding token is set
-        watch = _Watch(model)
+    for batch in (2, 1) if example is None else (0,):  # some classifiers take a batch only if a padding token is set
         try:
             inputs = dict(example) if example is not None else tiny_inputs(model, batch)
             with unchanged(model), torch.no_grad():
-                return watch.run(inputs)
+                return _Watch(model).run(inputs)
         except Exception as error:
             problem = problem or error
     raise UnsupportedModel(
@@ -74,36 +66,41 @@ class _Watch:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.names = {module: name for name, module in model.named_modules()}
+        self.expected = attention_modules(model)
         self.running: list[str] = []  # paths of the modules being called, outermost first
-        self.executed: list[str] = []
-        self.pending: list[Pending] = []
+        self.executed: set[str] = set()
         self.calls: dict[str, int] = {}
+        self.leaves: list[Leaf] = []  # attention results that no projection has taken in yet
+        self.normed: dict[str, Leaf] = {}  # path of a norm over all heads that is running -> what to call its output
+        self.covered: set[str] = set()  # where found attention happened
         self.findings = Findings()
-        self.decoder_tokens = DECODER_TOKENS
 
     def run(self, inputs: dict[str, Any]) -> Findings:
-        if isinstance(inputs.get("decoder_input_ids"), Tensor):
-            self.decoder_tokens = inputs["decoder_input_ids"].shape[1]
+        self.findings.inputs = inputs
         handles = [module.register_forward_pre_hook(self._enter, with_kwargs=True) for module in self.names]
-        handles += [module.register_forward_hook(self._leave, always_call=True) for module in self.names]
+        handles += [module.register_forward_hook(self._leave) for module in self.names]
         try:
             with Watcher(on_result=self._result, on_functional=self._functional):
                 self.model(**inputs)
         finally:
             for handle in handles:
                 handle.remove()
-        self.findings.inputs = inputs
+        for leaf in self.leaves:
+            self._miss(leaf.where, "its attention result reaches no projection module whose input splits into heads")
+        for path in self.expected:
+            if self.model.get_submodule(path) not in self.names:  # BigBird exchanges modules as it runs
+                continue
+            if not any(within([path], where) for where in (*self.covered, *self.findings.missed)):
+                ran = path in self.executed
+                self._miss(path, "it ran, but made no softmax attention" if ran else "the example input did not reach it")
         self._count_calls()
-        for lost in self.pending:
-            self._miss(lost.where, "its attention result reaches no projection module whose input splits into heads")
         return self.findings
 
     def _result(self, result: AttentionResult) -> Tensor:
-        with torch.enable_grad():
-            leaf = result.value.detach().requires_grad_()
-        self.pending.append(Pending(result, leaf, self.running[-1] if self.running else ""))
-        torch.set_grad_enabled(True)  # from here to the projection; unchanged outside by the caller's no_grad
-        return leaf
+        leaf = Leaf.of(result, self.running[-1] if self.running else "")
+        self.leaves.append(leaf)
+        torch.set_grad_enabled(True)  # from here to the projection; the caller's no_grad ends it in any case
+        return leaf.tensor.clone()  # models may go on in place, which a leaf forbids
 
     def _functional(self, name: str) -> None:
         self._miss(self.running[-1], f"it projects inside torch's {name}, where no module is called that could be hooked")
@@ -114,121 +111,74 @@ class _Watch:
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         path = self.names[module]
         self.running.append(path)
-        self.executed.append(path)
+        self.executed.add(path)
         self.calls[path] = self.calls.get(path, 0) + 1
-        if self.pending and projection_weight(module) is not None and args and isinstance(args[0], Tensor):
-            self._try_site(module, path, args[0])
+        if self.leaves and args and isinstance(args[0], Tensor) and args[0].requires_grad:
+            if projection_weight(module) is not None:
+                self._try_site(path, args[0])
+            elif any(p.shape == args[0].shape[-1:] for p in module.parameters(recurse=False)):
+                self._try_norm(path, args[0])
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> Any:
         path = self.running.pop()
+        if path in self.normed:
+            leaf = self.normed.pop(path).renewed(output)
+            self.leaves.append(leaf)
+            return leaf.tensor.clone()
         if self.findings.sites and self.findings.sites[-1].path == path and isinstance(output, Tensor):
             return output.detach()
         return None
 
-    def _try_site(self, module: nn.Module, path: str, x: Tensor) -> None:
-        weight = projection_weight(module)
-        if not x.requires_grad or weight is None or x.shape[-1] not in weight.shape:
+    def _try_site(self, path: str, x: Tensor) -> None:
+        weight = projection_weight(self.model.get_submodule(path))
+        if weight is None or x.shape[-1] not in weight.shape:
             return
-        feeding = [p for p, g in zip(self.pending, _gradients(x, torch.ones_like(x), self.pending), strict=True) if g is not None]
+        feeding = [leaf for leaf in self.leaves if leaf.reaches(x)]
         if not feeding:
             return
-        for n_heads in _head_counts(x, feeding):
-            members = _members(x, n_heads, feeding)
-            if members is not None:
-                self._add_site(path, x, n_heads, members, feeding)
-                break
+        split = split_heads(x, feeding)
+        if split is not None and split.n_heads == 1 and not any(within(self.expected, p) for p in (path, feeding[0].where)):
+            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]  # a softmax that pools tokens is not a head
+            return
+        if split is None:
+            for leaf in feeding:
+                self._miss(leaf.where, f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each")
         else:
-            for lost in feeding:
-                self._miss(lost.where, f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each")
-        self.pending = [p for p in self.pending if p not in feeding]
+            self._add_site(path, x, split, feeding)
+        self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
         torch.set_grad_enabled(False)
 
-    def _add_site(self, path: str, x: Tensor, n_heads: int, members: list[tuple[int, ...]], feeding: list[Pending]) -> None:
+    def _try_norm(self, path: str, x: Tensor) -> None:
+        """A norm over all heads mixes their gradients; heads are still side by side in its output (BitNet)."""
+        feeding = [leaf for leaf in self.leaves if leaf.reaches(x)]
+        split = split_heads(x, feeding) if feeding else None
+        if split is not None and split.n_heads > 1:
+            self.normed[path] = feeding[0].split(split)
+            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
+
+    def _add_site(self, path: str, x: Tensor, split: Split, feeding: list[Leaf]) -> None:
         first = feeding[0].result
-        groups = first.value_heads if len(feeding) == 1 and first.value_heads is not None else n_heads
-        single = len(feeding) == 1 and all(len(m) == 1 for m in members)
+        groups = first.value_heads if len(feeding) == 1 and first.value_heads is not None else split.n_heads
+        batch = next((v.shape[0] for v in self.findings.inputs.values() if isinstance(v, Tensor) and v.ndim > 1), 1)
+        self.covered |= {path, *(leaf.where for leaf in feeding)}
         self.findings.sites.append(
             Site(
                 index=len(self.findings.sites),
-                kind=self._kind(first, path),
+                kind=kind_of(first, path, root_of(self.model).config, self.findings.inputs),
                 path=path,
-                n_heads=n_heads,
-                head_dim=x.shape[-1] // n_heads,
-                n_groups=groups if n_heads % groups == 0 else n_heads,
+                n_heads=split.n_heads,
+                head_dim=split.head_dim,
+                n_groups=groups if split.n_heads % groups == 0 else split.n_heads,
                 call=self.calls[path] - 1,
-                layer_path=_block(self.model, path),
-                batch_first=not (x.ndim == 3 and x.shape[1] < x.shape[0] and x.shape[1] <= 2),
-                head_order=tuple(m[0] for m in members) if single else None,
+                layer_path=layer_of(self.model, path),
+                rest=x.shape[-1] - split.n_heads * split.head_dim,
+                batch_first=not (x.ndim == 3 and x.shape[1] == batch != x.shape[0]),
+                head_order=split.order,
             )
         )
-
-    def _kind(self, result: AttentionResult, path: str) -> str:
-        config = root_of(self.model).config
-        if result.queries != result.keys:
-            return "cross"
-        if config.is_encoder_decoder and (result.queries == self.decoder_tokens or "decoder" in path.split(".")):
-            return "decoder"
-        return "self"
 
     def _count_calls(self) -> None:
         totals: dict[str, int] = {}
         for site in self.findings.sites:
             totals[site.path] = max(totals.get(site.path, 0), site.call + 1)
         self.findings.sites = [replace(site, n_calls=totals[site.path]) for site in self.findings.sites]
-
-
-def _gradients(x: Tensor, cotangent: Tensor, pending: list[Pending]) -> tuple[Tensor | None, ...]:
-    return torch.autograd.grad(x, [p.leaf for p in pending], cotangent, retain_graph=True, allow_unused=True)
-
-
-def _head_counts(x: Tensor, feeding: list[Pending]) -> list[int]:
-    """How many heads the last axis of `x` may hold: by the width of a result first, then by its number of heads."""
-    value = feeding[0].result.value
-    counts = [x.shape[-1] // value.shape[-1] if x.shape[-1] % value.shape[-1] == 0 else 0]
-    if value.ndim == 4:
-        counts.append(value.shape[1])
-    return [n for n in dict.fromkeys(counts) if n > 0 and x.shape[-1] % n == 0]
-
-
-def _members(x: Tensor, n_heads: int, feeding: list[Pending]) -> list[tuple[int, ...]] | None:
-    """The attention heads behind each of `n_heads` slices of `x`; None if some head feeds two slices, or a slice has none.
-
-    Heads are numbered over the axes of the results before (queries, head_dim), with the batch in front.
-    """
-    width = x.shape[-1] // n_heads
-    owners: list[set[int]] = []
-    for head in range(n_heads):
-        cotangent = torch.zeros_like(x)
-        cotangent[..., head * width : (head + 1) * width] = 1.0
-        found: set[int] = set()
-        offset = 0
-        for gradient, source in zip(_gradients(x, cotangent, feeding), feeding, strict=True):
-            leading = source.leaf.flatten(0, -3) if source.leaf.ndim > 2 else source.leaf[None]
-            if gradient is not None:
-                touched = gradient.reshape(leading.shape).flatten(1).ne(0).any(1)
-                found |= {offset + int(i) for i in touched.nonzero()[:, 0]}
-            offset += leading.shape[0]
-        owners.append(found)
-    if any(not found for found in owners) or sum(map(len, owners)) != len(set().union(*owners)):
-        return None
-    if len(set(map(len, owners))) != 1:
-        return None
-    rows = _rows(owners, n_heads)
-    return [tuple(sorted(rows[head])) for head in range(n_heads)]
-
-
-def _rows(owners: list[set[int]], n_heads: int) -> list[set[int]]:
-    """Owners with the batch (and windows) folded away where heads repeat with period `n_heads`: one number per head."""
-    folded = [{i % n_heads for i in found} for found in owners]
-    return folded if all(len(found) == 1 for found in folded) else owners
-
-
-def _block(model: nn.Module, path: str) -> str:
-    """The layer a site belongs to: its nearest ancestor in a `ModuleList` of layers.
-
-    A list whose members are of one class is a list of layers; T5 also lists the parts of one layer, which differ in class.
-    """
-    parts = path.split(".")
-    ends = [e for e in range(len(parts) - 1, 0, -1) if isinstance(model.get_submodule(".".join(parts[: e - 1])), nn.ModuleList)]
-    alike = [e for e in ends if len({type(child) for child in model.get_submodule(".".join(parts[: e - 1])).children()}) == 1]
-    return ".".join(parts[: (alike or ends or [0])[0]])

@@ -15,21 +15,21 @@ def devices_of(model: nn.Module) -> list[torch.device]:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards every module's attributes, mode and buffers, and the random state, are as before."""
-    before = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
+    """Evaluation mode inside; afterwards modules, their attributes, modes and buffers, and the random state, are as before."""
+    before = [(module, dict(module.__dict__), dict(module._buffers), dict(module._modules)) for module in model.modules()]
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.device.type != "meta"]
     devices = devices_of(model)
     device_type = devices[0].type if devices else "cuda"
     try:
         with torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=device_type):
-            model.eval()
-            yield
+            with torch.inference_mode(False), torch.compiler.set_stance("force_eager"):
+                model.eval()
+                yield
     finally:
-        for module, attributes, buffers in before:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
+        for module, attributes, buffers, children in before:
+            for present, past in ((module.__dict__, attributes), (module._buffers, buffers), (module._modules, children)):
+                present.clear()
+                present.update(past)
         with torch.no_grad():
             for buffer, content in contents:
                 if not torch.equal(buffer, content):

@@ -48,6 +48,8 @@ ELEMENTWISE = {
     ),
 }
 
+RECENT = 16  # so many tensors since a softmax may still be attention probabilities; older ones are let go
+
 
 @dataclass
 class AttentionResult:
@@ -56,6 +58,7 @@ class AttentionResult:
     Attributes:
         value: the result, (..., queries, head_dim).
         queries, keys: sequence lengths.
+        einsum: whether an einsum made it: then `queries` may be any axis but the last.
         value_heads: key/value heads behind the result's leading axes; None if they could not be told apart.
         probabilities: attention maps (..., queries, keys) where the model computed them itself (eager attention).
     """
@@ -64,6 +67,7 @@ class AttentionResult:
     queries: int
     keys: int
     value_heads: int | None
+    einsum: bool = False
     probabilities: Tensor | None = None
 
 
@@ -93,17 +97,22 @@ class Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
-            return self._result(func(*args, **kwargs), *_operands(args, kwargs, "query", "key", "value"))
+            return self._fused(func(*args, **kwargs), *_operands(args, kwargs, "query", "key", "value"))
         if name == "multi_head_attention_forward":
             self.on_functional(name)
             return func(*args, **kwargs)
         if name in PRODUCTS and self._probabilities:
             return self._product(name, func, args, kwargs)
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and out.ndim >= 3 and out.is_floating_point():
-            if name == "softmax" or (name in ELEMENTWISE and any(id(arg) in self._probabilities for arg in _tensors(args))):
-                self._probabilities[id(out)] = out
+        if isinstance(out, Tensor) and out.ndim >= 3 and out.is_floating_point() and self._probable(name, args):
+            self._probabilities[id(out)] = out
+            if len(self._probabilities) > RECENT:
+                del self._probabilities[next(iter(self._probabilities))]
         return out
+
+    def _probable(self, name: str, args: Any) -> bool:
+        """Whether a function's output holds attention probabilities."""
+        return name == "softmax" or (name in ELEMENTWISE and any(id(arg) in self._probabilities for arg in _tensors(args)))
 
     def _product(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         """A matrix product; an attention result if its first factor came from a softmax over the summed axis."""
@@ -119,16 +128,16 @@ class Watcher(TorchFunctionMode):
             args = _replace(args, probabilities, replaced)
             probabilities = replaced
         out = func(*args, **kwargs)
-        self._probabilities.clear()  # each softmax meets its values once
-        return self._result(out, probabilities, None, values, probabilities)
-
-    def _result(
-        self, out: Tensor, query: Tensor, key: Tensor | None, value: Tensor, probabilities: Tensor | None = None
-    ) -> Tensor:
         if self.on_result is None:
             return out
-        keys = value.shape[-2] if probabilities is None else probabilities.shape[-1]
-        return self.on_result(AttentionResult(out, query.shape[-2], keys, _value_heads(out, key, value), probabilities))
+        heads = None if name == "einsum" else _value_heads(out, None, values)
+        queries, keys = probabilities.shape[-2:]
+        return self.on_result(AttentionResult(out, queries, keys, heads, name == "einsum", probabilities))
+
+    def _fused(self, out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self.on_result is None:
+            return out
+        return self.on_result(AttentionResult(out, query.shape[-2], value.shape[-2], _value_heads(out, key, value)))
 
 
 def _tensors(args: Any) -> list[Tensor]:
