@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwise.scoring import score as score
     from headwise.scoring import top_heads as top_heads
     from headwise.tasks import Task as Task
+    from headwise.training import train as train
 
 # public name -> the module that defines it
 _WHERE = {
@@ -36,6 +37,7 @@ _WHERE = {
     "dissociate": "headwise.lesions",
     "lesion": "headwise.lesions",
     "Task": "headwise.tasks",
+    "train": "headwise.training",
 }
 _ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")
 

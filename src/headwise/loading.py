@@ -9,6 +9,8 @@ from headwise.errors import HeadwiseError
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
+    "multi-task": "headwise.training.saving:load_folder",
+    "single-task": "headwise.training.saving:load_several",
     "dissociation": "headwise.lesions.result:load_folder",
     "study": "headwise.runs.reading:load_folder",
     "removed-heads": "headwise.heads.saving:load_folder",

@@ -59,6 +59,7 @@ class TaskModel(nn.Module):
         self.tasks = {task.name: SavedTask.of(task) for task in tasks}
         self.decoders = nn.ModuleDict()
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
+        self.notes: dict[str, Any] = {}
         self._no_cache = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
         for task in tasks:
             if task.kind not in ANSWERS[self.head]:

@@ -29,7 +29,9 @@ def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
     if settings.trackers:
         missing = set(settings.trackers) - {getattr(tracker, "value", str(tracker)) for tracker in accelerator.log_with}
         if missing:
-            raise HeadwiseError(f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip install it")
+            raise HeadwiseError(
+                f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip install it"
+            )
         plain = {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.to_json().items()}
         accelerator.init_trackers("headwise", config=plain)
     return accelerator

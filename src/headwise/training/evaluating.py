@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headwise.runs import track
 from headwise.tasks import Examples, Task, batches, encode
 
-COUNTS = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
+COUNTS: dict[str, tuple[str, ...]] = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
 COUNTS |= dict.fromkeys(("tags", "spans", "constituents", "roles"), ("correct", "predicted", "gold"))
 COUNTS["dependencies"] = ("correct", "predicted", "gold", "correct_arcs")
 
@@ -58,6 +58,7 @@ def evaluate(
     task: Task,
     split: str = "validation",
     *,
+    decoder: str | None = None,
     batch_size: int = 64,
     max_length: int = 256,
     accelerator: Any = None,
@@ -69,6 +70,7 @@ def evaluate(
         model: a MultiTaskModel or a TaskModel; its mode is as before afterwards.
         task: the task.
         split: "validation", "test", ...
+        decoder: the name of the trained task whose decoder answers; default: the task's own.
         batch_size: examples at a time; results do not depend on it.
         max_length: tokens per text or pair.
         accelerator: of a running training: its processes share the work, and its precision is used.
@@ -88,10 +90,10 @@ def evaluate(
             for batch in track(own, f"evaluating {task.name}", len(own), silent=not progress or rank > 0):
                 batch = batch.to(model.device)
                 if accelerator is None:
-                    output = model(task.name, batch)
+                    output = model(decoder or task.name, batch)
                 else:
                     with accelerator.autocast():
-                        output = model(task.name, batch)
+                        output = model(decoder or task.name, batch)
                 rows = output.prediction.reshape(len(batch), -1)  # (batch, columns)
                 found[batch.index] = torch.cat([rows.to(exact), output.loss.reshape(-1, 1).to(exact)], dim=1)
     finally:

@@ -205,20 +205,29 @@ class Run:
         self.losses[first : self.step] = losses.float().cpu().numpy()
         self._unread.clear()
         if self.settings.trackers:
-            means = {f"loss/{name}": self.losses[first : self.step][self.plan[first : self.step] == i] for i, name in enumerate(self.names)}
+            means = {
+                f"loss/{name}": self.losses[first : self.step][self.plan[first : self.step] == i]
+                for i, name in enumerate(self.names)
+            }
             values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
             self.accelerator.log({**values, "learning_rate": self.schedule.get_last_lr()[0]}, step=self.step)
 
     def _evaluate(self) -> bool:
         """Evaluates all tasks on validation; says whether to stop early."""
-        options: Any = {"max_length": self.settings.max_length, "accelerator": self.accelerator, "progress": self.settings.progress}
+        options: Any = {
+            "max_length": self.settings.max_length,
+            "accelerator": self.accelerator,
+            "progress": self.settings.progress,
+        }
         scores = {task.name: evaluate(self.model, task, **options).score for task in self.tasks}
         self.evaluations += [{"step": self.step, "task": name, "score": score} for name, score in scores.items()]
         if self.settings.trackers:
             self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
         if self.settings.early_stopping is None:
             return False
-        mean = float(np.mean([score if task.higher_is_better else -score for task, score in zip(self.tasks, scores.values(), strict=True)]))
+        mean = float(
+            np.mean([score if task.higher_is_better else -score for task, score in zip(self.tasks, scores.values(), strict=True)])
+        )
         if not self._best or mean > self._best["score"]:
             weights = {name: value.detach().cpu().clone() for name, value in self._parts["model"].state_dict().items()}
             self._best = {"score": mean, "step": self.step, "model": weights}
@@ -237,7 +246,13 @@ class Run:
     def _save(self, checkpoint: Checkpoint) -> None:
         self._read()
         random = gather_random_state(self.accelerator)
-        state = {"step": self.step, "losses": self.losses, "evaluations": self.evaluations, "best": self._best, "processes": random}
+        state = {
+            "step": self.step,
+            "losses": self.losses,
+            "evaluations": self.evaluations,
+            "best": self._best,
+            "processes": random,
+        }
         if self.accelerator.is_main_process:
             checkpoint.save(self._parts, state)
         self.accelerator.wait_for_everyone()
@@ -251,7 +266,9 @@ class Run:
         if state is None:
             return
         if len(state["losses"]) != len(self.plan):
-            raise HeadwiseError(f"the checkpoint is of a training with {len(state['losses'])} steps, this one has {len(self.plan)}")
+            raise HeadwiseError(
+                f"the checkpoint is of a training with {len(state['losses'])} steps, this one has {len(self.plan)}"
+            )
         self.step, self.losses = int(state["step"]), np.asarray(state["losses"])
         self.evaluations, self._best = list(state["evaluations"]), dict(state["best"])
         put_random_state(self.accelerator, state["processes"])

@@ -124,4 +124,6 @@ class TrainingSettings:
 def _among(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         near = get_close_matches(value, choices, n=1)
-        raise HeadwiseError(f"{name} {value!r} is unknown{f'; did you mean {near[0]!r}?' if near else ''}; choose from: {', '.join(choices)}")
+        raise HeadwiseError(
+            f"{name} {value!r} is unknown{f'; did you mean {near[0]!r}?' if near else ''}; choose from: {', '.join(choices)}"
+        )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
+from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
 from headwise.training.settings import TrainingSettings
 
@@ -65,6 +66,19 @@ class Method:
     def branch_step(self, steps: int) -> int | None:
         """The step before which `at_branch` is called; None if there is no branch."""
         return None
+
+
+def multi_task(model: Any, method: str) -> MultiTaskModel:
+    """The model, if it is an encoder with decoders, which adapters need.
+
+    Raises:
+        HeadwiseError: it is a plain transformers model with its own head.
+    """
+    if not isinstance(model, MultiTaskModel):
+        raise HeadwiseError(
+            f"method {method!r} needs an encoder with one decoder per task, not a {type(model.encoder).__name__}: give the bare encoder"
+        )
+    return model
 
 
 def last_share(delta: float, steps: int) -> int | None:

@@ -39,7 +39,7 @@ class PruneLeast(Method):
 
     def at_branch(self, run: "Run") -> None:
         scores = run.score_tasks(examples=self.examples)
-        self.masks = {name: run.heads.all() - top_heads(scores[name], fraction=self.alpha) for name in run.names}
+        self.masks = {name: HeadSet(run.heads.all() - top_heads(scores[name], fraction=self.alpha)) for name in run.names}
         set_masks(run.model, self.masks, run.heads)
 
     def resumed(self, run: "Run") -> None:

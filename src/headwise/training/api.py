@@ -1,0 +1,211 @@
+"""`headwise.train`: one call from a model and tasks to a trained model with its predictions and scores."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from headwise import manifest
+from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
+from headwise.decoders.model import with_padding
+from headwise.errors import HeadwiseError
+from headwise.runs import Checkpoint
+from headwise.runs.atomic import write_text
+from headwise.tasks import Task
+from headwise.tasks.task import names_of
+from headwise.training.evaluating import evaluate
+from headwise.training.methods import Method, make_method, option_names
+from headwise.training.methods.single import SingleTask
+from headwise.training.result import DONE, TrainingResult, score_rows
+from headwise.training.run import Run
+from headwise.training.settings import TrainingSettings
+
+STARTED = "settings.json"  # which training a folder is for
+
+
+def train(
+    model: Any,
+    tasks: Task | Sequence[Task],
+    method: str | Method = "iat",
+    *,
+    out: str | Path | None = None,
+    tokenizer: Any = None,
+    pooling: str | None = None,
+    also: Mapping[str, Task] | None = None,
+    predict: Sequence[str] = (),
+    start: str | Path | None = None,
+    branches: Mapping[int, Path] | None = None,
+    **settings: Any,
+) -> TrainingResult:
+    """Trains a model on some tasks and evaluates it on their validation splits.
+
+        result = hw.train("bert-base-uncased", [task, other], method="iat", out="runs/first")
+        result.table(); result.model; hw.load("runs/first")
+
+    Args:
+        model: a hub id or folder, a live transformers model (with or without its own head), or a MultiTaskModel, which is trained
+            in place.
+        tasks: what it learns.
+        method: a name of `training.METHODS`, or a Method.
+        out: where model and tables go. The same call again continues an interrupted training there, and returns a finished one.
+        tokenizer: of a live transformers model; default: the one beside its weights.
+        pooling: "cls", "last" or "mean" for whole-text tasks; default: the family's own.
+        also: further tasks to evaluate with a trained task's decoder, {trained task: task}, e.g. {"mnli": mnli_mm}.
+        predict: further splits to predict ("test"); they need no labels.
+        start, branches: see `Run`; for methods that share their first steps.
+        settings: of `TrainingSettings`, and options of the method (alpha, delta, ...).
+
+    Raises:
+        HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds another training.
+    """
+    tasks = [tasks] if isinstance(tasks, Task) else list(tasks)
+    names_of(tasks)
+    chosen, settings_ = read_options(method, settings)
+    shared: dict[str, Any] = {"also": also or {}, "predict": predict, "tokenizer": tokenizer, "pooling": pooling}
+    return _train(
+        model, tasks, chosen, settings_, Path(out) if out is not None else None, start=start, branches=branches, **shared
+    )
+
+
+def _train(
+    model: Any, tasks: list[Task], method: Method, settings: TrainingSettings, folder: Path | None, **options: Any
+) -> TrainingResult:
+    """A training that is kept in `folder`: continued if it was interrupted, read back if it is finished."""
+    from accelerate import PartialState
+
+    described = describe(model, tasks, method, settings)
+    if folder is not None and _finished(folder, described):
+        return TrainingResult.load(folder)
+    began = time.perf_counter()
+    if isinstance(method, SingleTask):
+        result = _each(model, tasks, settings, folder, **options)
+    else:
+        result = _one(model, tasks, method, settings, folder, **options)
+    result.description = {**described, "seconds": round(time.perf_counter() - began, 1)}
+    if folder is not None:
+        if PartialState().is_main_process:
+            result.save(folder)
+            Checkpoint(folder / "checkpoint").clear()
+        PartialState().wait_for_everyone()
+        result.folder = folder
+    return result
+
+
+def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:
+    """The method and the settings that keyword arguments name; a name that both have is the method's."""
+    if isinstance(method, Method):
+        return method, TrainingSettings().with_changes(**given)
+    own = option_names(method)
+    chosen = make_method(method, **{name: value for name, value in given.items() if name in own})
+    return chosen, TrainingSettings().with_changes(**{name: value for name, value in given.items() if name not in own})
+
+
+def open_model(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | None, seed: int) -> MultiTaskModel | TaskModel:
+    """Whatever a user brings, as a model that answers the tasks; new decoders depend on the seed alone."""
+    torch.manual_seed(seed)
+    if isinstance(model, str | Path):
+        if not (Path(model) / manifest.NAME).is_file():
+            return MultiTaskModel.from_pretrained(model, tasks, pooling=pooling)
+        from headwise.loading import load
+
+        model = load(model)
+    if isinstance(model, MultiTaskModel):
+        for task in tasks:
+            if task.name not in model.tasks:
+                model.add_task(task)
+        return model
+    if isinstance(model, TaskModel):
+        return model
+    if tokenizer is None:
+        from transformers import AutoTokenizer
+
+        if not model.config.name_or_path:
+            raise HeadwiseError(f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer=")
+        tokenizer = AutoTokenizer.from_pretrained(model.config.name_or_path)
+    if model.base_model is not model:  # it has a head of its own
+        return as_task_model(model, tokenizer, list(tasks))
+    with_padding(model, tokenizer)
+    return MultiTaskModel(model, tokenizer, tasks, pooling)
+
+
+def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
+    """What decides the outcome of a training, as JSON."""
+    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device")
+    return {
+        "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
+        "tasks": {task.name: task.split("train").fingerprint for task in tasks},
+        **method.describe(),
+        "settings": {name: value for name, value in method.settings(settings).to_json().items() if name not in hidden},
+    }
+
+
+def _finished(folder: Path, described: Mapping[str, Any]) -> bool:
+    """Whether `folder` holds this training already; notes in it which training it is for, if it is new.
+
+    Raises:
+        HeadwiseError: it is for another training.
+    """
+    note = folder / STARTED
+    if note.is_file():
+        before = json.loads(note.read_text(encoding="utf-8"))
+        for name, value in json.loads(json.dumps(described)).items():
+            if before.get(name) != value:
+                raise HeadwiseError(
+                    f"{folder} holds a training with {name} {before.get(name)!r}, this one has {value!r}: choose another folder, or remove it"
+                )
+        return (folder / DONE).is_file()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(note, json.dumps(described, indent=1) + "\n")
+    return False
+
+
+def _one(
+    model: Any,
+    tasks: Sequence[Task],
+    method: Method,
+    settings: TrainingSettings,
+    folder: Path | None,
+    *,
+    also: Mapping[str, Task],
+    predict: Sequence[str],
+    tokenizer: Any,
+    pooling: str | None,
+    start: str | Path | None = None,
+    branches: Mapping[int, Path] | None = None,
+) -> TrainingResult:
+    """One training through the loop, and the evaluation after it."""
+    answering = open_model(model, tasks, tokenizer, pooling, settings.seed)
+    run = Run(answering, tasks, method, settings, folder=folder, start=start, branches=branches)
+    run.train()
+    found = []
+    for task in tasks:
+        asked = [(task, split) for split in ("validation", *predict) if split in task.splits]
+        asked += [(also[task.name], split) for split in ("validation", *predict) if task.name in also]
+        for other, split in asked:
+            options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "progress": settings.progress}
+            found.append(evaluate(answering, other, split, decoder=task.name, **options))
+    names = np.array(run.names)[run.plan]
+    history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
+    tables = pd.concat([evaluation.table() for evaluation in found], ignore_index=True) if found else pd.DataFrame()
+    heads = getattr(method, "heads", None) or getattr(method, "masks", None) or {}
+    return TrainingResult(score_rows(found), tables, history, {"method": method.name}, heads, {"": answering})
+
+
+def _each(model: Any, tasks: list[Task], settings: TrainingSettings, folder: Path | None, **options: Any) -> TrainingResult:
+    """Single-task trainings of all tasks, each from the same weights and in a folder of its own."""
+    parts = {}
+    for task in tasks:
+        own = model if isinstance(model, str | Path) else deepcopy(model)
+        parts[task.name] = _train(own, [task], Method(), settings, folder and folder / task.name, **options)
+
+    def together(name: str) -> pd.DataFrame:
+        return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
+
+    models = {name: part.model for name, part in parts.items()} if folder is None else {}
+    return TrainingResult(together("scores"), together("predictions"), together("history"), {}, models=models)

@@ -1,0 +1,159 @@
+"""TinyBERT distillation (Jiao et al. 2020; functional-specialization appendix A): a shallow student under a fine-tuned teacher."""
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, mse_loss
+
+from headwise.decoders import DecoderOutput
+from headwise.errors import HeadwiseError
+from headwise.training.methods.base import Method, last_share, share
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class Distil(Method):
+    """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the teacher's.
+
+    First part: mean squared error of attention maps and of hidden states (embeddings included; through a learnt projection where
+    the widths differ). Second part: cross-entropy with the teacher's class probabilities, or squared error for numbers.
+
+    Args:
+        teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one.
+        intermediate: share of the steps spent on the first part (2 of 5 epochs).
+    """
+
+    name: ClassVar[str] = "distil"
+    teacher: Any = None
+    intermediate: float = 0.4
+    _distiller: "Distiller | None" = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        share("intermediate", self.intermediate)
+        if self.teacher is None:
+            raise HeadwiseError("distillation needs teacher=, a fine-tuned multi-task model or its folder")
+
+    def branch_step(self, steps: int) -> int | None:
+        return last_share(1 - self.intermediate, steps)
+
+    def trained(self, run: "Run") -> nn.Module:
+        teacher = self.teacher
+        if isinstance(teacher, str) or not isinstance(teacher, nn.Module):
+            from headwise.loading import load
+
+            teacher = load(teacher)
+        missing = [name for name in run.names if name not in teacher.tasks]
+        if missing:
+            raise HeadwiseError(f"the teacher was not trained on {missing[0]!r}; it knows {', '.join(teacher.tasks)}")
+        self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
+        return self._distiller
+
+    def at_branch(self, run: "Run") -> None:
+        assert self._distiller is not None
+        self._distiller.imitate_predictions()
+
+    def finish(self, run: "Run") -> None:
+        self.at_branch(run)
+
+    def resumed(self, run: "Run") -> None:
+        branch = self.branch_step(len(run.plan))
+        if branch is not None and run.step > branch:
+            self.at_branch(run)
+
+
+class Distiller(nn.Module):
+    """Student, and the projections its hidden states need; the teacher is looked at, never trained or saved.
+
+    Args:
+        student, teacher: MultiTaskModels; the teacher has a multiple of the student's layers and equally many heads.
+    """
+
+    def __init__(self, student: Any, teacher: Any) -> None:
+        super().__init__()
+        self.student: Any = student
+        self.teacher: Any
+        object.__setattr__(self, "teacher", teacher.eval().requires_grad_(False))  # not a submodule
+        small, large = student.encoder.config, teacher.encoder.config
+        self.every, rest = divmod(large.num_hidden_layers, small.num_hidden_layers)
+        if rest or not self.every:
+            raise HeadwiseError(
+                f"the teacher has {large.num_hidden_layers} layers, which is no multiple of the student's {small.num_hidden_layers}"
+            )
+        if large.num_attention_heads != small.num_attention_heads:
+            raise HeadwiseError(
+                f"attention maps are compared head by head: the teacher has {large.num_attention_heads} heads a layer, "
+                f"the student {small.num_attention_heads}"
+            )
+        same = student.dim == teacher.dim
+        self.widen: nn.Module = nn.Identity() if same else nn.Linear(student.dim, teacher.dim, bias=False)
+        self._usual = (small._attn_implementation, large._attn_implementation)
+        self.layers = True
+        for model in (student, teacher):
+            model.encoder.set_attn_implementation("eager")  # the only one that shows its maps
+
+    def imitate_predictions(self) -> None:
+        """Begins the second part."""
+        self.layers = False
+        for model, usual in zip((self.student, self.teacher), self._usual, strict=True):
+            model.encoder.set_attn_implementation(usual)
+
+    def forward(self, name: str, batch: Any) -> DecoderOutput:
+        if self.layers:
+            return self._layers(batch)
+        with torch.no_grad():
+            taught = self.teacher(name, batch)
+        output = self.student(name, batch)
+        if self.student.tasks[name].kind == "number":
+            loss = (output.logits - taught.logits).square().squeeze(-1)  # (batch,)
+        else:
+            loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(dim=-1)  # (batch,)
+        return DecoderOutput(loss, output.prediction, output.logits)
+
+    def _layers(self, batch: Any) -> DecoderOutput:
+        shown = {"output_hidden_states": True, "output_attentions": True}
+        with torch.no_grad():
+            taught = self.teacher.encoder(**batch.inputs, **shown)
+        own = self.student.encoder(**batch.inputs, **shown)
+        real = batch.inputs["attention_mask"].bool()  # (batch, tokens)
+        loss = torch.zeros(len(real), device=real.device)
+        for i, hidden in enumerate(own.hidden_states):
+            loss = loss + _error(self.widen(hidden), taught.hidden_states[i * self.every], real[:, :, None])
+        for i, maps in enumerate(own.attentions):
+            both = real[:, None, :, None] & real[:, None, None, :]  # (batch, 1, tokens, tokens)
+            loss = loss + _error(maps, taught.attentions[(i + 1) * self.every - 1], both)
+        return DecoderOutput(loss, torch.zeros(len(real), device=real.device), None)
+
+
+def _error(own: Tensor, taught: Tensor, real: Tensor) -> Tensor:
+    """Mean squared error of each example over its real entries, (batch,); padding does not count."""
+    weight = real.expand_as(taught).float()
+    return (mse_loss(own.float(), taught.float(), reduction="none") * weight).flatten(1).sum(1) / weight.flatten(1).sum(1)
+
+
+def shallow(encoder: Any, layers: int) -> Any:
+    """A student for `Distil`: the same encoder with every k-th of its layers, weights copied.
+
+    Args:
+        encoder: a transformers encoder with layers numbered in one list.
+        layers: how many to keep; a divisor of their number.
+    """
+    total = encoder.config.num_hidden_layers
+    if layers < 1 or total % layers:
+        raise HeadwiseError(
+            f"layers is {layers}; the model has {total}, so it must be one of {[d for d in range(1, total) if total % d == 0]}"
+        )
+    config = type(encoder.config).from_dict({**encoder.config.to_dict(), "num_hidden_layers": layers})
+    student = type(encoder)(config)
+    every = total // layers
+
+    def source(name: str) -> str:
+        return re.sub(r"(^|\.)(\d+)\.", lambda m: f"{m[1]}{(int(m[2]) + 1) * every - 1}.", name, count=1)
+
+    weights = encoder.state_dict()
+    student.load_state_dict({name: weights[source(name)].clone() for name in student.state_dict()})
+    return student

@@ -1,0 +1,122 @@
+"""Adapters per task (Houlsby et al. 2019): the encoder is shared and frozen, each task has small bottlenecks of its own in it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+from headwise.training.methods.base import Method, multi_task
+from headwise.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class Houlsby(Method):
+    """A bottleneck after each attention block and each feed-forward block, before the residual is added; one set per task.
+
+    Args:
+        learning_rate: of bottlenecks and decoders.
+        size: width of a bottleneck.
+    """
+
+    name: ClassVar[str] = "houlsby"
+    learning_rate: float = 3e-4
+    size: int = 64
+
+    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+        return settings.with_changes(learning_rate=self.learning_rate)
+
+    def prepare(self, run: "Run") -> None:
+        model = multi_task(run.model, self.name)
+        model.notes["houlsby"] = {"tasks": run.names, "size": self.size}
+        add_bottlenecks(model, model.notes["houlsby"], run.heads)
+
+    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+        return run.model.contexts[task]()  # recomputed activations need the task's own bottlenecks too
+
+
+class Bottleneck(nn.Module):
+    """x + up(gelu(down(x))), near the identity at first (Houlsby et al. 2019 §2.1)."""
+
+    def __init__(self, dim: int, size: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(dim, size), nn.Linear(size, dim)
+        for layer in (self.down, self.up):
+            nn.init.normal_(layer.weight, std=1e-3)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.up(nn.functional.gelu(self.down(x)))
+
+
+def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
+    """Puts one set of bottlenecks per task on the encoder; a task's forward passes go through its own.
+
+    Args:
+        model: a MultiTaskModel.
+        record: "tasks" and "size".
+        heads: of its encoder.
+    """
+    model.encoder.requires_grad_(False)
+    places = bottleneck_places(heads)
+    for task in record["tasks"]:
+        model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in places).to(model.device)
+    current: list[str | None] = [None]
+
+    def hook(number: int, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        return output if current[0] is None else model.adapters[current[0]][number](output)
+
+    for number, place in enumerate(places):
+        model.encoder.get_submodule(place).register_forward_hook(partial(hook, number))
+
+    @contextmanager
+    def using(task: str) -> Iterator[None]:
+        before, current[0] = current[0], task
+        try:
+            yield
+        finally:
+            current[0] = before
+
+    for task in record["tasks"]:
+        model.contexts[task] = partial(using, task)
+
+
+def bottleneck_places(heads: Heads) -> list[str]:
+    """Modules whose output a bottleneck follows: each attention block's and each feed-forward block's last projection.
+
+    Raises:
+        HeadwiseError: a layer's feed-forward projection cannot be told from its other modules, or layers share their weights.
+    """
+    model: Any = heads.model
+    dim = model.config.get_text_config().hidden_size
+    places: list[str] = []
+    for site in heads.sites:
+        parts = site.path.split(".")
+        block = ".".join(parts[: max(i for i, part in enumerate(parts) if part.isdigit()) + 1])
+        modules = {f"{block}.{name}": module for name, module in model.get_submodule(block).named_modules()}
+        back = [path for path, module in modules.items() if path != site.path and _narrows_to(module, dim)]
+        if len(back) != 1:
+            raise HeadwiseError(
+                f"{block}: expected one projection from the feed-forward width back to {dim}, found {back or 'none'}"
+            )
+        places += [site.path, back[0]]
+    if len(set(places)) < len(places):
+        raise HeadwiseError("layers of this model share their weights, so that each cannot have a bottleneck of its own")
+    return places
+
+
+def _narrows_to(module: nn.Module, dim: int) -> bool:
+    """Whether a module is a linear layer from another width to `dim` (GPT-2's Conv1D keeps its weight the other way round)."""
+    if isinstance(module, nn.Linear):
+        return module.out_features == dim != module.in_features
+    if type(module).__name__ == "Conv1D":
+        weight: Any = module.weight
+        return bool(weight.shape[1] == dim != weight.shape[0])
+    return False

@@ -1,0 +1,93 @@
+"""LoRA per task (Hu et al. 2022), through peft: the encoder is shared and frozen, each task has low-rank updates of its own."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from safetensors.torch import load_file, save_file
+
+from headwise.errors import MissingExtra
+from headwise.training.methods.base import Method, multi_task
+from headwise.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+FILE = "lora.safetensors"
+
+
+@dataclass
+class LoRA(Method):
+    """Low-rank updates of some projections, one set per task; decoders train as always.
+
+    Args:
+        learning_rate: of updates and decoders.
+        rank, lora_alpha, lora_dropout: of the updates.
+        targets: names of the modules that get them, separated by commas; default: peft's own choice for the model's family.
+    """
+
+    name: ClassVar[str] = "lora"
+    learning_rate: float = 3e-4
+    rank: int = 8
+    lora_alpha: int = 16
+    lora_dropout: float = 0.0
+    targets: str | None = None
+
+    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+        return settings.with_changes(learning_rate=self.learning_rate)
+
+    def prepare(self, run: "Run") -> None:
+        options = {"r": self.rank, "lora_alpha": self.lora_alpha, "lora_dropout": self.lora_dropout}
+        targets = self.targets.split(",") if self.targets else None
+        model = multi_task(run.model, self.name)
+        model.notes["lora"] = {"tasks": run.names, "options": {**options, "target_modules": targets}}
+        add_lora(model, model.notes["lora"])
+
+
+def add_lora(model: Any, record: Mapping[str, Any]) -> None:
+    """Puts one LoRA adapter per task into the encoder; a task's forward passes use its own.
+
+    Args:
+        model: a MultiTaskModel.
+        record: "tasks", and "options" of peft's LoraConfig.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+        from peft.tuners.tuners_utils import BaseTunerLayer
+    except ImportError as error:
+        raise MissingExtra("peft", "peft") from error
+
+    model.encoder.requires_grad_(False)
+    for task in record["tasks"]:
+        inject_adapter_in_model(LoraConfig(**record["options"]), model.encoder, adapter_name=task)
+    layers = [module for module in model.encoder.modules() if isinstance(module, BaseTunerLayer)]
+    updates = [param for name, param in model.encoder.named_parameters() if "lora_" in name]
+
+    @contextmanager
+    def using(task: str) -> Iterator[None]:
+        for layer in layers:
+            layer.set_adapter(task)
+        for param in updates:
+            param.requires_grad_(True)  # peft freezes adapters that are not in use; ours are simply not in the graph
+        yield
+
+    for task in record["tasks"]:
+        model.contexts[task] = partial(using, task)
+    with using(record["tasks"][0]):
+        model.save_encoder = partial(_save, model.encoder)
+
+
+def load_updates(model: Any, folder: Path) -> None:
+    """Reads the updates that were saved beside the encoder in `folder`."""
+    model.encoder.load_state_dict({**model.encoder.state_dict(), **load_file(folder / FILE)})
+
+
+def _save(encoder: Any, folder: Path) -> None:
+    """Writes the encoder as if it had no adapters, and the updates beside it."""
+    weights = encoder.state_dict()
+    base = {name.replace(".base_layer.", "."): value for name, value in weights.items() if "lora_" not in name}
+    encoder.save_pretrained(folder, state_dict=base)
+    save_file({name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE)

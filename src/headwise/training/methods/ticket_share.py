@@ -1,0 +1,95 @@
+"""Ticket-Share (Liang et al. 2021): each task trains under a mask of heads taken from its own fine-tuned model."""
+
+import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from headwise.heads import HeadSet
+from headwise.runs.atomic import write_text
+from headwise.scoring import top_heads
+from headwise.tasks import Task
+from headwise.training.evaluating import evaluate
+from headwise.training.masks import from_json, set_masks, to_json
+from headwise.training.methods.base import Method, share
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+
+@dataclass
+class TicketShare(Method):
+    """Fine-tune each task alone, score its heads, mask the least important, rewind, and train all tasks under their masks.
+
+    The share to mask is chosen for each task on a part of its training data that its own fine-tuning does not see, so that the
+    split which is reported plays no part in it. Masks act in the forward passes of a task's batches, in training and after it.
+
+    Args:
+        ratios: shares of heads to try masking; 0 (no mask) is always tried.
+        held_out: share of the training data that chooses among them.
+        examples: most training examples to score on.
+    """
+
+    name: ClassVar[str] = "ticket-share"
+    ratios: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
+    held_out: float = 0.1
+    examples: int | None = 10_000
+    masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.ratios = tuple(self.ratios)
+        for ratio in (*self.ratios, self.held_out):
+            share("ratio", ratio)
+
+    def prepare(self, run: "Run") -> None:
+        file = run.folder / "tickets.json" if run.folder else None
+        if file is not None and file.is_file():
+            self.masks = from_json(json.loads(file.read_text(encoding="utf-8")))
+        else:
+            self.masks = {task.name: self._ticket(run, task) for task in run.tasks}
+            if file is not None and run.accelerator.is_main_process:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_text(file, json.dumps(to_json(self.masks)))
+        set_masks(run.model, self.masks, run.heads)
+
+    def _ticket(self, run: "Run", task: Task) -> HeadSet:
+        """The heads that `task` does best without, found on a copy of the model."""
+        from headwise.training.run import Run as Inner
+
+        train = task.split("train")
+        if run.settings.max_examples is not None:
+            train = train.sample(run.settings.max_examples)
+        order = np.random.default_rng(run.settings.seed).permutation(len(train))
+        aside = max(1, int(self.held_out * len(train)))
+        tuned = task.with_splits(train=train.subset(np.sort(order[aside:])), validation=train.subset(np.sort(order[:aside])))
+        settings = run.settings.with_changes(
+            sampling="proportional", trackers=(), evaluate="end", early_stopping=None, max_examples=None
+        )
+        folder = run.folder / "tickets" / task.name if run.folder else None
+        inner = Inner(deepcopy(run.model), [tuned], Method(), settings, folder=folder)
+        inner.train()
+        scores = inner.score_tasks(self.examples)[task.name]
+        best: tuple[float, HeadSet] = (-np.inf, HeadSet())
+        for ratio in sorted({0.0, *self.ratios}):
+            silent = top_heads(-scores, fraction=ratio)
+            with inner.heads.silenced(silent):
+                options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "progress": False}
+                score = evaluate(inner.model, tuned, **options).score
+            score = score if task.higher_is_better else -score
+            if score >= best[0]:  # equals go to the sparser ticket
+                best = (score, silent)
+        return best[1]
+
+    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+        # recomputed activations must see the mask too, and the model's own context ends with its forward pass
+        return run.heads.silenced(self.masks[task]) if run.settings.gradient_checkpointing else nullcontext()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"masks": to_json(self.masks)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.masks = from_json(state["masks"])

@@ -1,0 +1,115 @@
+"""The result of a training: the model, every example's prediction, the scores, the losses."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headwise import manifest
+from headwise.decoders import MultiTaskModel, TaskModel
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.runs.atomic import write_text
+from headwise.training.evaluating import Evaluation
+from headwise.training.masks import from_json, to_json
+
+DONE = "training.json"  # written last: a folder that has it is whole
+SEVERAL = "single-task"
+
+
+@dataclass
+class TrainingResult:
+    """What `headwise.train` returns.
+
+    Attributes:
+        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, examples.
+        predictions: one row per example: task, split, example, label and prediction (or counts), loss.
+        history: one row per step: step, task, loss.
+        description: model, method, settings, seconds.
+        heads: the head sets a method chose for each task, if it chose any.
+        models: the trained model under "", or after single-task training one for each task.
+        folder: where it was saved.
+    """
+
+    scores: pd.DataFrame
+    predictions: pd.DataFrame
+    history: pd.DataFrame
+    description: dict[str, Any]
+    heads: dict[str, HeadSet] = field(default_factory=dict)
+    models: dict[str, MultiTaskModel | TaskModel] = field(default_factory=dict, repr=False)
+    folder: Path | None = None
+
+    @property
+    def model(self) -> Any:
+        """The trained model.
+
+        Raises:
+            HeadwiseError: single-task training made several: they are in `models`, by task.
+        """
+        if not self.models and self.folder is not None:
+            from headwise.loading import load
+
+            loaded = load(self.folder)
+            self.models = loaded if isinstance(loaded, dict) else {"": loaded}
+        if len(self.models) != 1:
+            raise HeadwiseError(
+                f"single-task training made a model for each task: result.models[...] has {', '.join(self.models)}"
+            )
+        return next(iter(self.models.values()))
+
+    def table(self, split: str = "validation") -> pd.DataFrame:
+        """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
+        rows = self.scores[self.scores["split"] == split].drop(columns="split").copy()
+        rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
+        average = {"task": "average", "metric": "", "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
+        rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
+        return rows.set_index("task")
+
+    def save(self, folder: str | Path) -> None:
+        """Writes models and tables; the folder counts as finished once all of it is there."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.description["method"] == SEVERAL:
+            for name, model in self.models.items():
+                _save_model(model, folder / name)
+            manifest.write(folder, SEVERAL, tasks=list(self.models))
+        else:
+            for model in self.models.values():
+                _save_model(model, folder)
+        for name in ("scores", "predictions", "history"):
+            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+        write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")
+        self.folder = folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TrainingResult":
+        """Reads a saved result; the model is opened when it is asked for."""
+        folder = Path(folder)
+        if not (folder / DONE).is_file():
+            raise HeadwiseError(f"{folder} holds no finished training: there is no {DONE} in it")
+        record = json.loads((folder / DONE).read_text(encoding="utf-8"))
+        scores, predictions, history = (
+            pd.read_parquet(folder / f"{name}.parquet") for name in ("scores", "predictions", "history")
+        )
+        return cls(scores, predictions, history, record["description"], from_json(record["heads"]), folder=folder)
+
+
+def _save_model(model: Any, folder: Path) -> None:
+    if isinstance(model, MultiTaskModel):
+        model.save(folder)
+    else:  # a plain transformers model, which plain transformers opens
+        model.encoder.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+
+
+def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:
+    """The score of each evaluation, beside chance."""
+    rows = []
+    for found in evaluations:
+        chance = found.task.chance_on(found.split) if found.examples.labelled else float("nan")
+        row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score, "chance": chance}
+        rows.append({**row, "examples": len(found.examples)})
+    return pd.DataFrame(rows)

@@ -1,0 +1,38 @@
+"""Opening trained models: what `MultiTaskModel.save` wrote, with the masks and adapters its method gave it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from headwise.decoders import MultiTaskModel
+from headwise.decoders.model import ADAPTERS
+from headwise.decoders.model import load_folder as load_plain
+from headwise.heads import Heads
+from headwise.training.masks import from_json, set_masks
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
+    """Opens a saved multi-task model, on the CPU and in eval mode; `headwise.load` calls this."""
+    model = load_plain(folder, record)
+    if "lora" in model.notes:
+        from headwise.training.methods.lora import add_lora, load_updates
+
+        add_lora(model, model.notes["lora"])
+        load_updates(model, folder / "encoder")
+    if "houlsby" in model.notes:
+        from headwise.training.methods.houlsby import add_bottlenecks
+
+        add_bottlenecks(model, model.notes["houlsby"], Heads(model.encoder))
+        model.adapters.load_state_dict(load_file(folder / ADAPTERS))
+    if "silenced" in model.notes:
+        set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
+    return model.eval()
+
+
+def load_several(folder: Path, record: Mapping[str, Any]) -> dict[str, MultiTaskModel]:
+    """Opens the models of a single-task training, by task."""
+    from headwise.loading import load
+
+    return {name: load(folder / name) for name in record["tasks"]}
