@@ -5,7 +5,7 @@ those rows have several owners. Parts that heads reach only through another proj
 of latent attention) and parts that serve all heads alike (a norm of queries) belong to no head.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads.errors import UnsupportedModel
-from headwise.heads.headset import HeadSet
 from headwise.heads.sites import Site
 from headwise.heads.tracing import Dependence, trace, weight_axes
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from headwise.heads.heads import Heads
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Owned:
     """A parameter whose entries along one axis belong to heads.
 
@@ -38,7 +37,7 @@ class Owned:
     output: bool
     owners: dict[int, Tensor]
 
-    def touched(self, heads: HeadSet) -> Tensor:
+    def touched(self, heads: Set[tuple[int, int]]) -> Tensor:
         """Entries that belong, alone or with others, to a head of the set, (entries,) bool."""
         rows = []
         for site, marks in self.owners.items():
@@ -100,6 +99,7 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
         for path in dependence.readers:
             axes = weight_axes(model.get_submodule(path))
             marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)  # (features, heads)
+            marks = torch.cat([marks, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
             for name, parameter in model.get_submodule(path).named_parameters(recurse=False):
                 if axes is None:  # a norm before the projection
                     add(parameter, 0, True, site, marks)

@@ -1,0 +1,73 @@
+"""Attention with no head left: what remains is the bias of the output projection."""
+
+import inspect
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+
+class Headless(nn.Module):
+    """An attention module whose heads are all gone.
+
+    It keeps its name, its children and its class (as a subclass), so that the model's code and saved tensors fit; its forward
+    gives what the projection makes of no heads, in the form the original returns.
+    """
+
+    projection_path: str
+    returns: list[str] | None
+    argument_names: list[str]
+
+    @staticmethod
+    def take_over(module: nn.Module, projection: str, returns: list[str] | None, empty: list[str]) -> None:
+        """Turns a module whose projections were cut down to nothing into a headless one.
+
+        Args:
+            module: the attention module.
+            projection: path of the output projection inside the module; "" if it is outside.
+            returns: for each element of the tuple the module returns: "output"; "argument NAME" for one it passes through; "bias"
+                for a position bias it makes for all layers; "none". None if it returns a tensor alone.
+            empty: its parameters that have no entries left; they go, with the child modules they are in.
+        """
+        for child in {name.split(".")[0] for name in empty if not projection or name.split(".")[0] != projection.split(".")[0]}:
+            module._modules.pop(child, None)
+            module._parameters.pop(child, None)
+        names = list(inspect.signature(module.forward).parameters)
+        module.__class__ = type(f"Headless{type(module).__name__}", (Headless, type(module)), {})
+        vars(module).update(projection_path=projection, returns=returns, argument_names=names)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Takes what the original takes; the first tensor is the hidden states (..., tokens, width)."""
+        given = {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
+        hidden = next(value for value in given.values() if isinstance(value, Tensor))
+        output = hidden.new_zeros(*hidden.shape[:-1], 0)
+        if self.projection_path:
+            output = self.get_submodule(self.projection_path)(output)
+        if isinstance(given.get("residual"), Tensor):
+            output = output + given["residual"]  # Bloom adds it inside its attention
+        cache = _self_attention_cache(given)
+        past = 0
+        if cache is not None:
+            past = cache.get_seq_length(self.layer_idx)
+            # A cache counts tokens by what its layers hold: one number for each.
+            token = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
+            cache.update(token, token, self.layer_idx)
+        if self.returns is None:
+            return output
+        elements = {"output": output, "none": None}
+        if "bias" in self.returns:
+            bias: Any = given.get("position_bias")
+            queries = hidden.shape[1]
+            make: Any = self.compute_bias
+            elements["bias"] = (
+                make(queries, past + queries, device=hidden.device, past_seen_tokens=past) if bias is None else bias
+            )
+        return tuple(elements[what] if what in elements else given.get(what.removeprefix("argument ")) for what in self.returns)
+
+
+def _self_attention_cache(given: dict[str, Any]) -> Cache | None:
+    """The cache an attention module was given, unless it holds another sequence (cross attention)."""
+    if any(isinstance(given.get(name), Tensor) for name in ("encoder_hidden_states", "key_value_states")):
+        return None
+    cache = next((value for value in given.values() if isinstance(value, Cache)), None)
+    return cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
