@@ -1,0 +1,127 @@
+"""The grammar's words: read from `lexicon.txt`, with their forms, meanings, and the split each belongs to."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.grammar import inflection
+
+SPLITS = ("train", "validation", "test")
+PATTERN = (0, 0, 1, 0, 2, 0, 0, 1, 0, 2)  # the split of each word of a section, over and over
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A word of the lexicon. Nouns use `plural`; verbs `past` and `participle`.
+
+    Attributes:
+        lemma: the word itself.
+        kind: "person", "thing", "verb", "adjective", "name", "place", "time", "adverb" or "kind" (a category word).
+        topic: "sports", ...; "any" for words of no topic. For adjectives, names and adverbs their sort.
+        category: of nouns: the category word, "-" for none. Of verbs: what the object is ("thing", "person", "place", "gift", ...).
+        split: 0 train, 1 validation, 2 test, -1 common to all.
+        synonym: the lemma of another entry that means the same, or "".
+    """
+
+    lemma: str
+    kind: str
+    topic: str
+    category: str
+    split: int
+    plural: str = ""
+    past: str = ""
+    participle: str = ""
+    synonym: str = ""
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Entries by (kind, topic, category), and the category each category word belongs to."""
+
+    entries: tuple[Entry, ...]
+    above: dict[str, str]
+
+    def find(
+        self, kind: str, topic: str | None = None, category: str | None = None, split: int | None = None
+    ) -> tuple[Entry, ...]:
+        """The entries that fit; None fits all. Words common to all splits always fit a split."""
+        return _find(self, kind, topic, category, split)
+
+    def named(self, kind: str, lemma: str) -> Entry:
+        """The entry of a lemma."""
+        for entry in self.entries:
+            if (entry.kind, entry.lemma) == (kind, lemma):
+                return entry
+        raise HeadwiseError(f"the grammar has no {kind} {lemma!r}")
+
+    def hypernyms(self, entry: Entry) -> Iterator[Entry]:
+        """The category words above a noun, nearest first: trout -> fish, animal."""
+        above = entry.category if entry.kind != "kind" else self.above.get(entry.lemma, "-")
+        while above in self.above:
+            yield self.named("kind", above)
+            above = self.above[above]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that have people and things of their own, sorted."""
+        return tuple(sorted({entry.topic for entry in self.entries if entry.kind == "person"}))
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@cache
+def _find(lexicon: Lexicon, kind: str, topic: str | None, category: str | None, split: int | None) -> tuple[Entry, ...]:
+    return tuple(
+        entry
+        for entry in lexicon.entries
+        if entry.kind == kind
+        and (topic is None or entry.topic == topic)
+        and (category is None or entry.category == category)
+        and (split is None or entry.split in (split, -1))
+    )
+
+
+@cache
+def load() -> Lexicon:
+    """The lexicon of the package."""
+    entries: list[Entry] = []
+    above: dict[str, str] = {}
+    split_of: dict[str, int] = {}  # a word of two sections has one split
+    header, place = ["", "", ""], 0
+    for line in files("headwise.tasks.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        if line.startswith("["):
+            header, place = [*line.strip("[]").split(), "-", "-"][:3], 0
+            continue
+        for item in line.split():
+            if header[0] == "kinds":
+                item, _, category = item.partition("<")
+                lemma, _, plural = item.partition("/")
+                above[lemma] = category or "-"
+                entries.append(Entry(lemma, "kind", "any", category or "-", -1, plural=plural or inflection.plural(lemma)))
+                continue
+            words = item.split("=")
+            lemmas = [word.split("/")[0] for word in words]
+            known = [split_of[lemma] for lemma in lemmas if lemma in split_of]
+            split = known[0] if known else PATTERN[place % len(PATTERN)]
+            place += not known
+            split_of |= dict.fromkeys(lemmas, split)
+            for i, word in enumerate(words):
+                entries.append(_entry(word, header, split, lemmas[1 - i] if len(lemmas) > 1 else ""))
+    return Lexicon(tuple(entries), above)
+
+
+def _entry(word: str, header: list[str], split: int, synonym: str) -> Entry:
+    kind, topic, category = header
+    if kind == "time":
+        split = -1  # weekdays and months are a closed class
+    lemma, *forms = word.split("/")
+    if kind == "verb":
+        past, participle = forms or (inflection.past(lemma),) * 2
+        return Entry(lemma, kind, topic, category, split, past=past, participle=participle, synonym=synonym)
+    plural = forms[0] if forms else inflection.plural(lemma)
+    return Entry(lemma, kind, topic, category, split, plural=plural, synonym=synonym)

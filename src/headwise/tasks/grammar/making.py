@@ -1,0 +1,124 @@
+"""Tasks of generated text: balanced classes, splits of any size."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from headwise.errors import HeadwiseError
+from headwise.tasks.examples import Examples
+from headwise.tasks.grammar import entailment, paraphrase, sentences, sentiment
+from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR
+from headwise.tasks.grammar.lexicon import SPLITS, load
+from headwise.tasks.grammar.source import Source
+from headwise.tasks.grammar.treebank import treebank
+from headwise.tasks.sentence import Sentence
+from headwise.tasks.structured import structured
+from headwise.tasks.task import Task
+
+NAMES = ("topic", "tense", "subject_number", "object_number", "sentiment", "paraphrase", "entailment")
+LAYERS = ("pos", "ner", "dep", "con", "srl")
+Text = tuple[str, ...]
+
+
+def task(
+    name: str,
+    size: int = 2000,
+    seed: int = 0,
+    *,
+    held_out: int | None = None,
+    shared_words: bool = False,
+    metric: str | None = None,
+) -> Task:
+    """A task of generated text.
+
+    Args:
+        name: topic (8 classes), tense, subject_number, object_number, sentiment, paraphrase (pairs), entailment (pairs, 3 classes);
+            or a structured one: pos, ner, dep, con, srl.
+        size: training examples.
+        seed: another seed, another text; the same seed, the same.
+        held_out: examples of validation and of test; default a quarter of `size`.
+        shared_words: let the splits share words (not templates): for models that have no knowledge of words to begin with.
+        metric: another metric than the kind's own.
+
+    Raises:
+        HeadwiseError: no such task, or a size too small for its classes.
+    """
+    return tasks([name], size, seed, held_out=held_out, shared_words=shared_words, metric=metric)[0]
+
+
+def tasks(
+    names: Sequence[str],
+    size: int = 2000,
+    seed: int = 0,
+    *,
+    held_out: int | None = None,
+    shared_words: bool = False,
+    metric: str | None = None,
+) -> list[Task]:
+    """Several tasks; the structured ones among them share their sentences. Arguments as for `task`."""
+    unknown = [name for name in names if name not in (*NAMES, *LAYERS)]
+    if unknown:
+        raise HeadwiseError(f"the grammar has no task {unknown[0]!r}; there are: {', '.join((*NAMES, *LAYERS))}")
+    sizes = dict(zip(SPLITS, (size, *(held_out if held_out is not None else size // 4,) * 2), strict=True))
+    if min(sizes.values()) < 16:
+        raise HeadwiseError(f"sizes {sizes} are too small: at least 16 examples a split, so that every class has some")
+    layers = [name for name in names if name in LAYERS]
+    treebanks = (
+        {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()} if layers else {}
+    )
+    found = {made.name: made for made in structured(treebanks, layers, synthetic=True)} if layers else {}
+    for name in names:
+        if name in NAMES:
+            made = {split: _split(name, count, Source(f"{name}/{seed}", split, shared_words)) for split, count in sizes.items()}
+            found[name] = Task.of(name, made, metric=metric, synthetic=True)
+    return [found[name] for name in names]
+
+
+def classes_of(name: str) -> tuple[str, ...]:
+    """The classes of a task of NAMES."""
+    return {
+        "topic": load().topics,
+        "tense": (PAST, PRESENT),
+        "subject_number": (SINGULAR, PLURAL),
+        "object_number": (SINGULAR, PLURAL),
+        "sentiment": (sentiment.NEGATIVE, sentiment.POSITIVE),
+        "paraphrase": (paraphrase.DIFFERENT, paraphrase.SAME),
+        "entailment": entailment.LABELS,
+    }[name]
+
+
+def _split(name: str, size: int, source: Source) -> Examples:
+    classes = classes_of(name)
+    if name == "entailment":
+        made = [((pair.first.text, pair.second.text), pair.label) for pair in entailment.pairs(source, size)]
+    else:
+        made = _balanced(lambda label: one(name, source, label), classes, size, source)
+    labels = np.array([classes.index(label) for _, label in made], dtype=np.int64)
+    return Examples([text for text, _ in made], labels, "classes", classes)
+
+
+def _balanced(make: Callable[[str], Text], classes: Sequence[str], size: int, source: Source) -> list[tuple[Text, str]]:
+    """`size` different texts, each class as often as the next, in random order."""
+    found: dict[Text, str] = {}
+    for i in range(size):
+        label = classes[i % len(classes)]
+        while (text := make(label)) in found:
+            pass
+        found[text] = label
+    return source.shuffled(list(found.items()))
+
+
+def one(name: str, source: Source, label: str) -> Text:
+    """One text of a class."""
+    if name == "paraphrase":
+        pair = paraphrase.pair(source, label)
+        return (pair.first.text, pair.second.text)
+    return (one_sentence(name, source, label).text,)
+
+
+def one_sentence(name: str, source: Source, label: str) -> Sentence:
+    """One sentence of a class, with its annotation."""
+    if name == "sentiment":
+        return sentiment.sentence(source, label)
+    voices = sentences.VOICES if name != "object_number" else ("active", "negative")  # a passive has no object
+    return sentences.sentence(source, sentences.choose(source, voices), sentences.Wish(**{name: label}))
