@@ -192,7 +192,6 @@ def _fit_and_evaluate(
     device: torch.device,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
     encoder, decoder = parts
-    cuda = device.type == "cuda"
 
     def answer(chosen: NDArray[np.int64], source: Encoded) -> Any:
         batch = collate(source, chosen).to(device)
@@ -203,7 +202,7 @@ def _fit_and_evaluate(
             return decoder(encoder(**batch.inputs).last_hidden_state, batch)
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=cuda or None)
+    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=True)
     plan = list(_steps(rows, seeds, settings))
     warm = max(1, int(settings.warmup * len(plan)))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -222,7 +221,9 @@ def _fit_and_evaluate(
     predictions: list[NDArray[Any]] = []
     losses: list[NDArray[np.float32]] = []
     with torch.no_grad():
-        plan = batches(tests, settings.eval_batch_size).plan
+        plan = batches(
+            tests, max(1, settings.eval_batch_size // (1 if device.type == "cuda" else copies))
+        ).plan  # CPUs: stay in cache
         for chosen in plan:
             output = answer(np.tile(chosen, copies), tests)
             predictions.append(output.prediction.view(copies, -1).cpu().numpy())
