@@ -1,0 +1,269 @@
+"""Stem-cell heads (He & Choi 2021): which heads do most tasks claim, and does training the tasks together spoil just those?
+
+Claims are boolean arrays (run, task, layer, head): the k heads that a task needs most, learnt in a training of that task alone; every
+task has the same k, or their numbers could not be compared. Probe scores are arrays (run, task, layer, head): how well a head alone
+answers a task, see `probing.parameter_free`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import ceil
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+from scipy.stats import t as student
+
+from headwise.errors import HeadwiseError
+from headwise.scoring import top_heads
+
+DIMS = ("run", "task", "layer", "head")
+SHARE = 0.8  # of the tasks: four of five
+Bools = NDArray[np.bool_]
+
+
+def claim(scores: xr.DataArray, k: int) -> xr.DataArray:
+    """The k heads with the highest scores of every run and task, as booleans.
+
+    Args:
+        scores: (run, task, layer, head); NaN for heads that do not exist.
+        k: heads per task.
+    """
+    _check("scores", scores)
+    out = xr.zeros_like(scores, dtype=bool)
+    for run in scores.run.values:
+        for task in scores.task.values:
+            at = {"run": run, "task": task}
+            out.loc[at] = top_heads(scores.sel(at).drop_vars(["run", "task"]), n=k).to_mask(
+                (len(scores.layer), len(scores["head"]))
+            )
+    return out
+
+
+def per_layer(claims: xr.DataArray) -> pd.DataFrame:
+    """Claimed heads per layer: task, layer, mean over runs, and lowest and highest run."""
+    counts = claims.sum("head")
+    rows = [
+        {"task": str(task), "layer": int(layer), "mean": float(here.mean()), "low": int(here.min()), "high": int(here.max())}
+        for task in claims.task.values
+        for layer in claims.layer.values
+        for here in [counts.sel(task=task, layer=layer)]
+    ]
+    return pd.DataFrame(rows)
+
+
+def agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
+    """How far tasks agree on heads, beside how far one task agrees with itself in another run.
+
+    Two tasks can hardly share more than one task shares with its own repetition: only what lies below that is a difference of tasks.
+
+    Args:
+        claims: (run, task, layer, head) bool.
+        scores: (run, task, layer, head), the gates or scores the claims were taken from.
+
+    Returns:
+        one row per pair of tasks, a task with itself included: first, second, comparison ("tasks" or "runs"), overlap (shared heads ÷
+        k), pearson and spearman of the scores, pairs (of runs averaged over). Two tasks are compared within each run and, as
+        `overlap_across`, between different runs.
+    """
+    _check("claims", claims)
+    runs, tasks = len(claims.run), [str(task) for task in claims.task.values]
+    valid = scores.notnull().all(("run", "task")).to_numpy().ravel()
+    sets = claims.to_numpy().reshape(runs, len(tasks), -1)[..., valid]  # (run, task, heads)
+    values = scores.to_numpy().reshape(runs, len(tasks), -1)[..., valid]
+    ranks = rankdata(values, axis=-1)
+    rows = []
+    for a, b in [(i, j) for i in range(len(tasks)) for j in range(i, len(tasks))]:
+        across = list(combinations(range(runs), 2)) + ([(s, r) for r, s in combinations(range(runs), 2)] if a != b else [])
+        within = across if a == b else [(r, r) for r in range(runs)]
+        rows.append(
+            {
+                "first": tasks[a],
+                "second": tasks[b],
+                "comparison": "runs" if a == b else "tasks",
+                "overlap": _mean([_overlap(sets[r, a], sets[s, b]) for r, s in within]),
+                "overlap_across": _mean([_overlap(sets[r, a], sets[s, b]) for r, s in across]),
+                "pearson": _mean([_correlation(values[r, a], values[s, b]) for r, s in within]),
+                "spearman": _mean([_correlation(ranks[r, a], ranks[s, b]) for r, s in within]),
+                "pairs": len(within),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def stem_cells(claims: xr.DataArray, share: float = SHARE) -> xr.DataArray:
+    """(layer, head) bool: heads claimed by at least `share` of the tasks (4 of 5) in more than half of the runs."""
+    _check("claims", claims)
+    needed = ceil(share * len(claims.task) - 1e-9)
+    often = (claims.sum("task") >= needed).sum("run")
+    return often * 2 > len(claims.run)
+
+
+def sole_claims(claims: xr.DataArray) -> xr.DataArray:
+    """(task, layer, head) bool: heads that this task claims, and no other, in more than half of the runs."""
+    _check("claims", claims)
+    alone = claims & (claims.sum("task") == 1)
+    return (alone.sum("run") * 2 > len(claims.run)).transpose("task", "layer", "head")
+
+
+def stem_cell_test(
+    claims: xr.DataArray, *, valid: Bools | None = None, share: float = SHARE, draws: int = 9999, seed: int = 0
+) -> dict[str, float]:
+    """Are there more stem-cell heads than tasks with such tastes for layers would share by chance?
+
+    Null: every task of every run claims, in each layer, as many heads as it does, drawn at random. p = (1 + #{draws with at least as
+    many}) ÷ (1 + draws).
+
+    Args:
+        claims: (run, task, layer, head) bool.
+        valid: (layer, head) bool, which heads exist; default: all.
+        share: of the tasks that must claim a head.
+        draws, seed: of the null.
+
+    Returns:
+        found, expected, low and high (95 % of the draws), p, draws.
+    """
+    _check("claims", claims)
+    needed = ceil(share * len(claims.task) - 1e-9)
+    sets = claims.to_numpy()
+    counts = sets.sum(-1)[None, ..., None]  # (1, run, task, layer, 1)
+    rng = np.random.default_rng(seed)
+    found = _number_of_stem_cells(sets[None], needed)[0]
+    drawn: list[NDArray[np.int64]] = []
+    for start in range(0, draws, 500):
+        order = rng.random((min(500, draws - start), *sets.shape), dtype=np.float32)
+        if valid is not None:
+            order = np.where(valid, order, 2)  # heads that do not exist come last
+        drawn.append(_number_of_stem_cells(order.argsort(-1).argsort(-1) < counts, needed))
+    null = np.concatenate(drawn)
+    low, high = np.quantile(null, [0.025, 0.975])
+    p = (1 + int((null >= found).sum())) / (1 + draws)
+    return {"found": int(found), "expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
+
+
+def _number_of_stem_cells(sets: Bools, needed: int) -> NDArray[np.int64]:
+    """(draws, run, task, layer, head) -> (draws,)."""
+    often = (sets.sum(2) >= needed).sum(1)  # (draws, layer, head)
+    return (often * 2 > sets.shape[1]).sum((1, 2))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference measured in every run.
+
+    Attributes:
+        runs: (runs,) its value in each; NaN where a run had no heads to measure it on.
+        mean, low, high: mean over runs with its 95 % interval (Student's t; infinite for a single run).
+        heads: heads it was measured on, per run: stem-cell heads, and heads of one task (summed over tasks).
+    """
+
+    runs: tuple[float, ...]
+    mean: float
+    low: float
+    high: float
+    heads: tuple[tuple[int, int], ...]
+
+
+def stem_cell_effect(claims: xr.DataArray, before: xr.DataArray, after: xr.DataArray, *, share: float = SHARE) -> Effect:
+    """The test of the hypothesis: (change on stem-cell heads) − (change on heads that one task alone claims).
+
+    The change is that of each task's probe score from `before` (trained alone) to `after` (trained with the others), averaged over
+    heads, then over tasks. The hypothesis says that it is negative: heads that many tasks claim lose more. In every run the heads are
+    chosen by the claims of the *other* runs: a head chosen for being good in a run would fall back in any second look at it, and that
+    alone would look like the effect.
+
+    Args:
+        claims: (run, task, layer, head) bool; at least two runs.
+        before, after: (run, task, layer, head) probe scores of the same runs and tasks.
+    """
+    change = _paired("after", after, claims) - _paired("before", before, claims)
+    if len(claims.run) < 2:
+        raise HeadwiseError("the effect needs at least two runs: heads are chosen on other runs than they are measured on")
+    values, sizes = [], []
+    for run in claims.run.values:
+        others = claims.sel(run=claims.run != run)
+        stem, alone = stem_cells(others, share), sole_claims(others)
+        here = change.sel(run=run)
+        on_stem, on_alone = here.where(stem).mean(("layer", "head")), here.where(alone).mean(("layer", "head"))
+        values.append(float(on_stem.mean("task") - on_alone.mean("task")))  # tasks without heads of their own are left out
+        sizes.append((int(stem.sum()), int(alone.sum())))
+    return _effect(values, sizes)
+
+
+def sparing(claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, share: float = SHARE) -> Effect:
+    """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain training; heads chosen
+    on other runs, as in `stem_cell_effect`. Positive: they are spared."""
+    gain = _paired("other", other, claims) - _paired("plain", plain, claims)
+    values, sizes = [], []
+    for run in claims.run.values:
+        stem = stem_cells(claims.sel(run=claims.run != run), share)
+        values.append(float(gain.sel(run=run).where(stem).mean(("layer", "head")).mean("task")))
+        sizes.append((int(stem.sum()), 0))
+    return _effect(values, sizes)
+
+
+def changes(claims: xr.DataArray, stages: Mapping[str, xr.DataArray]) -> pd.DataFrame:
+    """Every task's mean probe score on the heads it claims, those it does not, stem-cell heads, and heads it alone claims.
+
+    Args:
+        claims: (run, task, layer, head) bool.
+        stages: name ("untrained", "single", "multi", ...) to probe scores (run, task, layer, head) or (task, layer, head).
+
+    Returns:
+        task, heads ("claimed", "unclaimed", "stem", "alone"), stage, score (mean over runs), n (heads, mean over runs). Heads are those
+        of all runs together: a description, not the test.
+    """
+    stem, alone = stem_cells(claims), sole_claims(claims)
+    rows = []
+    for stage, scores in stages.items():
+        for task in claims.task.values:
+            here = scores.sel(task=task)
+            own = claims.sel(task=task)
+            groups = {"claimed": own, "unclaimed": ~own, "stem": stem, "alone": alone.sel(task=task)}
+            for name, group in groups.items():
+                mean = here.where(group).mean(("layer", "head"))
+                size = group.sum(("layer", "head")).mean()
+                rows.append({"task": str(task), "heads": name, "stage": stage, "score": float(mean.mean()), "n": float(size)})
+    return pd.DataFrame(rows)
+
+
+def _effect(values: list[float], sizes: list[tuple[int, int]]) -> Effect:
+    known = np.array([value for value in values if not np.isnan(value)])
+    mean = float(known.mean()) if len(known) else float("nan")
+    if len(known) < 2:
+        return Effect(tuple(values), mean, float("-inf"), float("inf"), tuple(sizes))
+    half = float(student.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
+    return Effect(tuple(values), mean, mean - half, mean + half, tuple(sizes))
+
+
+def _check(what: str, array: xr.DataArray) -> None:
+    if array.dims != DIMS:
+        raise HeadwiseError(f"{what} has dims {array.dims}; expected {DIMS}")
+
+
+def _paired(what: str, scores: xr.DataArray, claims: xr.DataArray) -> xr.DataArray:
+    _check(what, scores)
+    for dim in ("run", "task"):
+        missing = set(claims[dim].values.tolist()) - set(scores[dim].values.tolist())
+        if missing:
+            raise HeadwiseError(
+                f"{what}: no probe scores of {dim} {sorted(missing)[0]!r}; claims and scores must be of the same runs"
+            )
+    return scores.sel(run=claims.run, task=claims.task)
+
+
+def _overlap(a: Bools, b: Bools) -> float:
+    return float((a & b).sum() / max(a.sum(), 1))
+
+
+def _correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    x, y = a - a.mean(), b - b.mean()
+    spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / spread if spread > 0 else 0.0
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

@@ -1,0 +1,154 @@
+"""Stem-cell statistics on claims and probe scores whose truth is known."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from headwise.errors import HeadwiseError
+from headwise.studies.stemcells import (
+    agreement,
+    changes,
+    claim,
+    per_layer,
+    sole_claims,
+    sparing,
+    stem_cell_effect,
+    stem_cell_test,
+    stem_cells,
+)
+
+TASKS = ["pos", "ner", "dep", "con", "srl"]
+LAYERS, HEADS, K = 6, 12, 20
+
+
+def array(values: np.ndarray) -> xr.DataArray:
+    dims = ("run", "task", "layer", "head")
+    return xr.DataArray(values, dims=dims, coords={"run": range(len(values)), "task": TASKS})
+
+
+def random_scores(rng: np.random.Generator, runs: int = 3, shared: float = 0.0, own: float = 0.0) -> xr.DataArray:
+    """Noise, plus a taste for heads that all tasks share, plus one that each task has to itself in every run."""
+    shape = (runs, len(TASKS), LAYERS, HEADS)
+    common, tastes = rng.normal(size=shape[2:]), rng.normal(size=shape[1:])
+    return array(rng.normal(size=shape) + shared * common + own * tastes)
+
+
+def test_claims_have_k_heads_each() -> None:
+    scores = random_scores(np.random.default_rng(0))
+    scores[:, :, 0, 6:] = np.nan  # a narrow first layer
+    claims = claim(scores, K)
+    assert (claims.sum(("layer", "head")) == K).all()
+    assert not claims[:, :, 0, 6:].any()
+    table = per_layer(claims)
+    assert table.groupby("task")["mean"].sum().tolist() == [K] * 5
+
+
+def test_stem_cells_are_those_of_four_tasks_in_most_runs() -> None:
+    claims = array(np.zeros((3, 5, 2, 3), dtype=bool))
+    claims[:2, :4, 0, 0] = True  # four tasks in two of three runs: a stem cell
+    claims[:, :3, 0, 1] = True  # three tasks: none
+    claims[:1, :, 0, 2] = True  # one run: none
+    claims[1:, 2, 1, 1] = True  # dep alone, in two runs
+    assert stem_cells(claims).to_numpy().tolist() == [[True, False, False], [False, False, False]]
+    alone = sole_claims(claims)
+    assert alone.dims == ("task", "layer", "head")
+    assert np.argwhere(alone.to_numpy()).tolist() == [[2, 1, 1]]
+
+
+def test_agreement_equals_slow_loops() -> None:
+    scores = random_scores(np.random.default_rng(1), own=1.0)
+    claims = claim(scores, K)
+    table = agreement(claims, scores).set_index(["first", "second"])
+    assert len(table) == 15
+    sets, values = claims.to_numpy().reshape(3, 5, -1), scores.to_numpy().reshape(3, 5, -1)
+    both = np.mean([(sets[r, 0] & sets[r, 2]).sum() / K for r in range(3)])
+    assert table.loc[("pos", "dep"), "overlap"] == pytest.approx(both)
+    mixed = np.mean([(sets[r, 0] & sets[s, 2]).sum() / K for r in range(3) for s in range(3) if r != s])
+    assert table.loc[("pos", "dep"), "overlap_across"] == pytest.approx(mixed)
+    pearson = np.mean([np.corrcoef(values[r, 0], values[s, 0])[0, 1] for r, s in ((0, 1), (0, 2), (1, 2))])
+    assert table.loc[("pos", "pos"), "pearson"] == pytest.approx(pearson)
+    runs = table[table["comparison"] == "runs"]["overlap"].mean()
+    assert runs > table[table["comparison"] == "tasks"]["overlap"].mean() + 0.1  # tasks do differ here
+
+
+def test_test_of_stem_cells_finds_shared_taste() -> None:
+    result = stem_cell_test(claim(random_scores(np.random.default_rng(2), shared=1.5), K), draws=999)
+    assert result["found"] > result["high"]
+    assert result["p"] == pytest.approx(1 / 1000)
+
+
+def test_test_of_stem_cells_keeps_its_level() -> None:
+    """Tasks that share only a taste for layers: the null is true, and p < 0.05 is as rare as it should be."""
+    rng = np.random.default_rng(3)
+    p = []
+    for _ in range(60):
+        scores = random_scores(rng) + xr.DataArray(np.linspace(-1, 1, LAYERS), dims="layer")
+        p.append(stem_cell_test(claim(scores.transpose("run", "task", "layer", "head"), K), draws=199)["p"])
+    assert np.mean(np.array(p) <= 0.05) <= 0.1
+
+
+def test_heads_that_do_not_exist_are_never_drawn() -> None:
+    claims = array(np.zeros((1, 5, 1, 4), dtype=bool))
+    claims[0, :, 0, :2] = True
+    valid = np.array([[True, True, False, False]])
+    result = stem_cell_test(claims, valid=valid, draws=99)
+    assert result["found"] == result["expected"] == 2  # both heads must be drawn
+
+
+def probe_scores(rng: np.random.Generator, runs: int, damage: float) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+    """Claims and probe scores before and after: stem heads lose `damage`. What a task claims in a run goes by that run's own luck with
+    the probe, too: the regression to the mean that choosing on the measured run would take for an effect."""
+    stem = np.zeros((LAYERS, HEADS), bool)
+    stem[2, :8] = True
+    talent = rng.normal(size=(len(TASKS), LAYERS, HEADS)) + 4 * stem
+    luck = rng.normal(size=(runs, len(TASKS), LAYERS, HEADS))
+    before = array(0.5 + 0.05 * talent + 0.05 * luck)
+    after = array(0.5 + 0.05 * talent - damage * stem + 0.05 * rng.normal(size=luck.shape))
+    return claim(array(talent + luck), K), before, after
+
+
+def test_effect_is_found_with_its_size() -> None:
+    effect = stem_cell_effect(*probe_scores(np.random.default_rng(4), runs=5, damage=0.1))
+    assert effect.high < 0
+    assert effect.low < -0.1 < effect.high
+    assert len(effect.runs) == 5
+    assert all(stem >= 6 and alone >= 1 for stem, alone in effect.heads)
+
+
+def test_effect_is_nought_where_there_is_none() -> None:
+    """Choosing and measuring on the same runs would report one; choosing on other runs does not."""
+    rng = np.random.default_rng(5)
+    cross, naive, covered = [], [], 0
+    for _ in range(40):
+        claims, before, after = probe_scores(rng, runs=4, damage=0.0)
+        effect = stem_cell_effect(claims, before, after)
+        covered += effect.low <= 0 <= effect.high
+        cross.append(effect.mean)
+        change = after - before
+        stem, alone = stem_cells(claims), sole_claims(claims)
+        naive.append(float(change.where(stem).mean() - change.where(alone).mean()))
+    error = np.std(cross) / np.sqrt(len(cross))
+    assert abs(np.mean(cross)) < 3 * error
+    assert abs(np.mean(naive)) > 3 * np.std(naive) / np.sqrt(len(naive))
+    assert covered >= 34
+
+
+def test_sparing_and_changes() -> None:
+    claims, before, after = probe_scores(np.random.default_rng(6), runs=4, damage=0.1)
+    spared = sparing(claims, after, after + 0.03)
+    assert spared.mean == pytest.approx(0.03)
+    table = changes(claims, {"untrained": before.mean("run"), "single": before, "multi": after})
+    assert len(table) == 5 * 4 * 3
+    wide = table.pivot_table(index=["task", "heads"], columns="stage", values="score")
+    lost = (wide["single"] - wide["multi"]).unstack("heads").mean()
+    assert lost["stem"] > lost["unclaimed"] + 0.05
+
+
+def test_one_run_or_other_runs_are_refused() -> None:
+    claims, before, after = probe_scores(np.random.default_rng(7), runs=2, damage=0.0)
+    with pytest.raises(HeadwiseError, match="two runs"):
+        stem_cell_effect(claims[:1], before[:1], after[:1])
+    with pytest.raises(HeadwiseError, match="same runs"):
+        stem_cell_effect(claims, before[:1], after)
+    with pytest.raises(HeadwiseError, match="dims"):
+        stem_cells(claims[0])
