@@ -16,15 +16,18 @@ class Gates:
     Args:
         gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads); where it does not require gradients
             it is copied, so that later changes of the tensor have no effect inside the block.
+        sites: the model's sites.
         skip: leave sites alone whose gates are all one (and need no gradient).
     """
 
     def __init__(self, gates: Tensor, sites: Sequence[Site], skip: bool) -> None:
         self.gates = gates if gates.requires_grad else gates.clone()
         self.batch = gates.shape[0] if gates.ndim > 2 else None
-        self.tokens = gates.shape[1] if gates.ndim == 4 else None
-        ones = () if gates.requires_grad or not skip else [s.index for s in sites if bool((_of(gates, s) == 1).all())]
-        self.skipped = frozenset(ones)
+        self.skipped: frozenset[int] = frozenset()
+        if skip and not gates.requires_grad:
+            ones = (gates == 1).flatten(0, -3).all(0) if gates.ndim > 2 else gates == 1  # (layers, heads)
+            self.skipped = frozenset(site.index for site in sites if bool(ones[site.index, : site.n_heads].all()))
+        self._rows: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
 
     def start(self, arguments: dict[str, Any]) -> None:
         """Gates know nothing of the pass."""
@@ -33,25 +36,50 @@ class Gates:
         """x: (..., heads × head_dim)."""
         if site.index in self.skipped:
             return x
-        gate = _of(self.gates, site).to(x.device, x.dtype)
-        if self.batch is None:
-            return (x.unflatten(-1, (site.n_heads, site.head_dim)) * gate[:, None]).flatten(-2)  # (..., heads, 1)
-        return by_row(site, x, gate if self.tokens else gate[:, None])
+        if self.batch is None and not self.gates.requires_grad and not torch.compiler.is_compiling():
+            return x * self._row(site, x)
+        gate = _of(self.gates, site).to(x.device, x.dtype)  # (heads,), (batch, heads) or (batch, tokens, heads)
+        if self.batch is not None:
+            gate = per_row(site, x, gate if gate.ndim == 3 else gate[:, None])
+        return on_heads(site, x, lambda heads: heads * gate[..., None])
+
+    def _row(self, site: Site, x: Tensor) -> Tensor:
+        """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one multiplication."""
+        key = site.index, x.device, x.dtype
+        if key not in self._rows:
+            row = _of(self.gates, site).to(x.device, x.dtype).repeat_interleave(site.head_dim)
+            self._rows[key] = torch.cat((row, row.new_ones(site.rest))) if site.rest else row
+        return self._rows[key]
 
 
-def by_row(site: Site, x: Tensor, gate: Tensor) -> Tensor:
-    """Multiplies x (batch × anything, heads × head_dim) by gate (batch, 1 or tokens, heads)."""
-    batch, tokens = gate.shape[:2]
-    rows = x if site.batch_first else x.transpose(0, 1)
-    count = rows.numel() // site.width
+def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
+    """Applies `change` to x seen as (..., heads, head_dim), and leaves columns that are no heads alone."""
+    heads = x[..., : site.width] if site.rest else x
+    changed = change(heads.unflatten(-1, (site.n_heads, site.head_dim))).flatten(-2)
+    return torch.cat((changed, x[..., site.width :]), -1) if site.rest else changed
+
+
+def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
+    """Fits values (batch, 1 or tokens, ...) to the axes of x before its last: (*x.shape[:-1] or broadcastable, ...).
+
+    Raises:
+        HeadwiseError: x has another number of rows or tokens.
+    """
+    batch, tokens = values.shape[:2]
+    leading = x.shape[:-1] if site.batch_first else (x.shape[1], x.shape[0])
+    count = leading.numel() if isinstance(leading, torch.Size) else leading[0] * leading[1]
     if count % batch or (tokens > 1 and count != batch * tokens):
         raise HeadwiseError(
             f"gates for {batch} rows{f' of {tokens} tokens' if tokens > 1 else ''} met an input {tuple(x.shape)} at layer {site.index} "
             f"({site.path}): give one row of gates per row of the batch, and per-token gates for exactly its tokens"
         )
-    heads = rows.reshape(batch, -1, site.n_heads, site.head_dim)  # (batch, tokens, heads, head_dim)
-    gated = (heads * gate[..., None]).reshape(rows.shape)
-    return gated if site.batch_first else gated.transpose(0, 1)
+    if not site.batch_first:
+        return values.transpose(0, 1)  # (1 or tokens, batch, ...)
+    if leading[0] == batch:  # (batch, tokens, ...) or (batch, height, width, ...)
+        shape = (batch, *leading[1:]) if tokens > 1 else (batch, *[1] * (len(leading) - 1))
+        return values.reshape(*shape, *values.shape[2:])
+    # Rows were cut up (windows) or run together with tokens: (batch × anything, ...).
+    return values.expand(batch, count // batch, *values.shape[2:]).reshape(*leading, *values.shape[2:])
 
 
 def _of(gates: Tensor, site: Site) -> Tensor:
@@ -59,7 +87,7 @@ def _of(gates: Tensor, site: Site) -> Tensor:
 
 
 def check_gates(gates: Any, shape: tuple[int, int]) -> Tensor:
-    """Returns `gates` if it is a floating tensor whose last axes are `shape`, with at most batch and tokens in front.
+    """Returns `gates` if it is a tensor whose last axes are `shape`, with at most batch and tokens in front; integers as floats.
 
     Raises:
         HeadwiseError: it is something else; says what.

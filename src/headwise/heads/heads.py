@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
+from headwise.heads.attention import maps_on
 from headwise.heads.discovery import find_sites
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.gates import Gates, check_gates
@@ -17,6 +18,7 @@ from headwise.heads.headset import HeadSet
 from headwise.heads.inputs import root_of
 from headwise.heads.positions import check_position
 from headwise.heads.recording import Tape, watch_hidden
+from headwise.heads.silencing import Reference, mean_outputs, replacement
 from headwise.heads.sites import Site
 from headwise.heads.taps import Edit, Taps
 
@@ -107,12 +109,31 @@ class Heads:
         edit = Gates(check_gates(gates, self.shape), self.sites, skip=not self._taps.installed)
         return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
 
-    def silenced(self, head_set: HeadSet, how: str = "zero", reference: Any = None) -> AbstractContextManager[None]:
-        """A lesion: the output of every head in `head_set` is zero in each pass inside the block."""
-        mask = self.check(head_set).to_mask(self.shape)
-        if how != "zero":
-            raise HeadwiseError(f"how is 'zero'; got {how!r}")
-        return self.gated(1 - torch.from_numpy(mask).to(torch.get_default_dtype()))
+    def silenced(
+        self, head_set: HeadSet, how: str = "zero", reference: Reference | None = None, seed: int = 0
+    ) -> AbstractContextManager[None]:
+        """A lesion: in each pass inside the block the output of every head in `head_set` is replaced.
+
+        Args:
+            head_set: which heads.
+            how: "zero"; "mean" over the real tokens of a reference set; "resample": the output of a reference example drawn at
+                random for each row, token by token.
+            reference: for "mean" and "resample" a batch of model inputs (keyword arguments) or several; for "mean" also the means
+                themselves, (layers, heads, head_dim), as `mean_outputs` gives them. The reference is run once, on entering.
+            seed: of the draws of "resample".
+
+        Raises:
+            HeadwiseError: a head is not in the model, or the reference is missing.
+        """
+        if how == "zero":
+            mask = self.check(head_set).to_mask(self.shape)
+            return self.gated(1 - torch.from_numpy(mask).to(torch.get_default_dtype()))
+        edit = replacement(self, self.check(head_set), how, reference, seed)
+        return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
+
+    def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
+        """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads, head_dim) in float64."""
+        return mean_outputs(self, batches)
 
     def edited(self, edit: Edit) -> AbstractContextManager[None]:
         """Runs every head output in each pass inside the block through an edit of one's own; gates and tapes are such edits."""
@@ -131,15 +152,9 @@ class Heads:
             detach: cut what is recorded from the autograd graph.
         """
         tape = Tape(self.sites, check_position(position), detach)
-        if attention:
-            raise HeadwiseError("attention maps cannot be recorded yet")
-        with self._taps.applying(tape, self.sites):
-            handles = watch_hidden(tape, self.model) if hidden else []
-            try:
-                yield tape
-            finally:
-                for handle in handles:
-                    handle.remove()
+        maps = maps_on(tape, self.model, self.sites) if attention else nullcontext()
+        with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self.model) if hidden else nullcontext():
+            yield tape
 
     def training_only(
         self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True

@@ -21,10 +21,13 @@ def unchanged(model: nn.Module) -> Iterator[None]:
     devices = devices_of(model)
     device_type = devices[0].type if devices else "cuda"
     try:
-        with torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=device_type):
-            with torch.inference_mode(False), torch.compiler.set_stance("force_eager"):
-                model.eval()
-                yield
+        with (
+            torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=device_type),
+            torch.inference_mode(False),
+            torch.compiler.set_stance("force_eager"),
+        ):
+            model.eval()
+            yield
     finally:
         for module, attributes, buffers, children in before:
             for present, past in ((module.__dict__, attributes), (module._buffers, buffers), (module._modules, children)):

@@ -1,6 +1,7 @@
 """`Tape`: what each head put out, and each layer's hidden state, pooled as the pass goes by."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,31 +28,42 @@ class Tape:
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._pass = Pass(None, {}, False)
+        self._latest: Tensor | None = None  # attention maps on their way to a projection
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A forward pass begins."""
         self._pass = read_pass(arguments)
+        self._latest = None
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
         if torch._C._current_graph_task_id() == -1:  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
-            self._keep(self._heads, site, pool(self.position, rows, self._pass.real(site.kind, rows.shape[1])))
+            self._keep(self._heads, site, pool(self.position, rows, self._real(site, rows)))
+            if self._latest is not None:
+                self._keep_map(site, self._latest)
+                self._latest = None
         return x
+
+    def seen(self, probabilities: Tensor) -> Tensor:
+        """Attention maps appear just before their projection is called: the latest ones are that site's own."""
+        self._latest = probabilities
+        return probabilities
 
     def hidden_at(self, site: Site, output: Any) -> None:
         """Keeps the output of the layer that `site` belongs to."""
         if torch._C._current_graph_task_id() == -1:
             state = output if isinstance(output, Tensor) else output[0]
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
-            self._keep(self._hidden, site, pool(self.position, rows, self._pass.real(site.kind, rows.shape[1])))
+            self._keep(self._hidden, site, pool(self.position, rows, self._real(site, rows)))
 
-    def map_at(self, site: Site, probabilities: Tensor) -> None:
-        """Keeps the attention maps of `site`, with heads in the order of its slices."""
-        if torch._C._current_graph_task_id() == -1:
-            maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
-            assert site.head_order is not None
-            self._keep(self._maps, site, maps[:, list(site.head_order)])
+    def _keep_map(self, site: Site, probabilities: Tensor) -> None:
+        maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
+        order = site.head_order
+        self._keep(self._maps, site, maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)])
+
+    def _real(self, site: Site, rows: Tensor) -> Tensor | None:
+        return None if self.position == "all" else self._pass.real(site.kind, rows.shape[1])
 
     def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
         # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in place).
@@ -92,13 +104,18 @@ class Tape:
         )
 
 
-def watch_hidden(tape: Tape, model: nn.Module) -> list[Any]:
-    """Hooks every layer's output onto `tape`; returns the handles."""
+@contextmanager
+def watch_hidden(tape: Tape, model: nn.Module) -> Iterator[None]:
+    """Puts every layer's output on `tape`."""
     handles = []
-    for path in dict.fromkeys(site.layer_path for site in tape.sites):
-        members = [site for site in tape.sites if site.layer_path == path]
-        handles.append(model.get_submodule(path).register_forward_hook(_layer_hook(tape, members)))
-    return handles
+    try:
+        for path in dict.fromkeys(site.layer_path for site in tape.sites):
+            members = [site for site in tape.sites if site.layer_path == path]
+            handles.append(model.get_submodule(path).register_forward_hook(_layer_hook(tape, members)))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _layer_hook(tape: Tape, members: Sequence[Site]) -> Any:

@@ -34,24 +34,39 @@ class Edit(Protocol):
 class Tap:
     """One projection module: its sites in the order of its calls, and which call comes next."""
 
-    def __init__(self, module: nn.Module, sites: Sequence[Site], block: nn.Module | None) -> None:
-        self.module, self.sites, self.block = module, tuple(sites), block
+    def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
+        self.sites, self.path = tuple(sites), sites[0].path
+        self.module = model.get_submodule(self.path)
+        self.shared = len(sites) > 1
+        self.block = model.get_submodule(sites[0].layer_path) if self.shared else None
         self.next = 0
         self.fired = False
-        self.by_input: dict[int, int] = {}  # address of a shared layer's input -> its first call number, for recomputation
+        self.by_input: dict[int, int] = {}  # address of a shared layer's input -> number of its first call, for recomputation
+
+    def called(self) -> Site:
+        """Which site the present call is."""
+        if not self.shared:
+            return self.sites[0]
+        if self.next >= len(self.sites):
+            raise HeadwiseError(
+                f"{self.path} was called more often than the {len(self.sites)} times seen when Heads was built: "
+                "run the whole model, not its layers, inside this block"
+            )
+        self.next += 1
+        return self.sites[self.next - 1]
 
 
 class Taps:
     """All taps of a model."""
 
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
-        self.model, self.root = model, root_of(model)
-        paths = dict.fromkeys(site.path for site in sites)
-        self.taps = [_tap(model, [site for site in sites if site.path == path]) for path in paths]
+        self.model = model
+        self.taps = [Tap(model, [s for s in sites if s.path == path]) for path in dict.fromkeys(s.path for s in sites)]
         self.edits: list[Edit] = []
         self.handles: list[RemovableHandle] = []
         self.installed = False
-        self.signature = inspect.signature(self.root.forward)
+        self.entries = {entry: list(inspect.signature(entry.forward).parameters) for entry in entries_of(model)}
+        self.running: nn.Module | None = None  # the entry through which the present pass came in
 
     def install(self) -> None:
         """Sets the hooks now and keeps them, for `torch.compile`, which ignores hooks that come later."""
@@ -68,10 +83,10 @@ class Taps:
         """Applies `edit` to every pass inside.
 
         Raises:
-            HeadsDidNotFire: on leaving, if no pass reached one of the sites in `must_fire`.
+            HeadsDidNotFire: on leaving, if a pass should have reached a site of `must_fire` and did not.
         """
         self._hook()
-        outer = [tap.fired for tap in self.taps]
+        before = [tap.fired for tap in self.taps]
         for tap in self.taps:
             tap.fired = False
         self.edits.append(edit)
@@ -80,33 +95,57 @@ class Taps:
             self._check_fired(must_fire)
         finally:
             self.edits.remove(edit)
-            for tap, before in zip(self.taps, outer, strict=True):
-                tap.fired = tap.fired or before
+            for tap, fired in zip(self.taps, before, strict=True):
+                tap.fired = tap.fired or fired
             self._unhook()
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Sets the open contexts aside, for a pass of the model as it is."""
+        edits, running, calls = self.edits, self.running, [tap.next for tap in self.taps]
+        self.edits, self.running = [], None
+        try:
+            yield
+        finally:
+            self.edits, self.running = edits, running
+            for tap, call in zip(self.taps, calls, strict=True):
+                tap.next = call
+
     def _check_fired(self, must_fire: Sequence[Site]) -> None:
-        paths = {site.path for site in must_fire}
-        silent = [tap.sites[0].path for tap in self.taps if not tap.fired and tap.sites[0].path in paths]
-        if silent and len(silent) == len(paths):
+        """Sites of one stack of layers fire together, unless layers are dropped in training; and some must fire at all."""
+        paths = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}  # projection -> its stack
+        fired = {tap.path: tap.fired for tap in self.taps if tap.path in paths}
+        alive = {stack for path, stack in paths.items() if fired[path]}
+        training = any(entry.training for entry in self.entries)
+        silent = [path for path, stack in paths.items() if not fired[path] and (not alive or (stack in alive and not training))]
+        if silent:
             raise HeadsDidNotFire(
-                f"no forward pass reached the heads inside this block (first silent site: {silent[0]}), so nothing was gated. "
-                "Run the model that Heads was built on; if it was compiled, call heads.install() before torch.compile"
+                f"no forward pass inside this block reached the heads of {silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, "
+                "so they were not gated or recorded. Run the model that Heads was built on; if it was compiled, call heads.install() "
+                "before torch.compile"
             )
 
     def _hook(self) -> None:
         if self.handles:
             return
-        self.handles.append(self.root.register_forward_pre_hook(self._start, with_kwargs=True))
+        for entry in self.entries:
+            self.handles.append(entry.register_forward_pre_hook(self._start, with_kwargs=True))
+            self.handles.append(entry.register_forward_hook(self._end, always_call=True))
         for tap in self.taps:
             self.handles.append(tap.module.register_forward_pre_hook(self._hook_of(tap)))
             if tap.block is not None:
                 self.handles.append(tap.block.register_forward_pre_hook(_remember(tap), with_kwargs=True))
 
     def _unhook(self) -> None:
-        if not self.installed and not self.edits:
+        if self.edits:
+            return
+        for tap in self.taps:
+            tap.by_input.clear()
+        if not self.installed:
             for handle in self.handles:
                 handle.remove()
             self.handles.clear()
+            self.running = None
 
     def _start(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if kwargs.get("head_mask") is not None:
@@ -114,24 +153,24 @@ class Taps:
                 "head_mask= was passed to the model, which transformers 5 ignores without a word: "
                 "use `with heads.gated(gates):` or `with heads.silenced(head_set):` instead"
             )
+        if self.running is not None or _in_backward():
+            return
+        self.running = module
         for tap in self.taps:
             tap.next = 0
-            tap.by_input.clear()
-        if self.edits:
-            arguments = self.signature.bind_partial(*args, **kwargs).arguments
-            for edit in self.edits:
-                edit.start(arguments)
+        for edit in self.edits:
+            edit.start({**dict(zip(self.entries[module], args, strict=False)), **kwargs})
+
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self.running is module:
+            self.running = None
 
     def _hook_of(self, tap: Tap) -> Any:
-        single = tap.sites[0] if len(tap.sites) == 1 else None
-
         def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
             tap.fired = True
+            site = tap.called()
             if not self.edits:
-                if single is None:
-                    tap.next += 1
                 return None
-            site = single if single is not None else _called(tap)
             x = args[0]
             for edit in self.edits:
                 x = edit.at(site, x)
@@ -140,34 +179,37 @@ class Taps:
         return hook
 
 
-def _tap(model: nn.Module, sites: Sequence[Site]) -> Tap:
-    shared = len(sites) > 1
-    block = model.get_submodule(sites[0].layer_path) if shared and sites[0].layer_path else None
-    return Tap(model.get_submodule(sites[0].path), sites, block)
+def entries_of(model: nn.Module) -> list[nn.Module]:
+    """The modules through which a pass may come in: the model, what PEFT wraps, the body of a task model, an encoder on its own."""
+    root: Any = root_of(model)
+    found = [model, root]
+    if hasattr(root, "base_model"):
+        found.append(root.base_model)
+    if hasattr(root, "get_encoder") and root.config.is_encoder_decoder:
+        found.append(root.get_encoder())
+    return [
+        entry for i, entry in enumerate(found) if isinstance(entry, nn.Module) and all(entry is not other for other in found[:i])
+    ]
 
 
-def _called(tap: Tap) -> Site:
-    """Which site the present call of a shared module is."""
-    if tap.next >= len(tap.sites):
-        raise HeadwiseError(
-            f"{tap.sites[0].path} was called more often than the {len(tap.sites)} times seen when Heads was built: "
-            "run the whole model, not its layers, inside this block"
-        )
-    tap.next += 1
-    return tap.sites[tap.next - 1]
+def _in_backward() -> bool:
+    """Whether autograd is running: what runs forward then is gradient checkpointing repeating a layer."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def _remember(tap: Tap) -> Any:
-    """Gradient checkpointing runs shared layers again during the backward pass, last first: a layer's input, which the
+    """Gradient checkpointing repeats shared layers during the backward pass, last first: a layer's input, which the
     checkpoint keeps alive, tells which of the calls is being repeated."""
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hidden = next((a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)), None)
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        hidden = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if hidden is None:
             return
-        if torch._C._current_graph_task_id() != -1:  # inside a backward pass
+        if _in_backward():
             tap.next = tap.by_input[hidden.data_ptr()]
-        elif torch.is_grad_enabled():
+        else:
             tap.by_input[hidden.data_ptr()] = tap.next
 
     return hook
