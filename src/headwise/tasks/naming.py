@@ -44,7 +44,7 @@ def find_tasks(
         elif name.startswith("grammar:"):
             from headwise.tasks import grammar
 
-            found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed))
+            found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
     seen: set[str] = set()

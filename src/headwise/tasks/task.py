@@ -1,5 +1,6 @@
 """Task: what a model is asked. Text, labels, metric, splits; loaded when first used."""
 
+import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -100,6 +101,26 @@ class Task:
         task = cls(name, data=dict(splits), kind=first.kind, metric=metric, synthetic=synthetic)
         task.__dict__["_examples"] = _in_order(name, splits)
         return task
+
+    @classmethod
+    def from_toml(cls, source: str | Path) -> "Task":
+        """The one task that a TOML file or text defines; `tasks.read_toml` reads several."""
+        from headwise.tasks.toml import read_toml
+
+        found = read_toml(source)
+        if len(found) != 1:
+            raise HeadwiseError(
+                f"expected one task, found {len(found)}: {', '.join(task.name for task in found)}; use tasks.read_toml"
+            )
+        return found[0]
+
+    def renamed(self, name: str) -> "Task":
+        """The same task under another name."""
+        other = copy.copy(self)
+        other.name = name
+        if "_examples" in other.__dict__:
+            other.__dict__["_examples"] = _in_order(name, other._examples)
+        return other
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
         """The same task with some splits replaced, e.g. by a small training sample."""

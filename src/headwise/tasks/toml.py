@@ -76,11 +76,7 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
     if "grammar" in settings:
         from headwise.tasks import grammar
 
-        made = grammar.task(settings.pop("grammar"), **settings)
-        made.name = name
-        return made
+        return grammar.task(settings.pop("grammar"), **settings).renamed(name)
     if "preset" in settings:
-        made = preset(settings.pop("preset"), settings.pop("path", None), **settings)
-        made.name = name
-        return made
+        return preset(settings.pop("preset"), settings.pop("path", None), **settings).renamed(name)
     return Task(name, **settings)

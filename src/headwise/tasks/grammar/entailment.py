@@ -3,7 +3,6 @@
 Labels are equally frequent under every quantifier of the hypothesis, so that "no" or "not" alone says nothing.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headwise.tasks.grammar import clauses, joining, logic
@@ -17,17 +16,9 @@ from headwise.tasks.sentence import Sentence
 
 LABELS = (logic.ENTAILMENT, logic.NEUTRAL, logic.CONTRADICTION)
 EDITS = (
-    "subject up",
-    "subject down",
-    "object up",
-    "object down",
-    "adjective",
-    "object adjective",
-    "time",
-    "quantifier",
-    "object quantifier",
+    *("subject up", "subject down", "object up", "object down", "adjective", "object adjective", "time"),
+    *("quantifier", "object quantifier", "other noun", "other verb", "synonym", "negate", "negate"),
 )
-EDITS += ("other noun", "other verb", "synonym", "negate", "negate")
 
 
 @dataclass(frozen=True)
@@ -140,15 +131,12 @@ def _synonym(source: Source, entry: Entry) -> Entry:
 
 def _moved(source: Source, noun: Entry, direction: str, kind: str) -> Entry:
     """A word above, below or beside the noun."""
-    every = source.lexicon.find(kind, None, None, source.split)
-    above = list(source.lexicon.hypernyms(noun))
     if direction == "up":
-        return source.pick(above) if above else noun
+        return source.pick(source.lexicon.hypernyms(noun) or (noun,))
     if direction == "down":
-        below = [e for e in every if noun.lemma in {found.lemma for found in source.lexicon.hypernyms(e)}]
-        return source.pick(below) if below else noun
-    beside: Sequence[Entry] = [e for e in every if e.category == noun.category and e.lemma != noun.lemma] or every
-    return source.pick(beside)
+        return source.pick(source.lexicon.hyponyms(kind, noun.lemma, source.split) or (noun,))
+    beside = [e for e in source.lexicon.find(kind, None, noun.category, source.split) if e.lemma != noun.lemma]
+    return source.pick(beside or (noun,))
 
 
 def _write(form: Form, passive: bool, name: str) -> Sentence:

@@ -1,6 +1,5 @@
 """The grammar's words: read from `lexicon.txt`, with their forms, meanings, and the split each belongs to."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -51,25 +50,49 @@ class Lexicon:
 
     def named(self, kind: str, lemma: str) -> Entry:
         """The entry of a lemma."""
-        for entry in self.entries:
-            if (entry.kind, entry.lemma) == (kind, lemma):
-                return entry
-        raise HeadwiseError(f"the grammar has no {kind} {lemma!r}")
+        found = _by_name(self).get((kind, lemma))
+        if found is None:
+            raise HeadwiseError(f"the grammar has no {kind} {lemma!r}")
+        return found
 
-    def hypernyms(self, entry: Entry) -> Iterator[Entry]:
+    def hypernyms(self, entry: Entry) -> tuple[Entry, ...]:
         """The category words above a noun, nearest first: trout -> fish, animal."""
-        above = entry.category if entry.kind != "kind" else self.above.get(entry.lemma, "-")
-        while above in self.above:
-            yield self.named("kind", above)
-            above = self.above[above]
+        return _above(self, entry.category if entry.kind != "kind" else self.above.get(entry.lemma, "-"))
+
+    def hyponyms(self, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
+        """The nouns of a kind below a category word, on whatever level: animal -> trout, wasp, ..."""
+        return _below(self, kind, category, split)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The topics that have people and things of their own, sorted."""
-        return tuple(sorted({entry.topic for entry in self.entries if entry.kind == "person"}))
+        return _topics(self)
 
     def __hash__(self) -> int:
         return id(self)
+
+
+@cache
+def _by_name(lexicon: Lexicon) -> dict[tuple[str, str], Entry]:
+    return {(entry.kind, entry.lemma): entry for entry in reversed(lexicon.entries)}
+
+
+@cache
+def _above(lexicon: Lexicon, category: str) -> tuple[Entry, ...]:
+    if category not in lexicon.above:
+        return ()
+    return (lexicon.named("kind", category), *_above(lexicon, lexicon.above[category]))
+
+
+@cache
+def _below(lexicon: Lexicon, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
+    every = lexicon.find(kind, None, None, split)
+    return tuple(entry for entry in every if category in {above.lemma for above in lexicon.hypernyms(entry)})
+
+
+@cache
+def _topics(lexicon: Lexicon) -> tuple[str, ...]:
+    return tuple(sorted({entry.topic for entry in lexicon.entries if entry.kind == "person"}))
 
 
 @cache

@@ -17,6 +17,7 @@ from headwise.tasks.task import Task
 
 NAMES = ("topic", "tense", "subject_number", "object_number", "sentiment", "paraphrase", "entailment")
 LAYERS = ("pos", "ner", "dep", "con", "srl")
+TRIES = 10_000
 Text = tuple[str, ...]
 
 
@@ -89,6 +90,7 @@ def classes_of(name: str) -> tuple[str, ...]:
 
 def _split(name: str, size: int, source: Source) -> Examples:
     classes = classes_of(name)
+    made: list[tuple[Text, str]]
     if name == "entailment":
         made = [((pair.first.text, pair.second.text), pair.label) for pair in entailment.pairs(source, size)]
     else:
@@ -102,9 +104,12 @@ def _balanced(make: Callable[[str], Text], classes: Sequence[str], size: int, so
     found: dict[Text, str] = {}
     for i in range(size):
         label = classes[i % len(classes)]
-        while (text := make(label)) in found:
-            pass
-        found[text] = label
+        for _ in range(TRIES):
+            if (text := make(label)) not in found:
+                found[text] = label
+                break
+        else:
+            raise HeadwiseError(f"the grammar ran out of new texts after {len(found)}: ask for a smaller size")
     return source.shuffled(list(found.items()))
 
 
