@@ -20,7 +20,7 @@ from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 
 
-def attention_attribution(model: Any, task: Task, *, steps: int = 8, **reading: Unpack[Reading]) -> xr.DataArray:
+def attention_attribution(model: Any, task: Task, *, steps: int = 16, **reading: Unpack[Reading]) -> xr.DataArray:
     """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples of its maximum.
 
     F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.

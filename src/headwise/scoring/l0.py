@@ -13,6 +13,9 @@ from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 
+PRICE_STEP, STIFFNESS = 0.05, 5.0
+
+
 def l0(
     model: Any,
     task: Task,
@@ -53,10 +56,12 @@ def l0(
     def penalty_of(step: int) -> torch.Tensor:
         nonlocal price
         open_now = (concrete.open_probability(log_a) * subject.base).sum()
-        if penalty is None:
-            # dual ascent: the price rises while too many gates are open and falls, below zero if need be, while too few are
-            price += 10 / steps * (float(open_now.detach()) - wanted) / total
-        return price * open_now
+        if penalty is not None:
+            return penalty * open_now
+        # an augmented Lagrangian: the price follows the excess, below zero if need be, and the square keeps it from swinging
+        excess = (open_now - wanted) / total
+        price += float(excess.detach()) * PRICE_STEP
+        return price * excess + STIFFNESS * excess.square()
 
     fit_gates(subject, [log_a], gates_of, penalty_of, steps=steps, lr=lr, description=f"L0 gates, {task.name}")
     settings = {
@@ -66,5 +71,7 @@ def l0(
         "lr": lr,
         "start": start,
     }
-    scores = as_scores(log_a, subject, "l0", final_penalty=price, **settings)
+    # the price of the excess share, turned into that of one gate
+    final = price if penalty is not None else price / total
+    scores = as_scores(log_a, subject, "l0", final_penalty=final, **settings)
     return scores.assign_coords(gate=as_scores(concrete.at_test(log_a), subject, "l0").drop_attrs())
