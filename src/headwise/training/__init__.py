@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwise.training.api import train as train
     from headwise.training.evaluating import Evaluation as Evaluation
     from headwise.training.evaluating import evaluate as evaluate
     from headwise.training.methods import METHODS as METHODS
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from headwise.training.result import TrainingResult as TrainingResult
     from headwise.training.run import Run as Run
     from headwise.training.settings import TrainingSettings as TrainingSettings
-    from headwise.training.api import train as train
 
 # public name -> the module that defines it; torch and transformers are imported when a name is first used
 _WHERE = {

@@ -19,13 +19,13 @@ class PruneLeast(Method):
     """At the branch heads are scored once per task; from there a task's forward passes run without its least important ones.
 
     Args:
-        alpha: share of all heads that a task keeps.
-        delta: share of the steps, at the end, that train without the others.
+        alpha: share of all heads that a task does without.
+        delta: share of the steps, at the end, that train without them.
         examples: most training examples to score on.
     """
 
     name: ClassVar[str] = "prune"
-    alpha: float = 0.7
+    alpha: float = 0.3
     delta: float = 0.1
     examples: int | None = 10_000
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
@@ -39,7 +39,7 @@ class PruneLeast(Method):
 
     def at_branch(self, run: "Run") -> None:
         scores = run.score_tasks(examples=self.examples)
-        self.masks = {name: HeadSet(run.heads.all() - top_heads(scores[name], fraction=self.alpha)) for name in run.names}
+        self.masks = {name: top_heads(-scores[name], fraction=self.alpha) for name in run.names}
         set_masks(run.model, self.masks, run.heads)
 
     def resumed(self, run: "Run") -> None:
