@@ -23,17 +23,18 @@ TASKS = ("topic", "tense", "sentiment")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four tiny models saved as multi-task models; sentences; a table of dissociations."""
     folder = tmp_path_factory.mktemp("transfer")
-    tasks = find_tasks([f"grammar:{name}" for name in TASKS], size=60)
+    tasks = find_tasks([f"grammar:{name}" for name in TASKS], size=200)
     words = sorted({word for task in tasks for text in task.split("train").texts for side in text for word in side.split()})
     vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", *words])}
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
-    config = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
     for seed, name in enumerate((*TASKS, "all")):
         torch.manual_seed(seed)
         encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **config))
-        MultiTaskModel(encoder, tokenizer, tasks if name == "all" else []).save(folder / name, method="plain")
+        MultiTaskModel(encoder, tokenizer, tasks if name == "all" else []).save(folder / name)
+        (folder / name / "training.json").write_text(json.dumps({"description": {"method": "multi-task"}}))
     (folder / "sentences.txt").write_text("\n".join(text[0] for text in tasks[0].split("train").texts[:30]))
     pairs = [
         ("grammar:topic", "grammar:tense", 0.1),
@@ -79,7 +80,7 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
 
 
 def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
-    assert [Path(model).name for model in find_sources([str(folder)])["plain"]] == ["all", "sentiment", "tense", "topic"]
+    assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == ["all", "sentiment", "tense", "topic"]
     with pytest.raises(HeadwiseError, match="holds no trained multi-task model"):
         find_sources([str(tmp_path)])
     with pytest.raises(HeadwiseError, match="TASK=FOLDER, got 'topic'"):

@@ -85,11 +85,22 @@ def find_sources(given: list[str]) -> dict[str, list[str]]:
         if equals:
             found.setdefault(method, []).append(str(Path(folder).absolute()))
             continue
-        models = sorted(path.parent for path in Path(text).rglob(manifest.NAME))
-        trained = [(manifest.read(model), model) for model in models]
-        usable = [(record, model) for record, model in trained if record["kind"] == "multi-task"]
-        if not usable:
+        models = sorted(
+            path.parent for path in Path(text).rglob(manifest.NAME) if manifest.read(path.parent)["kind"] == "multi-task"
+        )
+        if not models:
             raise HeadwiseError(f"{text} holds no trained multi-task model; give a run of `headwise train`, or METHOD=FOLDER")
-        for record, model in usable:
-            found.setdefault(str(record.get("method", Path(text).name)), []).append(str(model.absolute()))
+        for model in models:
+            found.setdefault(_method(model) or Path(text).name, []).append(str(model.absolute()))
     return found
+
+
+def _method(model: Path) -> str:
+    """The method a model was trained by, as `headwise train` notes it; empty for a model of other origin."""
+    import json
+
+    from headwise.training.result import DONE
+
+    if not (model / DONE).is_file():
+        return ""
+    return str(json.loads((model / DONE).read_text(encoding="utf-8"))["description"]["method"])

@@ -80,7 +80,8 @@ def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: runs.Out) -> 
     from headwise.tasks import find_tasks
 
     tasks = find_tasks(config.tasks.names, config.tasks.data, config.tasks.file, size=config.tasks.size)
-    out.array("scores", score(open_model(str(config.model)), tasks, examples=config.examples))
+    scores = score(open_model(str(config.model)), tasks, examples=config.examples)
+    out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
 
 
 class LinkConfig(runs.Settings):
