@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from headwise.heads.errors import UnsupportedModel as UnsupportedModel
     from headwise.heads.heads import Heads as Heads
     from headwise.heads.headset import HeadSet as HeadSet
+    from headwise.heads.ownership import parameters_per_head as parameters_per_head
     from headwise.heads.recording import Tape as Tape
+    from headwise.heads.saving import save as save
     from headwise.heads.sites import Site as Site
 
 # public name -> the module that defines it; torch is imported when a name that needs it is first used
@@ -21,9 +23,21 @@ _WHERE = {
     "Tape": "recording",
     "UnsupportedModel": "errors",
     "default_model": "embedded",
+    "parameters_per_head": "ownership",
+    "save": "saving",
 }
 
-__all__ = ["HeadSet", "Heads", "HeadsDidNotFire", "Site", "Tape", "UnsupportedModel", "default_model"]
+__all__ = [
+    "HeadSet",
+    "Heads",
+    "HeadsDidNotFire",
+    "Site",
+    "Tape",
+    "UnsupportedModel",
+    "default_model",
+    "parameters_per_head",
+    "save",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.pytorch_utils import Conv1D
 
 
 class Headless(nn.Module):
@@ -19,19 +20,27 @@ class Headless(nn.Module):
     argument_names: list[str]
 
     @staticmethod
-    def take_over(module: nn.Module, projection: str, returns: list[str] | None, empty: list[str]) -> None:
+    def take_over(module: nn.Module, projection: str, returns: list[str] | None) -> None:
         """Turns a module whose projections were cut down to nothing into a headless one.
+
+        Of its children stay the output projection and an embedding of positions that other layers use.
 
         Args:
             module: the attention module.
             projection: path of the output projection inside the module; "" if it is outside.
             returns: for each element of the tuple the module returns: "output"; "argument NAME" for one it passes through; "bias"
                 for a position bias it makes for all layers; "none". None if it returns a tensor alone.
-            empty: its parameters that have no entries left; they go, with the child modules they are in.
         """
-        for child in {name.split(".")[0] for name in empty if not projection or name.split(".")[0] != projection.split(".")[0]}:
-            module._modules.pop(child, None)
-            module._parameters.pop(child, None)
+        for name, child in list(module.named_children()):
+            if name != projection.split(".")[0] and not (isinstance(child, nn.Embedding) and child.weight.numel()):
+                del module._modules[name]
+        module._parameters.clear()
+        if projection and isinstance(old := module.get_submodule(projection), Conv1D):  # fails on an input of no columns
+            new = nn.Linear(1, old.nf, device="meta")
+            new.in_features = 0
+            new.weight = nn.Parameter(old.weight.detach().T, requires_grad=old.weight.requires_grad)
+            new.bias = old.bias
+            module.set_submodule(projection, new)
         names = list(inspect.signature(module.forward).parameters)
         module.__class__ = type(f"Headless{type(module).__name__}", (Headless, type(module)), {})
         vars(module).update(projection_path=projection, returns=returns, argument_names=names)
@@ -56,13 +65,19 @@ class Headless(nn.Module):
             return output
         elements = {"output": output, "none": None}
         if "bias" in self.returns:
-            bias: Any = given.get("position_bias")
-            queries = hidden.shape[1]
-            make: Any = self.compute_bias
-            elements["bias"] = (
-                make(queries, past + queries, device=hidden.device, past_seen_tokens=past) if bias is None else bias
-            )
+            elements["bias"] = self._position_bias(hidden, given, past)
         return tuple(elements[what] if what in elements else given.get(what.removeprefix("argument ")) for what in self.returns)
+
+    def _position_bias(self, hidden: Tensor, given: dict[str, Any], past: int) -> Any:
+        """What T5 and its kin make for all layers in the first: (1, heads, queries, keys)."""
+        module: Any = self
+        queries = hidden.shape[1]
+        if given.get("position_bias") is not None:
+            return given["position_bias"]
+        if "relative_attention_bias" in self._modules:
+            return module.compute_bias(queries, past + queries, device=hidden.device, past_seen_tokens=past)
+        keys = given["key_value_states"].shape[1]
+        return hidden.new_zeros(1, module.n_heads, queries, keys)
 
 
 def _self_attention_cache(given: dict[str, Any]) -> Cache | None:

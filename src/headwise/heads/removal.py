@@ -66,7 +66,9 @@ def plan(heads: "Heads", head_set: HeadSet) -> Surgery:
     surgery = Surgery(removed=list(head_set))
     cores = {site.index: core_of(model, site, heads.sites, owned) for site in heads.sites}
     touched = [site for site in heads.sites if site.index in cut]
-    tables = [entry for entry in owned if len({cores[index] for index in entry.owners}) > 1]
+    tables = [
+        entry for entry in owned if not entry.output and any(not entry.name.startswith(f"{cores[i]}.") for i in entry.owners)
+    ]
     for site in touched:
         _check_groups(site, owned, head_set)
     for entry in owned:
@@ -75,7 +77,7 @@ def plan(heads: "Heads", head_set: HeadSet) -> Surgery:
         gone = _gone(entry, head_set)  # (entries,)
         _check_shared(entry, gone, head_set)
         if gone.any():
-            if is_norm(model.get_submodule(entry.name.rpartition(".")[0])):
+            if not gone.all() and is_norm(model.get_submodule(entry.name.rpartition(".")[0])):
                 raise UnsupportedModel(
                     f"{entry.name} normalizes all heads of a layer together, so removing one would change the others: "
                     "heads of this model can be silenced, not removed"
@@ -97,10 +99,10 @@ def plan(heads: "Heads", head_set: HeadSet) -> Surgery:
             if path == core and axis is not None:
                 name = key if isinstance(key, str) else list(arguments)[key]
                 surgery.arguments.setdefault(core, {})[name] = (axis, site.n_heads, keep)
-        for entry in tables:
-            if entry.name.startswith(f"{core}."):
-                returns = _returns(output, arguments, site) or []
-                surgery.tables[core] = (entry.name.removeprefix(f"{core}.").rpartition(".")[0], keep, returns.index("bias"))
+        returns = _returns(output, arguments, site) or []
+        if "bias" in returns:
+            inside = [entry.name.removeprefix(f"{core}.") for entry in tables if entry.name.startswith(f"{core}.")]
+            surgery.tables[core] = ("".join(inside).rpartition(".")[0], returns.index("bias"), site.n_heads, keep)
     return surgery
 
 
@@ -111,6 +113,8 @@ def core_of(model: nn.Module, site: Site, sites: Sequence[Site], owned: Sequence
         if not entry.output and {sites[index].path for index in entry.owners} == {site.path}:
             path = entry.name.rpartition(".")[0]
             module = model.get_submodule(path)
+            if isinstance(module, nn.Embedding):
+                continue  # position biases may be made in another layer
             parents.append(path.rpartition(".")[0] if weight_axes(module) or is_norm(module) else path)
     if not parents:
         raise UnsupportedModel(f"no parameters were found that belong to the heads of {site.path} alone, so none can be removed")
@@ -190,7 +194,9 @@ def _observe(heads: "Heads", cores: set[str]) -> dict[str, tuple[dict[str, Any],
 
         return note
 
-    handles = [heads.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True) for path in cores]
+    handles = [
+        heads.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True) for path in cores
+    ]
     try:
         run(heads.model, heads.example)
     finally:

@@ -24,8 +24,8 @@ class Surgery:
         attributes: {module: {attribute: value}}, where the module keeps numbers of heads and widths.
         config: {module: {name: value}}, the same where it reads them from the model's configuration.
         arguments: {module: {argument: (axis, heads, heads that stay)}}, for position biases made elsewhere for all heads.
-        tables: {module: (embedding, heads that stay, place)}, for a position bias that the module makes for all layers and
-            returns at `place`.
+        tables: {module: (embedding or "", place, heads, heads that stay)}, for a position bias that the module makes for all layers
+            (of zeros if no embedding is named) and returns at `place`.
         headless: {module: (output projection or "", what it returns)}, for attention with no head left (see `Headless`).
     """
 
@@ -34,7 +34,7 @@ class Surgery:
     attributes: dict[str, dict[str, int]] = field(default_factory=dict)
     config: dict[str, dict[str, int]] = field(default_factory=dict)
     arguments: dict[str, dict[str, tuple[int, int, list[int]]]] = field(default_factory=dict)
-    tables: dict[str, tuple[str, list[int], int]] = field(default_factory=dict)
+    tables: dict[str, tuple[str, int, int, list[int]]] = field(default_factory=dict)
     headless: dict[str, tuple[str, list[str] | None]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -55,18 +55,11 @@ def operate(model: nn.Module, surgery: Surgery) -> None:
                 _tell_shape(module)
     set_numbers(model, surgery)
     for path, arguments in surgery.arguments.items():
-        model.get_submodule(path).register_forward_pre_hook(KeepHeads(arguments), with_kwargs=True)
-    for path, (table, keep, place) in surgery.tables.items():
-        bias = SharedBias(keep, place)
-        model.get_submodule(f"{path}.{table}").register_forward_hook(bias.narrow)
-        model.get_submodule(path).register_forward_hook(bias.widen)
+        OwnPart(arguments).attach(model.get_submodule(path))
+    for path, (table, place, heads, keep) in surgery.tables.items():
+        SharedBias(place, heads, keep).attach(model.get_submodule(path), table)
     for path, (projection, returns) in surgery.headless.items():
-        empty = [
-            name.removeprefix(f"{path}.")
-            for name, (_, kept) in surgery.slices.items()
-            if name.startswith(f"{path}.") and not kept
-        ]
-        Headless.take_over(model.get_submodule(path), projection, returns, empty)
+        Headless.take_over(model.get_submodule(path), projection, returns)
 
 
 def set_numbers(model: nn.Module, surgery: Surgery) -> None:
@@ -113,45 +106,63 @@ class ConfigView:
         return self._changes[name] if name in self._changes else getattr(self._config, name)
 
 
-class KeepHeads:
-    """A forward pre-hook: of tensors that hold something for every head, the module sees the part of its own."""
+class OwnPart:
+    """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and hands on the whole."""
 
     def __init__(self, arguments: dict[str, tuple[int, int, list[int]]]) -> None:
         self.arguments = arguments
+        self.whole: list[tuple[Tensor, Tensor]] = []  # (part, whole), while the module runs
 
-    def __call__(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        places = {name: i for i, name in enumerate(inspect.signature(module.forward).parameters)}
-        values = list(args)
+    def attach(self, module: nn.Module) -> None:
+        """Sets the hooks."""
+        module.register_forward_pre_hook(self.narrow, with_kwargs=True)
+        module.register_forward_hook(self.widen, prepend=True)  # a second removal is undone before the first
+
+    def narrow(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Before the module."""
+        self.whole = []
+        names = [*inspect.signature(module.forward).parameters][: len(args)]
+        given = {**dict(zip(names, args, strict=True)), **kwargs}
         for name, (axis, heads, keep) in self.arguments.items():
-            if isinstance(kwargs.get(name), Tensor):
-                kwargs = {**kwargs, name: keep_heads(kwargs[name], axis, heads, keep)}
-            elif places[name] < len(values) and isinstance(values[places[name]], Tensor):
-                values[places[name]] = keep_heads(values[places[name]], axis, heads, keep)
-        return tuple(values), kwargs
+            if isinstance(given.get(name), Tensor):
+                part = keep_heads(given[name], axis, heads, keep)
+                self.whole.append((part, given[name]))
+                given[name] = part
+        return tuple(given[name] for name in names), {name: given[name] for name in kwargs}
+
+    def widen(self, module: nn.Module, args: Any, output: Any) -> Any:
+        """After the module."""
+        pairs, self.whole = self.whole, []
+        if not isinstance(output, tuple):
+            return None
+        return tuple(next((whole for part, whole in pairs if part is item), item) for item in output)
 
 
 class SharedBias:
-    """Hooks on an attention module that makes a position bias (1, heads, queries, keys) for itself and for later layers.
+    """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads' part, and hands on all."""
 
-    It works with the heads it has left, and hands on the bias of all heads.
-    """
+    def __init__(self, place: int, heads: int, keep: list[int]) -> None:
+        self.place, self.heads, self.keep = place, heads, keep
+        self.whole: Tensor | None = None  # (queries, keys, heads), while the module runs
 
-    def __init__(self, keep: list[int], place: int) -> None:
-        self.keep, self.place = keep, place
-        self.full: Tensor | None = None  # (queries, keys, heads), between the two hooks
+    def attach(self, module: nn.Module, table: str) -> None:
+        """Sets the hooks."""
+        if table:
+            module.get_submodule(table).register_forward_hook(self.narrow)
+        module.register_forward_hook(self.widen, prepend=True)
 
     def narrow(self, table: nn.Module, args: Any, output: Tensor) -> Tensor:
         """After the embedding of positions."""
-        self.full = output
-        return keep_heads(output, output.ndim - 1, output.shape[-1], self.keep)
+        self.whole = output
+        return keep_heads(output, output.ndim - 1, self.heads, self.keep)
 
-    def widen(self, attention: nn.Module, args: Any, output: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """After the attention module."""
-        if self.full is None:
-            return None  # the bias came as an argument
-        bias, self.full = self.full.permute(2, 0, 1)[None], None
+    def widen(self, module: nn.Module, args: Any, output: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """After the module."""
+        bias = output[self.place]
+        if self.whole is not None:
+            bias, self.whole = self.whole.permute(2, 0, 1)[None], None
+        elif bias.shape[1] == len(self.keep):  # made here, of zeros; else it came as an argument and is whole again
+            bias = bias.new_zeros(1, self.heads, *bias.shape[2:])
         return (*output[: self.place], bias, *output[self.place + 1 :])
 
 

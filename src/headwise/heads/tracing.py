@@ -101,7 +101,7 @@ class _Tracer:
                 if path in self.by_path:
                     handles.append(module.register_forward_pre_hook(self._arrive(path)))
                 if weight_axes(module) or is_norm(module):
-                    handles.append(module.register_forward_hook(self._pass(path)))
+                    handles.append(module.register_forward_hook(self._pass(path), prepend=True))
             for parameter, _ in required:
                 parameter.requires_grad_(parameter.is_floating_point())
             yield
