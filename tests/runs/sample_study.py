@@ -19,7 +19,6 @@ class TrainSettings(runs.Settings):
     learning_rate: float = Field(0.01, gt=0)
     optimizer: Literal["adamw", "sgd"] = "adamw"
     pause: float = 0.0  # seconds a step, so that there is time to be killed in
-    fail_if: runs.DataPath | None = None
 
 
 class GridRecipe(runs.Recipe):
@@ -29,6 +28,7 @@ class GridRecipe(runs.Recipe):
     data: runs.DataPath | None = None
     model: runs.ModelName | None = None
     trace: str = ""
+    overview: bool = True
 
 
 class TrainConfig(runs.Settings):
@@ -47,21 +47,21 @@ def trace(file: str, line: str) -> None:
 
 @runs.step()
 def train(config: TrainConfig, inputs: dict[str, Any], out: runs.Out) -> None:
-    """Fits a tiny network to noise, with dropout, checkpointing at every step."""
+    """Fits a tiny transformer to noise, with dropout, and a checkpoint every five steps."""
     import torch
     from torch import nn
 
     settings = config.training
-    model = nn.Sequential(nn.Linear(6, settings.width), nn.Tanh(), nn.Dropout(0.2), nn.Linear(settings.width, 2))
+    layer = nn.TransformerEncoderLayer(settings.width, nhead=2, dim_feedforward=16, dropout=0.2, batch_first=True)
+    model = nn.Sequential(nn.Linear(6, settings.width), nn.TransformerEncoder(layer, 2), nn.Linear(settings.width, 2))
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     parts = {"model": model, "optimizer": optimizer}
     checkpoint = out.checkpoint(every_minutes=0)
     state = checkpoint.restore(parts) or {"step": 0, "losses": []}
-    if state["step"]:
-        trace(config.trace, f"resumed {out.coords}")
+    trace(config.trace, f"{'resumed' if state['step'] else 'started'} {out.coords}")
     for step in out.progress(range(state["step"], settings.steps), "training"):
-        x = torch.randn(8, 6)
-        loss = nn.functional.cross_entropy(model(x), (x.sum(1) > 0).long())
+        x = torch.randn(8, 5, 6)  # (batch, tokens, features)
+        loss = nn.functional.cross_entropy(model(x).mean(1), (x.sum((1, 2)) > 0).long())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -88,7 +88,7 @@ def score(config: ScoreConfig, inputs: dict[str, runs.Result], out: runs.Out) ->
     values = xr.DataArray((weights.abs().mean(0) + noise).numpy(), dims="unit", coords={"unit": [f"u{i}" for i in range(6)]})
     values.attrs["method"] = config.method
     out.array("scores", values)
-    out.json("best", {"unit": int(values.argmax()), "value": float(values.max())})
+    out.json("best", {"unit": int(values.values.argmax()), "value": float(values.max())})
 
 
 @runs.step()
@@ -109,7 +109,8 @@ def grid_cells(recipe: GridRecipe) -> Iterator[runs.Cell]:
                 place = {**coords, "method": method}
                 scores.append(runs.Cell(score, ScoreConfig(method=method), place, {"trained": trained}, seed))
                 yield scores[-1]
-    yield runs.Cell(collect, {}, {}, {"scores": scores})
+    if recipe.overview:
+        yield runs.Cell(collect, {}, {}, {"scores": scores})
 
 
 grid = runs.Study(GridRecipe, grid_cells)
@@ -139,7 +140,8 @@ class TrivialConfig(runs.Settings):
 @runs.step()
 def trivial(config: TrivialConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """Saves a number; fails or dies if told to."""
-    time.sleep(config.sleep)
+    if config.sleep:
+        time.sleep(config.sleep)
     on = not config.flag or Path(config.flag).exists()
     if config.fail and on:
         raise ValueError(f"cell {config.number} fails on purpose")

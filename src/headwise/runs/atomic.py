@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,7 @@ def publish(*pairs: tuple[Path, Path]) -> None:
     for aside, _ in pairs:
         for folder, _, names in os.walk(aside):
             paths += [folder, *(os.path.join(folder, name) for name in names)]
-    with ThreadPoolExecutor(min(32, len(paths))) as pool:
-        list(pool.map(flush, paths))
+    list(_flushers().map(flush, paths))
     for aside, target in pairs:
         try:
             os.rename(aside, target)
@@ -106,6 +106,11 @@ def flush(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@cache
+def _flushers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(32, thread_name_prefix="flush")
 
 
 def _seal(record: dict[str, Any]) -> str:

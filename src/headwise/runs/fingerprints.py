@@ -50,7 +50,7 @@ def fingerprint(*values: Any) -> str:
 
 def canonical(value: Any) -> Any:
     """`value` as JSON that is equal exactly if the contents are: what `fingerprint` hashes."""
-    if value is None or (isinstance(value, bool | int | float) and type(value) in (bool, int, float)):
+    if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, Fingerprinted) and not isinstance(value, type):
         return {"fingerprint": value.fingerprint()}

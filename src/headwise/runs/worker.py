@@ -165,4 +165,7 @@ def _seed(seed: int) -> None:
 
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-    torch.manual_seed(seed)
+    # What torch.manual_seed does, without the stack trace it keeps for each device that is not there.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
