@@ -105,6 +105,8 @@ def test_link_finds_a_planted_relation_and_reports_paradigm_means() -> None:
     assert result.paradigm_means == pytest.approx(
         {"within": result.pairs["dissociation"][same].mean(), "across": result.pairs["dissociation"][~same].mean()}
     )
+    flat = link({"flat": matrix(np.ones((5, 5)))}, matrix(similarity)).tests
+    assert flat[["correlation", "p"]].isna().all().all()
     assert agreement({"x": matrix(similarity), "y": matrix(similarity)})["correlation"].item() == pytest.approx(1)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from headwise.similarity.mantel import mantel, partial_mantel
+from headwise.similarity.mantel import MantelResult, NoCorrelation, mantel, partial_mantel
 from headwise.similarity.matrices import labelled, off_diagonal, same_tasks
 
 Array = NDArray[Any]
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 @dataclass(frozen=True)
 class LinkResult:
     """`pairs`: one row per task pair (task, other, dissociation, same_paradigm, one column per similarity).
-    `tests`: one row per similarity and correlation kind, with Mantel and partial Mantel p-values.
+    `tests`: one row per similarity and correlation kind, with Mantel and partial Mantel p-values; NaN where one does not vary.
     `paradigm_means`: mean dissociation of pairs within and across input paradigms, if paradigms were given.
     """
 
@@ -59,7 +59,7 @@ def link(
         pairs[name] = off_diagonal(matrix, tasks)[upper]
         kinds_of_correlation: tuple[Literal["pearson", "spearman"], ...] = ("pearson", "spearman")
         for kind in kinds_of_correlation:
-            plain = mantel(matrix, dissociation, kind=kind, alternative=alternative, seed=seed)
+            plain = _or_nan(mantel, matrix, dissociation, kind=kind, alternative=alternative, seed=seed)
             row = {
                 "similarity": name,
                 "kind": kind,
@@ -69,7 +69,7 @@ def link(
                 "exact": plain.exact,
             }
             if same is not None and 0 < pairs["same_paradigm"].mean() < 1:
-                partial = partial_mantel(matrix, dissociation, same, kind=kind, alternative=alternative, seed=seed)
+                partial = _or_nan(partial_mantel, matrix, dissociation, same, kind=kind, alternative=alternative, seed=seed)
                 row |= {"partial_correlation": partial.correlation, "partial_p": partial.p}
             rows.append(row)
     means = None
@@ -87,6 +87,15 @@ def agreement(
     rows = []
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
-            result = mantel(similarities[first], similarities[second], kind=kind, alternative="greater", seed=seed)
+            result = _or_nan(mantel, similarities[first], similarities[second], kind=kind, alternative="greater", seed=seed)
             rows.append({"first": first, "second": second, "correlation": result.correlation, "p": result.p})
     return pd.DataFrame(rows)
+
+
+def _or_nan(test: Any, *matrices: xr.DataArray, **options: Any) -> MantelResult:
+    """The test, or NaN where a matrix does not vary over the pairs, so that one metric does not stop the others."""
+    try:
+        result: MantelResult = test(*matrices, **options)
+    except NoCorrelation:
+        return MantelResult(float("nan"), float("nan"), 0, False, options["kind"], options["alternative"])
+    return result

@@ -17,6 +17,10 @@ Array = NDArray[Any]
 Alternative = Literal["two-sided", "less", "greater"]
 
 
+class NoCorrelation(HeadwiseError):
+    """A matrix does not vary over the task pairs."""
+
+
 @dataclass(frozen=True)
 class MantelResult:
     """A correlation over task pairs with its permutation p-value.
@@ -95,7 +99,7 @@ def _test(
     other = other - other.mean()
     norms = np.linalg.norm(relabelled, axis=1) * np.linalg.norm(other)
     if norms[0] < 1e-12:
-        raise HeadwiseError(
+        raise NoCorrelation(
             "one of the matrices is constant over the task pairs (or wholly explained by the third): no correlation"
         )
     correlations = (relabelled @ other) / np.maximum(norms, 1e-300)
