@@ -5,7 +5,7 @@ on such leaves, gradients tell which slice of the input comes from which head: a
 slices of equal width, each from heads of its own. That needs no table of names, and proves order and width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads.errors import UnsupportedModel
-from headwise.heads.inputs import root_of, tiny_inputs
+from headwise.heads.inputs import ENCODER_TOKENS, root_of, tiny_inputs
 from headwise.heads.leaves import Leaf, Split, split_heads
 from headwise.heads.naming import attention_modules, kind_of, layer_of, within
 from headwise.heads.quiet import unchanged
 from headwise.heads.sites import Site, projection_weight
 from headwise.heads.watching import AttentionResult, Watcher
+
+# Inputs to try: some classifiers take a batch only if a padding token is set, or want a decoder input as long as the encoder's.
+ATTEMPTS: tuple[Callable[[nn.Module], dict[str, Any]], ...] = (
+    lambda model: tiny_inputs(model, batch=2),
+    lambda model: tiny_inputs(model, batch=2, decoder_tokens=ENCODER_TOKENS),
+    lambda model: tiny_inputs(model, batch=1),
+)
 
 
 @dataclass
@@ -47,11 +54,10 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
         UnsupportedModel: the pass failed.
     """
     problem: Exception | None = None
-    for batch in (2, 1) if example is None else (0,):  # some classifiers take a batch only if a padding token is set
+    for make in ATTEMPTS if example is None else (lambda _: dict(example),):
         try:
-            inputs = dict(example) if example is not None else tiny_inputs(model, batch)
             with unchanged(model), torch.no_grad():
-                return _Watch(model).run(inputs)
+                return _Watch(model).run(make(model))
         except Exception as error:
             problem = problem or error
     raise UnsupportedModel(

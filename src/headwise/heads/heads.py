@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads.attention import maps_on
+from headwise.heads.checking import check_view
 from headwise.heads.discovery import find_sites
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.gates import Gates, check_gates
@@ -56,6 +57,7 @@ class Heads:
         self.missed: dict[str, str] = findings.missed
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
+        check_view(self, self.example)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ def root_of(model: nn.Module) -> nn.Module:
     return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model  # type: ignore[operator]
 
 
-def tiny_inputs(model: nn.Module, batch: int) -> dict[str, Any]:
+def tiny_inputs(model: nn.Module, batch: int, decoder_tokens: int = DECODER_TOKENS) -> dict[str, Any]:
     """Keyword arguments for one small forward pass of `model`, on its device."""
     root: Any = root_of(model)
     config = root.config
@@ -32,7 +32,7 @@ def tiny_inputs(model: nn.Module, batch: int) -> dict[str, Any]:
     if main == "input_ids" or ("input_ids" in accepted and not config.is_encoder_decoder):
         values["input_ids"] = _tokens(config, batch, ENCODER_TOKENS).to(device)
     if config.is_encoder_decoder and "decoder_input_ids" in accepted:
-        values["decoder_input_ids"] = _tokens(config, batch, DECODER_TOKENS).to(device)
+        values["decoder_input_ids"] = _tokens(config, batch, decoder_tokens).to(device)
     if "use_cache" in accepted:
         values["use_cache"] = False
     return values

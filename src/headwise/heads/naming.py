@@ -31,13 +31,12 @@ def within(paths: list[str], path: str) -> bool:
 def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str, Any]) -> str:
     """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in an encoder-decoder,
     else "self"."""
-    decoder = inputs.get("decoder_input_ids")
-    in_decoder = isinstance(decoder, Tensor) and result.queries == decoder.shape[1]
-    if result.queries != result.keys and (in_decoder or any(word in path.lower() for word in CROSS)):
+    own, other = inputs.get("decoder_input_ids"), inputs.get("input_ids")
+    told = isinstance(own, Tensor) and not (isinstance(other, Tensor) and own.shape[1] == other.shape[1])  # by their lengths
+    in_decoder = result.queries == own.shape[1] if told else "decoder" in path.split(".")
+    if any(word in path.lower() for word in CROSS) or (told and in_decoder and result.queries != result.keys):
         return "cross"
-    if config.is_encoder_decoder and (in_decoder or "decoder" in path.split(".")):
-        return "decoder"
-    return "self"
+    return "decoder" if config.is_encoder_decoder and in_decoder else "self"
 
 
 def layer_of(model: nn.Module, path: str) -> str:
