@@ -2,6 +2,7 @@
 
 # kind of study in a recipe -> "module:object", the object being a `headwise.runs.Study`; imported when a recipe asks for it
 STUDIES: dict[str, str] = {
+    "stem-cells": "headwise.studies.stemcells_study:study",
     "similarity": "headwise.studies.similarity_study:study",
     "transfer": "headwise.studies.transfer_study:study",
 }

@@ -1,6 +1,7 @@
 """Training the five structured tasks on one encoder: alone, in pairs, together; with gates that learn along, if asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from headwise.training.run import Run
 from headwise.training.settings import TrainingSettings
 
 FIVE = ("pos", "ner", "dep", "con", "srl")
+GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % of heads too many
 
 # He & Choi 2021: encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5 steps.
 PAPER = TrainingSettings(
@@ -133,7 +135,9 @@ class GatedTraining(Method):
     """Dynamic pruning: gates on all heads learn together with the model (He & Choi 2021, §4).
 
     Args:
-        k: heads to leave open, in expectation: the price of an open gate is moved until it is met, so that every task keeps as many.
+        k: heads to leave open, in expectation, so that every task keeps as many: an open gate costs GAIN × (open − target) ÷ all heads,
+            in units of the loss, and is paid for while too few are open. The target falls from all heads to k over the first half of
+            the steps. The gates' learning rate times the number of steps should be 10 or more, or they cannot get there.
         penalty: a fixed price instead, in units of the loss; then the number of heads differs between tasks and says nothing.
         start: log a of every gate at the start (2 is nearly always open).
     """
@@ -143,8 +147,9 @@ class GatedTraining(Method):
     penalty: float | None = None
     start: float = 2.0
     log_a: Tensor | None = field(default=None, init=False)
-    _price: Tensor | None = field(default=None, init=False)
-    _rate: float = field(default=0.0, init=False)
+    _total: int = field(default=0, init=False)
+    _steps: int = field(default=1, init=False)
+    _step: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         if (self.k is None) == (self.penalty is None):
@@ -157,25 +162,35 @@ class GatedTraining(Method):
     def trained(self, run: Run) -> nn.Module:
         if self.k is not None and not 1 <= self.k <= run.heads.total:
             raise HeadwiseError(f"k is {self.k}; the model has {run.heads.total} heads")
-        self._rate = 20 / len(run.plan) / run.heads.total
+        self._total, self._steps = run.heads.total, len(run.plan)
         device = run.model.device
-        self._price = torch.tensor(self.penalty or 0.0, device=device) if self._price is None else self._price.to(device)
         gated = _Gated(run.model, self, run.heads).to(device)
         self.log_a = gated.log_a
         return gated
 
-    def price(self, open_now: Tensor) -> Tensor:
-        """The price of an open gate now. With `k` it rises while too many are open and falls, below 0 if need be, while too few are."""
-        assert self._price is not None
-        if self.k is not None:
-            self._price += self._rate * (open_now - self.k)
-        return self._price.clone()
+    def price(self, open_now: Tensor) -> Tensor | float:
+        """The price of one more open gate, `open_now` being open now."""
+        if self.penalty is not None:
+            return self.penalty
+        assert self.k is not None
+        target = self._total - (self._total - self.k) * min(1.0, 2 * self._step / self._steps)
+        return GAIN * (open_now - target) / self._total
+
+    @contextmanager
+    def around_step(self, run: Run, task: str) -> Iterator[None]:
+        yield
+        self._step += 1
 
     def finish(self, run: Run) -> None:
         """From here on the model answers with its gates at their test values."""
         gates = self.gates.to(run.model.device)
         if isinstance(run.model, MultiTaskModel):
             run.model.contexts |= {name: lambda: run.heads.gated(gates) for name in run.names}
+
+    @property
+    def expected(self) -> float:
+        """How many gates are open, in expectation."""
+        return 0.0 if self.log_a is None else float(concrete.open_probability(self.log_a.detach()).sum())
 
     @property
     def gates(self) -> Tensor:
@@ -185,8 +200,7 @@ class GatedTraining(Method):
         return concrete.at_test(self.log_a.detach()).cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"price": float(self._price) if self._price is not None else 0.0}
+        return {"step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        device = self.log_a.device if self.log_a is not None else None
-        self._price = torch.tensor(float(state["price"]), device=device)
+        self._step = int(state["step"])

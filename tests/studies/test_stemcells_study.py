@@ -1,0 +1,141 @@
+"""The stem-cell study and its verbs from end to end, on a tiny model and the embedded grammar."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from headwise import runs
+from headwise.cli import app
+from headwise.errors import HeadwiseError
+from headwise.studies.stemcells_training import SMALL, GatedTraining, examine, fit, fresh
+from headwise.tasks import grammar
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    words = sorted({word for s in grammar.treebank(300) for word in s.words})
+    names = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
+    inner = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    BertModel(BertConfig(vocab_size=len(names), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    return folder
+
+
+def quick(**changes: Any) -> Any:
+    return SMALL.with_changes(
+        **{"epochs": 1, "max_length": 64, "device": "cpu", "progress": False, "early_stopping": None, **changes}
+    )
+
+
+def test_training_learns_and_is_reproducible(model: Path) -> None:
+    tasks = grammar.tasks(["pos"], 200, shared_words=True)
+    runs_ = [fit(model, tasks, quick(epochs=6, learning_rate=1e-3, decoder_learning_rate=1e-2)) for _ in range(2)]
+    scores, sentences = examine(runs_[0].model, tasks, "validation", progress=False)  # type: ignore[arg-type]
+    chance = tasks[0].chance_on("validation")
+    assert scores["score"].item() > chance + 0.2
+    assert sentences["gold"].sum() == sum(len(s) for s in tasks[0].split("validation").sentences or ())
+    np.testing.assert_array_equal(runs_[0].losses, runs_[1].losses)
+
+
+def test_fresh_weights_are_new_and_leave_the_generator_alone(model: Path) -> None:
+    encoder = BertModel.from_pretrained(model)
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    other = fresh(encoder, 1)
+    assert torch.rand(1) == expected
+    assert not torch.equal(
+        other.encoder.layer[0].attention.self.query.weight, encoder.encoder.layer[0].attention.self.query.weight
+    )
+
+
+def test_dynamic_gates_reach_k_and_stay_on_the_model(model: Path) -> None:
+    tasks = grammar.tasks(["pos"], 64)
+    method = GatedTraining(k=3)
+    run = fit(model, tasks, quick(epochs=60, gate_learning_rate=0.1), method)
+    assert method.expected == pytest.approx(3, abs=0.7)
+    # afterwards the model answers through its gates
+    gated, _ = examine(run.model, tasks, "validation", progress=False)  # type: ignore[arg-type]
+    with run.heads.gated(method.gates):
+        run.model.contexts.clear()  # type: ignore[union-attr]
+        by_hand, _ = examine(run.model, tasks, "validation", progress=False)  # type: ignore[arg-type]
+    assert gated["score"].item() == by_hand["score"].item()
+    dear = GatedTraining(penalty=5.0)
+    fit(model, tasks, quick(epochs=30, gate_learning_rate=0.3), dear)
+    assert dear.expected < 1
+    with pytest.raises(HeadwiseError, match="either k or penalty"):
+        GatedTraining()
+
+
+def invoke(*words: object) -> Any:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_whole_study(model: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        f"""
+kind = "stem-cells"
+model = "{model}"
+tasks = ["pos", "dep"]
+runs = 2
+gates = ["gate-gradient", "dynamic"]
+gate_examples = 32
+probe_examples = 30
+data = {{ size = 64 }}
+training = {{ epochs = 1, max_length = 64 }}
+"""
+    )
+    words = ["stemcells", "--recipe", recipe, "--out", tmp_path / "run", "--jobs", 0, "--json"]
+    found = invoke(*words)
+    by_gates = {row["gates"]: row for row in found["stem-cells"]}
+    assert set(by_gates) == {"gate-gradient", "dynamic", "gate-gradient random weights"}
+    assert all(row["k"] == 2 for row in by_gates.values())
+    assert {row["effect"] for row in found["effects"]} == {
+        "single to multi, stem − alone",
+        "single to iat, stem − alone",
+        "iat − multi, stem",
+    }
+    run = runs.open(tmp_path / "run")
+    groups = run.table("scores").groupby("group").size()
+    assert set(groups.index) == {"single", "pair", "all", "iat", "gated", "random"}
+    assert run.array("claims-dynamic").sum(("layer", "head")).to_numpy().tolist() == [[2, 2], [2, 2]]
+    assert set(run.table("probe-summary", stage="untrained")["subject"]) == {
+        "model",
+        "random weights",
+        "permuted labels",
+        "fixed offset",
+    }
+    assert set(run.table("changes-dynamic")["stage"]) == {"untrained", "single", "multi", "iat"}
+    assert invoke(*words) == found  # the second time nothing is computed
+
+
+def test_probe_and_train_verbs(model: Path, tmp_path: Path) -> None:
+    found = invoke("stemcells", "probe", "--model", model, "--task", "pos", "--task", "srl", "--examples", 20, "--json")
+    assert {(row["task"], row["subject"]) for row in found["summary"]} == {
+        ("pos", "model"),
+        ("pos", "random weights"),
+        ("pos", "permuted labels"),
+        ("srl", "model"),
+        ("srl", "random weights"),
+        ("srl", "permuted labels"),
+        ("srl", "fixed offset"),
+    }
+    words = ["stemcells", "train", "--model", model, "--task", "ner", "--epochs", 1, "--max-examples", 32, "--cpu", "--json"]
+    trained = invoke(*words, "--out", tmp_path / "model")
+    assert trained["scores"][0]["metric"] == "count-f1"
+    assert (tmp_path / "model" / "decoders.safetensors").is_file()
