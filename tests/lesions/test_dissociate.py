@@ -12,6 +12,7 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import Dissociation, dissociate, lesion
+from headwise.lesions.tables import TABLES
 from headwise.tasks.task import Task
 
 ONE_OF_EIGHT = 1 / 8
@@ -31,6 +32,7 @@ def found(both: dict[str, Task]) -> Dissociation:
         fraction=ONE_OF_EIGHT,
         random_draws=4,
         fractions=(0.25, 0.5),
+        also=("mean", "resample"),
         test_draws=19,
         bootstrap=200,
         quiet=True,
@@ -93,7 +95,7 @@ def test_tables_have_the_papers_layout(found: Dissociation) -> None:
 def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation, tmp_path: Path) -> None:
     found.save(tmp_path / "study")
     again = headwise.load(tmp_path / "study")
-    for kind in ("performance", "summary", "pairs", "pairwise", "overlap", "layers", "relative", "corrected", "sweep"):
+    for kind in TABLES:
         pd.testing.assert_frame_equal(found.table(kind), again.table(kind))
     assert again.scores.attrs == found.scores.attrs
     for kind in ("relative", "corrected", "pairs", "layers", "overlap", "scores", "sweep", "null"):
@@ -120,6 +122,24 @@ def test_results_do_not_depend_on_batches_and_repeat_with_the_seed(both: dict[st
     one, other = (dissociate(model, list(both.values()), **options, batch_size=size) for size in (64, 5))  # type: ignore[arg-type]
     np.testing.assert_allclose(one.scores, other.scores, rtol=1e-5, atol=1e-9)
     pd.testing.assert_frame_equal(one.table("performance"), other.table("performance"))
+
+
+def test_other_ways_of_silencing(found: Dissociation, both: dict[str, Task]) -> None:
+    kinds = found.table("kinds").set_index("silenced by")
+    assert list(kinds.index) == ["zero", "mean", "resample"]
+    assert (kinds["D"] > 30).all()  # nothing about the example comes through, whatever stands in the head's place
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    one, other = (lesion(model, both["a"], [HeadSet([(0, 2)])], how="mean", batch_size=size, quiet=True) for size in (64, 7))
+    np.testing.assert_allclose(one.tasks["a"].losses, other.tasks["a"].losses, rtol=1e-4, atol=1e-6)
+    tokenizer, heads = model.tokenizer, Heads(model.encoder)
+    means = heads.mean_outputs([dict(tokenizer(text[0], return_tensors="pt")) for text, _ in both["a"].split("train")])
+    text, label = both["a"].split("validation")[5]
+    with torch.no_grad(), heads.silenced(HeadSet([(0, 2)]), how="mean", reference=means):
+        state = model.encoder(**tokenizer(text[0], return_tensors="pt")).last_hidden_state[:, 0]
+    logits = model.decoders["a"].out(torch.tanh(model.decoders["a"].dense(state)))
+    assert one.tasks["a"].losses[1, 5] == pytest.approx(
+        torch.nn.functional.cross_entropy(logits, torch.tensor([label])).item(), rel=1e-4
+    )
 
 
 def test_mistakes_are_named(both: dict[str, Task]) -> None:

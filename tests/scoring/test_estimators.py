@@ -14,8 +14,9 @@ from transformers import BertConfig, BertForSequenceClassification
 import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.heads.attention import eager
 from headwise.scoring import compare_scores, concrete, score, top_heads
-from headwise.scoring.attribution import attributions, eager
+from headwise.scoring.attribution import attributions
 from headwise.scoring.frozen import frozen
 from headwise.scoring.passes import evaluate
 from headwise.scoring.subject import Subject, open_subject

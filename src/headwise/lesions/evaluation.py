@@ -1,9 +1,9 @@
 """`headwise.lesion`: every set of heads silenced, every task evaluated, every example kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
@@ -75,6 +75,17 @@ class Lesions:
         values = {name: outcome.values for name, outcome in self.tasks.items()}
         return pd.DataFrame(values, index=pd.Index(list(self.sets), name="lesion"))
 
+    def joined(self, other: "Lesions") -> "Lesions":
+        """These lesions and further ones of the same tasks and examples; the intact model is kept once."""
+        more = [i for i, name in enumerate(other.sets) if name not in self.sets]
+        tasks = {}
+        for name, mine in self.tasks.items():
+            theirs = other.tasks[name]
+            predictions = np.concatenate([mine.predictions, theirs.predictions[more]])
+            losses = np.concatenate([mine.losses, theirs.losses[more]])
+            tasks[name] = replace(mine, predictions=predictions, losses=losses)
+        return Lesions({**self.sets, **{k: v for k, v in other.sets.items() if k not in self.sets}}, tasks, self.settings)
+
     def table(self) -> pd.DataFrame:
         """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
 
@@ -107,6 +118,8 @@ def lesion(
     tasks: Task | Sequence[Task],
     head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
     *,
+    how: Literal["zero", "mean", "resample"] = "zero",
+    reference_examples: int = 256,
     way: str = "auto",
     **reading: Unpack[Reading],
 ) -> Lesions:
@@ -120,7 +133,10 @@ def lesion(
         model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
         tasks: the task or tasks.
         head_sets: sets by name, or a list (then they are called "0", "1", …). The intact model is always evaluated too.
-        way: see `headwise.scoring.passes.evaluate`.
+        how: what a silenced head puts out: "zero"; its "mean" over training examples of the task; or what it puts out for a training
+            example drawn at random ("resample").
+        reference_examples: of the training split, for "mean" and "resample".
+        way: how lesions to zero are run; see `headwise.scoring.passes.evaluate`.
         reading: see `headwise.scoring.Reading`; split defaults to "validation", examples to all.
 
     Returns:
@@ -136,14 +152,29 @@ def lesion(
     outcomes = {}
     for task in several:
         subject = open_subject(answering, task, **reading)
-        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way)
+        reference = _reference(answering, task, how, reference_examples, reading) if how != "zero" else None
+        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way, how, reference)
         labels = subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or task.kind in COLUMNS else np.asarray(labels)
         outcomes[task.name] = TaskOutcome(
             task.kind, task.metric, found.predictions, found.losses, gold, task.chance_on(reading["split"]), found.ways
         )
-    settings = {"split": reading["split"], "examples": reading["examples"], "seed": reading.get("seed", 0), "way": way}
+    settings = {
+        "how": how,
+        "split": reading["split"],
+        "examples": reading["examples"],
+        "seed": reading.get("seed", 0),
+        "way": way,
+    }
     return Lesions(sets, outcomes, settings)
+
+
+def _reference(model: Any, task: Task, how: str, examples: int, reading: Reading) -> Any:
+    """What heads put out on training examples: their means, or inputs to draw from."""
+    source: Reading = {**reading, "split": "train", "examples": examples}
+    subject = open_subject(model, task, **source)
+    inputs = [batch.inputs for batch in subject.read(subject.plan())]
+    return subject.heads.mean_outputs(inputs) if how == "mean" else inputs
 
 
 def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:

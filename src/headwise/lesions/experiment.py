@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import xarray as xr
@@ -11,7 +11,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import dissociation as d
 from headwise.lesions.evaluation import INTACT, lesion
-from headwise.lesions.result import Dissociation, at
+from headwise.lesions.result import Dissociation, at, by
 from headwise.lesions.statistics import TestOfD, resplit_test
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
@@ -30,6 +30,7 @@ def dissociate(
     test_draws: int = 0,
     within_layers: bool = False,
     fractions: Sequence[float] = (),
+    also: Sequence[Literal["mean", "resample"]] = (),
     min_per_layer: int = 0,
     score_examples: int | None = 10_000,
     bootstrap: int = 1000,
@@ -50,6 +51,7 @@ def dissociate(
             (2 lesions, 2 tasks) for each pair, against the n² of the study itself.
         within_layers: the test re-splits heads within their layers only.
         fractions: further shares of heads, for an α sweep.
+        also: silence each task's heads in these ways too, beside by zero: see `headwise.lesion`.
         min_per_layer: heads of each layer that are never silenced.
         score_examples: training examples to score on, at most.
         bootstrap: resamples of the examples for intervals; level: of the intervals.
@@ -79,12 +81,15 @@ def dissociate(
     swept = {at(name, share): _chosen(scores, name, share, min_per_layer) for share in shares for name in names}
     reading.setdefault("split", "validation")
     found = lesion(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, **reading)
+    for how in dict.fromkeys(also):
+        found = found.joined(lesion(model, several, {by(name, how): chosen for name, chosen in sets.items()}, how=how, **reading))
     result = Dissociation(
         scores=scores,
         sets=sets,
         lesions=found,
         fraction=fraction,
         fractions=shares,
+        also=tuple(dict.fromkeys(also)),
         tests={},
         settings={
             "method": scores.attrs.get("method", "given"),

@@ -36,6 +36,7 @@ class Dissociation:
         lesions: every example's prediction under every lesion.
         fraction: of heads in each set.
         fractions: further shares of heads (the α sweep).
+        also: ways of silencing beside by zero.
         tests: re-split tests of pairs that were run, by (A, B).
         settings: how it was run.
     """
@@ -45,6 +46,7 @@ class Dissociation:
     lesions: Lesions
     fraction: float
     fractions: tuple[float, ...]
+    also: tuple[str, ...]
     tests: dict[tuple[str, str], TestOfD]
     settings: dict[str, Any]
 
@@ -67,6 +69,12 @@ class Dissociation:
     def sweep(self) -> dict[float, Analysis]:
         """The same at every other share of heads."""
         return {share: self._analysis({name: at(name, share) for name in self.tasks}) for share in self.fractions}
+
+    @cached_property
+    def kinds(self) -> dict[str, Analysis]:
+        """The same for every way of silencing."""
+        others = {how: self._analysis({name: by(name, how) for name in self.tasks}) for how in self.also}
+        return {"zero": self.analysis, **others}
 
     def _analysis(self, own: Mapping[str, str]) -> Analysis:
         settings = {key: self.settings[key] for key in ("bootstrap", "level", "seed")}
@@ -97,7 +105,8 @@ class Dissociation:
 
         Args:
             kind: "performance" (Table 3), "summary" (D with intervals), "pairs" (verdicts and tests), "pairwise" (Table 10),
-                "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected" (chance-corrected RP), "sweep" (over α).
+                "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected" (chance-corrected RP), "sweep" (over α),
+                "kinds" (ways of silencing).
         """
         if kind not in TABLES:
             raise HeadwiseError(f"there is no table {kind!r}; choose one of {', '.join(TABLES)}")
@@ -163,6 +172,7 @@ class Dissociation:
                 ],
                 fraction=self.fraction,
                 fractions=list(self.fractions),
+                also=list(self.also),
                 tests=[
                     {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
                     for (a, b), t in self.tests.items()
@@ -175,6 +185,11 @@ class Dissociation:
 def at(task: str, fraction: float) -> str:
     """The name of a task's lesion in the α sweep."""
     return f"{task} at {fraction:g}"
+
+
+def by(task: str, how: str) -> str:
+    """The name of a task's lesion in another way of silencing."""
+    return f"{task} by {how}"
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
@@ -191,6 +206,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
         lesions=Lesions(sets, outcomes, record["lesion_settings"]),
         fraction=record["fraction"],
         fractions=tuple(record["fractions"]),
+        also=tuple(record["also"]),
         tests={
             (t["a"], t["b"]): TestOfD(_number(t["d"]), _number(t["p"]), np.array(t["null"]), t["exact"], t["note"])
             for t in record["tests"]

@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headwise.lesions import dissociation as d
+from headwise.lesions.analysis import Analysis
 from headwise.lesions.evaluation import INTACT
 
 if TYPE_CHECKING:
@@ -101,12 +102,19 @@ def corrected(result: "Dissociation") -> pd.DataFrame:
 
 def sweep(result: "Dissociation") -> pd.DataFrame:
     """D and D_i in percent at each share of heads silenced, with the interval of D."""
-    rows = []
-    for fraction, a in sorted({**result.sweep, result.fraction: result.analysis}.items()):
-        low, high = a.d_interval()
-        by_task = {f"D_{name}": 100 * value for name, value in zip(a.tasks, a.d_i, strict=True)}
-        rows.append({"fraction": fraction, "D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task})
-    return pd.DataFrame(rows)
+    every = sorted({**result.sweep, result.fraction: result.analysis}.items())
+    return pd.DataFrame([{"fraction": fraction, **_scores(a)} for fraction, a in every])
+
+
+def kinds(result: "Dissociation") -> pd.DataFrame:
+    """D and D_i in percent for each way of silencing, with the interval of D."""
+    return pd.DataFrame([{"silenced by": how, **_scores(a)} for how, a in result.kinds.items()])
+
+
+def _scores(a: Analysis) -> dict[str, float]:
+    low, high = a.d_interval()
+    by_task = {f"D_{name}": 100 * float(value) for name, value in zip(a.tasks, a.d_i, strict=True)}
+    return {"D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task}
 
 
 def _matrix(result: "Dissociation", values: NDArray[np.float64]) -> pd.DataFrame:
@@ -124,4 +132,5 @@ TABLES: Mapping[str, Callable[["Dissociation"], pd.DataFrame]] = {
     "relative": relative,
     "corrected": corrected,
     "sweep": sweep,
+    "kinds": kinds,
 }

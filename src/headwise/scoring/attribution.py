@@ -6,10 +6,11 @@ from typing import Any, Unpack
 
 import torch
 import xarray as xr
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Site
+from headwise.heads.attention import eager
 from headwise.heads.watching import Watcher
 from headwise.scoring.frozen import frozen
 from headwise.scoring.integrated import unit_interval
@@ -39,7 +40,7 @@ def attention_attribution(model: Any, task: Task, *, steps: int = 16, **reading:
     subject = open_subject(model, task, **reading)
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     stack = find_stack(subject.heads)
-    with frozen(subject.model), eager(subject.model.encoder):
+    with frozen(subject.model), _eager(subject):
         for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
             with torch.no_grad(), recording(stack) as kept:
                 subject.forward(batch)
@@ -56,8 +57,10 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
     for level, weight in zip(*unit_interval(steps), strict=True):
         gates = subject.base.clone()
         gates[site.index] *= level  # scaling a layer's maps scales its head outputs, which are linear in them
+        if below is not None:
+            gates[: site.index] = 1  # layers that do not run cannot be gated
         edges = _Edges(site)
-        with torch.enable_grad(), below or nullcontext(), subject.heads.edited(edges), edges.watching():
+        with torch.enable_grad(), below or nullcontext(), edges.watching(subject):
             answer = torch.exp(-subject.forward(batch, gates).loss).sum()
             # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
             (slope,) = torch.autograd.grad(answer, edges.found(subject))
@@ -112,26 +115,29 @@ class _Edges:
         self.site = site
         self.maps: Tensor | None = None
         self.added: Tensor | None = None
-        self._last: tuple[Tensor, Tensor] | None = None
-
-    def start(self, arguments: dict[str, Any]) -> None:
-        """Nothing to prepare."""
-
-    def at(self, site: Site, x: Tensor) -> Tensor:
-        if site.index == self.site.index and self._last is not None:
-            self.maps, self.added = self._last
-        self._last = None
-        return x
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watching(self, subject: Subject) -> Iterator[None]:
+        last: list[tuple[Tensor, Tensor]] = []
+        calls = 0
+
         def add_zero(probabilities: Tensor) -> Tensor:
             added = torch.zeros_like(probabilities, requires_grad=True)
-            self._last = (probabilities.detach(), added)
+            last[:] = [(probabilities.detach(), added)]
             return probabilities + added
 
-        with Watcher(on_probabilities=add_zero):
-            yield
+        def claim(module: nn.Module, args: Any) -> None:
+            nonlocal calls
+            if calls == self.site.call and last:
+                self.maps, self.added = last[0]
+            calls += 1
+
+        handle = subject.heads.model.get_submodule(self.site.path).register_forward_pre_hook(claim)
+        try:
+            with Watcher(on_probabilities=add_zero):
+                yield
+        finally:
+            handle.remove()
 
     def found(self, subject: Subject) -> Tensor:
         if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
@@ -144,19 +150,10 @@ class _Edges:
 
 
 @contextmanager
-def eager(model: Any) -> Iterator[None]:
-    """Attention written out in full inside the block; afterwards the implementation is as before."""
-    before = model.config._attn_implementation
-    if before == "eager":
-        yield
-        return
+def _eager(subject: Subject) -> Iterator[None]:
     try:
-        model.set_attn_implementation("eager")
+        with eager(subject.model.encoder):
+            yield
     except ValueError as error:
-        raise HeadwiseError(
-            f"attention-attribution needs eager attention, and {type(model).__name__} does not have it: {error}"
-        ) from error
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+        name = type(subject.model.encoder).__name__
+        raise HeadwiseError(f"attention-attribution needs eager attention, and {name} does not have it: {error}") from error

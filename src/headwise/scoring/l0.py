@@ -12,7 +12,6 @@ from headwise.scoring.selection import count_for
 from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
-
 PRICE_STEP, STIFFNESS = 0.05, 5.0
 
 

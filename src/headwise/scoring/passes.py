@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.heads import HeadSet
+from headwise.runs.progress import track
 from headwise.scoring.frozen import frozen
 from headwise.scoring.stack import Stack, find_stack, recording, repeat, skipping
 from headwise.scoring.subject import Subject
@@ -68,7 +69,14 @@ class Plan:
         return counts | ({"note": self.note} if self.note else {})
 
 
-def evaluate(subject: Subject, sets: Sequence[HeadSet], description: str = "", way: str = "auto") -> Outcome:
+def evaluate(
+    subject: Subject,
+    sets: Sequence[HeadSet],
+    description: str = "",
+    way: str = "auto",
+    how: str = "zero",
+    reference: Any = None,
+) -> Outcome:
     """Every example's prediction and loss under every lesion; beside it, the subject's own silenced heads stay silenced.
 
     Args:
@@ -76,10 +84,18 @@ def evaluate(subject: Subject, sets: Sequence[HeadSet], description: str = "", w
         sets: the heads each lesion silences; an empty set is the intact model.
         description: for the progress bar.
         way: "auto", or one way for all: "gated", "shared", "removed", "one by one" (one full gated pass per lesion and batch).
+        how: what a silenced head puts out: "zero", its "mean", or that of another example ("resample").
+        reference: for "mean" and "resample", as `Heads.silenced` takes it.
     """
     for head_set in sets:
         subject.heads.check(head_set)
     store = _Store(subject, len(sets))
+    if how != "zero":
+        with frozen(subject.model), torch.inference_mode():
+            for lesion, head_set in enumerate(track(sets, description, silent=subject.quiet or not description)):
+                with subject.heads.silenced(head_set, how, reference, subject.seed) if head_set else nullcontext():
+                    _run_all(subject, lesion, store)
+        return Outcome(*store.arrays(), {"replaced": len(sets)})
     with frozen(subject.model), torch.inference_mode():
         plan = make_plan(subject, sets, way)
         if plan.shared and not _sharing_holds(subject, sets, plan):
@@ -89,7 +105,8 @@ def evaluate(subject: Subject, sets: Sequence[HeadSet], description: str = "", w
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)
         for lesion in plan.removed:
-            _run_removed(subject, sets[lesion], lesion, store)
+            with _smaller(subject, sets[lesion]):
+                _run_all(subject, lesion, store, gated=False)
     return Outcome(*store.arrays(), plan.ways())
 
 
@@ -159,9 +176,9 @@ def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Stor
             for start in range(0, len(lesions), at_once):
                 some = lesions[start : start + at_once]
                 wide = _widened(subject, batch, chosen, len(some))
-                rows = len(batch.owner)
-                with _below(plan.stack, block, kept, len(some), rows):
-                    store.put(some, chosen, subject.forward(wide, gates[some].repeat_interleave(len(chosen), dim=0)))
+                with _below(plan.stack, block, kept, len(some), len(batch.owner)):
+                    rows = _above(plan.stack, block, gates[some]).repeat_interleave(len(chosen), dim=0)
+                    store.put(some, chosen, subject.forward(wide, rows))
 
 
 def _widened(subject: Subject, batch: Batch, chosen: NDArray[np.int64], times: int) -> Batch:
@@ -172,6 +189,15 @@ def _below(stack: Stack | None, block: int, kept: dict[int, Any], times: int, ro
     if stack is None or block == 0:
         return nullcontext()
     return skipping(stack, block, repeat(kept[block - 1], times, rows))
+
+
+def _above(stack: Stack | None, block: int, gates: Tensor) -> Tensor:
+    """The gates with those of layers that do not run at 1: nothing there can be gated."""
+    if stack is None or block == 0:
+        return gates
+    gates = gates.clone()
+    gates[:, [i for i, of in enumerate(stack.block_of) if of < block]] = 1
+    return gates
 
 
 def _sharing_holds(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> bool:
@@ -186,7 +212,7 @@ def _sharing_holds(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> boo
         subject.forward(batch)
     full = subject.forward(batch, gates).loss
     with skipping(plan.stack, block, kept[block - 1]):
-        started = subject.forward(batch, gates).loss
+        started = subject.forward(batch, _above(plan.stack, block, gates)).loss
     return torch.allclose(full.float(), started.float(), rtol=1e-3, atol=1e-4)
 
 
@@ -201,11 +227,12 @@ def _smaller(subject: Subject, head_set: HeadSet) -> Iterator[None]:
         model.encoder = whole
 
 
-def _run_removed(subject: Subject, head_set: HeadSet, lesion: int, store: "_Store") -> None:
+def _run_all(subject: Subject, lesion: int, store: "_Store", gated: bool = True) -> None:
+    """One lesion that holds for whole passes over the data."""
     batches = subject.plan()
-    with _smaller(subject, head_set):
-        for number, batch in enumerate(subject.read(batches, "")):
-            store.put([lesion], batches.plan[number], subject.model(subject.task.name, batch))
+    for number, batch in enumerate(subject.read(batches)):
+        output = subject.forward(batch) if gated else subject.model(subject.task.name, batch)
+        store.put([lesion], batches.plan[number], output)
 
 
 class _Store:
