@@ -40,10 +40,10 @@ def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
     found = [column(raw, name).tolist() for name in columns]
     for name, values in zip(columns, found, strict=True):
-        for number, value in enumerate(values, 1):
+        for number, value in enumerate(values):
             if not isinstance(value, str) or not value.strip():
                 what = "is empty" if _missing(value) or isinstance(value, str) else f"is {value!r}, not text"
-                raise HeadwiseError(f"{raw.origin}, row {number}: {name} {what}; mend or remove the row")
+                raise HeadwiseError(f"{raw.where(number)}: {name} {what}; mend or remove the row")
     return list(zip(*found, strict=True))
 
 
@@ -97,18 +97,16 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
         number |= {str(i): i for i in range(len(classes))}
     values = column(raw, label).tolist()
     out = np.full(len(values), -1, dtype=np.int64)
-    for row, value in enumerate(values, 1):
+    for row, value in enumerate(values):
         name = "-1" if _missing(value) else class_name(value)
         if name in number:
-            out[row - 1] = number[name]
+            out[row] = number[name]
         elif name != "-1":
             known = ", ".join(classes[:20])
-            raise HeadwiseError(
-                f"{raw.origin}, row {row}: label {value!r} is not among the classes of the training split: {known}"
-            )
+            raise HeadwiseError(f"{raw.where(row)}: label {value!r} is not among the classes of the training split: {known}")
         elif not may_miss:
             raise HeadwiseError(
-                f"{raw.origin}, row {row}: {label} is {value!r}, so unlabelled; remove the row or give skip_unlabelled=True"
+                f"{raw.where(row)}: {label} is {value!r}, so unlabelled; remove the row or give skip_unlabelled=True"
             )
     return out
 
@@ -116,13 +114,13 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     """Labels as floats, (n,); NaN where missing, which `may_miss` allows."""
     out = np.empty(len(column(raw, label)))
-    for row, value in enumerate(column(raw, label).tolist(), 1):
+    for row, value in enumerate(column(raw, label).tolist()):
         try:
-            out[row - 1] = math.nan if _missing(value) else float(value)
+            out[row] = math.nan if _missing(value) else float(value)
         except (TypeError, ValueError):
-            raise HeadwiseError(f"{raw.origin}, row {row}: {label} is {value!r}, not a number") from None
-        if math.isinf(out[row - 1]) or (math.isnan(out[row - 1]) and not may_miss):
-            raise HeadwiseError(f"{raw.origin}, row {row}: {label} is {value!r}, not a finite number; mend or remove the row")
+            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a number") from None
+        if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
+            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; mend or remove the row")
     return out
 
 
@@ -146,8 +144,8 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
 
     names = (raw.names or {}).get(known(raw, label) or label)
     found = []
-    for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True), 1):
-        where = f"{raw.origin}, row {row}"
+    for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True)):
+        where = raw.where(row)
         if isinstance(word_list, str) or isinstance(tags, str) or len(word_list) != len(tags) or len(tags) == 0:
             raise HeadwiseError(
                 f"{where}: {words} and {label} must be lists of equal length, at least 1, got {word_list!r} and {tags!r}"

@@ -56,9 +56,10 @@ def matthews(predictions: Array, labels: Array) -> float:
 
 def pearson(predictions: Array, labels: Array) -> float:
     """Pearson correlation; 0 where either side is constant."""
+    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0
     x, y = predictions - predictions.mean(), labels - labels.mean()
-    spread = float(np.sqrt((x * x).sum() * (y * y).sum()))
-    return float((x * y).sum()) / spread if spread > 0 else 0.0
+    return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
 
 
 def spearman(predictions: Array, labels: Array) -> float:

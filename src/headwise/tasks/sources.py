@@ -4,6 +4,7 @@ A source is turned into `{split: Raw}`. One table without splits is called "all"
 """
 
 import csv
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.errors import HeadwiseError, MissingExtra
+from headwise.tasks.files import open_text
 from headwise.tasks.sentence import Sentence
 
 ALL = "all"
@@ -38,13 +40,19 @@ PACKED = (".xz", ".gz", ".bz2")
 class Raw:
     """One split as it came: a table or annotated sentences, and what to call it in messages.
 
-    `names` are class names that the source itself knows (a hub ClassLabel), by column.
+    `names` are class names that the source itself knows (a hub ClassLabel), by column. `rows` are the numbers (from 1) that the rows
+    have in the source, where they are not simply counted.
     """
 
     origin: str
     table: pd.DataFrame | None = None
     sentences: list[Sentence] | None = None
     names: Mapping[str, tuple[str, ...]] | None = None
+    rows: Sequence[int] | None = None
+
+    def where(self, place: int) -> str:
+        """ "file, row 7", for messages; `place` counts the rows of this split from 0."""
+        return f"{self.origin}, row {place + 1 if self.rows is None else self.rows[place]}"
 
 
 def suffix(path: Path) -> str:
@@ -74,7 +82,7 @@ def read_table(path: Path) -> pd.DataFrame:
         if kind == ".tsv":  # GLUE's files have quotes that mean nothing
             return pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""], quoting=csv.QUOTE_NONE)
         if kind in (".jsonl", ".ndjson", ".json"):
-            return _read_json(path, kind)
+            return _read_json(path)
     except (ValueError, OSError, pd.errors.ParserError, EOFError) as error:
         raise HeadwiseError(f"{path} could not be read as {kind[1:]}: {error}") from error
     raise HeadwiseError(
@@ -82,15 +90,22 @@ def read_table(path: Path) -> pd.DataFrame:
     )
 
 
-def _read_json(path: Path, kind: str) -> pd.DataFrame:
-    if kind == ".json":
-        from headwise.tasks.files import open_text
-
-        with open_text(path) as handle:
-            first = handle.read(1)
-        if first == "[":
-            return pd.read_json(path, dtype=False, convert_dates=False)
-    return pd.read_json(path, lines=True, dtype=False, convert_dates=False)
+def _read_json(path: Path) -> pd.DataFrame:
+    """JSON lines, or one list of objects."""
+    with open_text(path) as handle:
+        content = handle.read()
+    if content.lstrip()[:1] == "[":
+        return pd.DataFrame(json.loads(content))
+    rows = []
+    for number, line in enumerate(content.split("\n"), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            if not isinstance(rows[-1], dict):
+                raise ValueError(f"line {number}: expected an object, got {line[:50]!r}")
+    return pd.DataFrame(rows)
 
 
 def from_path(path: str | Path | Mapping[str, str | Path], word_level: bool, **reading: Any) -> dict[str, Raw]:

@@ -169,11 +169,12 @@ class Task:
             parts = {split: np.flatnonzero(names == split) for split in names.unique()}
             parts = {sources.split_name(split): rows for split, rows in parts.items()}
         else:
-            text = [building.column(raw, name).astype(str).tolist() for name in self.text]
-            grouped = [building.column(raw, self._together).astype(str)] if self._together else text
-            parts = by_fraction([text_key(key) for key in zip(*grouped, strict=True)], self._fractions, self._seed)
+            columns = [building.column(raw, name).tolist() for name in ((self._together,) if self._together else self.text)]
+            parts = by_fraction(
+                [text_key(list(map(str, row))) for row in zip(*columns, strict=True)], self._fractions, self._seed
+            )
         return {
-            name: sources.Raw(f"{raw.origin} ({name})", table=raw.table.iloc[rows].reset_index(drop=True), names=raw.names)
+            name: sources.Raw(raw.origin, raw.table.iloc[rows].reset_index(drop=True), names=raw.names, rows=(rows + 1).tolist())
             for name, rows in parts.items()
         }
 

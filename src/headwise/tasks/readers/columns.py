@@ -36,7 +36,8 @@ def read(
         kept = [(block.line + i, line) for i, line in enumerate(block.lines) if not line.startswith(("-DOCSTART-", "# "))]
         if not kept:
             return None
-        rows = [(place, line.split("\t") if "\t" in line else line.split()) for place, line in kept]
+        tabs = any("\t" in line for _, line in kept)
+        rows = [(place, line.split("\t") if tabs else line.split()) for place, line in kept]
         names = wanted or USUAL.get(len(rows[0][1]))
         if names is None:
             raise HeadwiseError(f"{block.where(rows[0][0])}: {len(rows[0][1])} columns; say what they are with columns=")

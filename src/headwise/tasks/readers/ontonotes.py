@@ -38,9 +38,7 @@ def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
     if any("(" in bit for bit in columns[5]):
         leaves = (f"({tag} {brackets.escape(word)})" for tag, word in zip(columns[4], words, strict=True))
         text = " ".join(bit.replace("*", leaf, 1) for bit, leaf in zip(columns[5], leaves, strict=True))
-        tree = brackets.parse(text.replace("_", " "), where)
-        if tree.words() != words:  # an underscore inside a word was not a space
-            tree = brackets.parse(text, where)
+        tree = brackets.parse(text, where)
     return Sentence(
         words,
         xpos=columns[4],
