@@ -16,11 +16,12 @@ class Headless(nn.Module):
     """
 
     projection_path: str
-    returns: list[str] | None
+    returns: list[str]
+    container: str
     argument_names: list[str]
 
     @staticmethod
-    def take_over(module: nn.Module, projection: str, returns: list[str] | None) -> None:
+    def take_over(module: nn.Module, projection: str, container: str, returns: list[str]) -> None:
         """Turns a module whose projections were cut down to nothing into a headless one.
 
         Of its children stay the output projection and an embedding of positions that other layers use.
@@ -28,8 +29,9 @@ class Headless(nn.Module):
         Args:
             module: the attention module.
             projection: path of the output projection inside the module; "" if it is outside.
-            returns: for each element of the tuple the module returns: "output"; "argument NAME" for one it passes through; "bias"
-                for a position bias it makes for all layers; "none". None if it returns a tensor alone.
+            container: what the module returns: "tensor", "tuple" or "list".
+            returns: each element of it: "output"; "argument NAME" for one that it passes through; "bias" for a position bias it
+                makes for all layers; "none".
         """
         for name, child in list(module.named_children()):
             if name != projection.split(".")[0] and not (isinstance(child, nn.Embedding) and child.weight.numel()):
@@ -43,7 +45,7 @@ class Headless(nn.Module):
             module.set_submodule(projection, new)
         names = list(inspect.signature(module.forward).parameters)
         module.__class__ = type(f"Headless{type(module).__name__}", (Headless, type(module)), {})
-        vars(module).update(projection_path=projection, returns=returns, argument_names=names)
+        vars(module).update(projection_path=projection, container=container, returns=returns, argument_names=names)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes what the original takes; the first tensor is the hidden states (..., tokens, width)."""
@@ -56,17 +58,19 @@ class Headless(nn.Module):
             output = output + given["residual"]  # Bloom adds it inside its attention
         cache = _self_attention_cache(given)
         past = 0
-        if cache is not None:
-            past = cache.get_seq_length(self.layer_idx)
+        layer = vars(self).get("layer_idx")
+        if cache is not None and layer is not None:
+            past = cache.get_seq_length(layer)
             # A cache counts tokens by what its layers hold: one number for each.
             token = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
-            cache.update(token, token, self.layer_idx)
-        if self.returns is None:
+            cache.update(token, token, layer)
+        if self.container == "tensor":
             return output
         elements = {"output": output, "none": None}
         if "bias" in self.returns:
             elements["bias"] = self._position_bias(hidden, given, past)
-        return tuple(elements[what] if what in elements else given.get(what.removeprefix("argument ")) for what in self.returns)
+        values = [elements[what] if what in elements else given.get(what.removeprefix("argument ")) for what in self.returns]
+        return values if self.container == "list" else tuple(values)
 
     def _position_bias(self, hidden: Tensor, given: dict[str, Any], past: int) -> Any:
         """What T5 and its kin make for all layers in the first: (1, heads, queries, keys)."""

@@ -106,6 +106,10 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
                 elif name == "weight":
                     add(parameter, axes[1], True, site, marks)
         for name, entries in dependence.parameters.items():
+            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow their weights.
+            weight = name.replace("bias", "weight")
+            if weight in dependence.parameters and dependence.parameters[weight].shape == entries.shape:
+                entries = dependence.parameters[weight]
             dim = head_axis(entries)
             if dim is not None:
                 add(model.get_parameter(name), dim, False, site, owners_along(entries, dim))
@@ -113,7 +117,7 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
 
 
 def head_axis(marks: Tensor) -> int | None:
-    """The axis along which the entries of a tensor belong to different heads; None if they serve all heads alike, or are mixed.
+    """The axis along which entries belong to different heads, equally many to each; None if they serve all heads alike, or are mixed.
 
     Args:
         marks: which entries reach which head, (heads, *shape) bool.
@@ -123,7 +127,7 @@ def head_axis(marks: Tensor) -> int | None:
         shape = [marks.shape[0]] + [1] * (marks.ndim - 1)
         shape[dim + 1] = marks.shape[dim + 1]
         alike = torch.equal(marks, owners.T.reshape(shape) & marks.any(0))
-        if alike and owners[owners.any(1)].ne(owners[owners.any(1)][:1]).any():
+        if alike and not owners.all(1).any() and owners.sum(0).min() == owners.sum(0).max() > 0:
             return dim
     return None
 

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
+from headwise.heads.removal import removed_from
 from headwise.heads.surgery import Surgery, operate
 
 KIND = "removed-heads"
@@ -27,8 +28,8 @@ def save(model: nn.Module, folder: str | Path) -> None:
     Raises:
         HeadwiseError: no heads were removed from the model, or it is not one of transformers' own classes.
     """
-    removed: list[Surgery] | None = getattr(model, "headwise_removed", None)
-    if removed is None:
+    removed = removed_from(model)
+    if not removed:
         raise HeadwiseError(
             f"no heads were removed from this {type(model).__name__}: save it with model.save_pretrained({str(folder)!r}), "
             "or remove heads first with Heads(model).remove(head_set)"

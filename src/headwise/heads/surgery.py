@@ -26,7 +26,7 @@ class Surgery:
         arguments: {module: {argument: (axis, heads, heads that stay)}}, for position biases made elsewhere for all heads.
         tables: {module: (embedding or "", place, heads, heads that stay)}, for a position bias that the module makes for all layers
             (of zeros if no embedding is named) and returns at `place`.
-        headless: {module: (output projection or "", what it returns)}, for attention with no head left (see `Headless`).
+        headless: {module: (output projection or "", container, what is in it)}, for attention with no head left (see `Headless`).
     """
 
     removed: list[tuple[int, int]] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Surgery:
     config: dict[str, dict[str, int]] = field(default_factory=dict)
     arguments: dict[str, dict[str, tuple[int, int, list[int]]]] = field(default_factory=dict)
     tables: dict[str, tuple[str, int, int, list[int]]] = field(default_factory=dict)
-    headless: dict[str, tuple[str, list[str] | None]] = field(default_factory=dict)
+    headless: dict[str, tuple[str, str, list[str]]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Values for a manifest; `Surgery(**values)` reads them back."""
@@ -58,8 +58,8 @@ def operate(model: nn.Module, surgery: Surgery) -> None:
         OwnPart(arguments).attach(model.get_submodule(path))
     for path, (table, place, heads, keep) in surgery.tables.items():
         SharedBias(place, heads, keep).attach(model.get_submodule(path), table)
-    for path, (projection, returns) in surgery.headless.items():
-        Headless.take_over(model.get_submodule(path), projection, returns)
+    for path, (projection, container, returns) in surgery.headless.items():
+        Headless.take_over(model.get_submodule(path), projection, container, returns)
 
 
 def set_numbers(model: nn.Module, surgery: Surgery) -> None:
@@ -69,7 +69,7 @@ def set_numbers(model: nn.Module, surgery: Surgery) -> None:
     for path, changes in surgery.config.items():
         module: Any = model.get_submodule(path)
         config = module.config
-        module.config = ConfigView(config._config if isinstance(config, ConfigView) else config, changes)
+        module.config = ConfigView(config.base if isinstance(config, ConfigView) else config, changes)
 
 
 def _kept(parameter: nn.Parameter, dim: int, ranges: list[tuple[int, int]]) -> nn.Parameter:
@@ -90,6 +90,8 @@ def _tell_shape(module: nn.Module) -> None:
         module.nx, module.nf = shape
     elif isinstance(module, nn.Embedding):
         module.num_embeddings, module.embedding_dim = shape
+    elif isinstance(module, nn.Conv1d | nn.Conv2d) and module.groups > 1 and shape[1] == 1:
+        module.groups = module.in_channels = module.out_channels = shape[0]
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
         module.normalized_shape = shape
 
@@ -98,12 +100,12 @@ class ConfigView:
     """A configuration with some values changed for one module; everything else is read from the model's, as it is then."""
 
     def __init__(self, config: Any, changes: dict[str, int]) -> None:
-        self._config, self._changes = config, changes
+        self.base, self.changes = config, changes
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # copying asks for such names before there is anything to look in
-        return self._changes[name] if name in self._changes else getattr(self._config, name)
+        return self.changes[name] if name in self.changes else getattr(self.base, name)
 
 
 class OwnPart:

@@ -41,12 +41,11 @@ class Dependence:
 
 def weight_axes(module: nn.Module) -> tuple[int, int] | None:
     """Axes of a projection's weight that run over its output and its input; None if the module is no projection."""
-    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d):
-        return 0, 1
-    if isinstance(module, Conv1D):
+    if isinstance(module, Conv1D | nn.Embedding):
         return 1, 0
-    if isinstance(module, nn.Embedding):
-        return 1, 0
+    weight = module._parameters.get("weight")
+    if isinstance(module, nn.Linear | nn.Conv1d | nn.Conv2d) or (weight is not None and weight.ndim == 2):
+        return 0, 1  # also what families make of nn.Linear
     return None
 
 
@@ -123,10 +122,11 @@ class _Tracer:
 
         return hook
 
-    def _pass(self, path: str) -> Callable[..., Tensor | None]:
+    def _pass(self, path: str) -> Callable[..., Any]:
         """Cuts a projection's output off; makes a norm elementwise; notes who reads the heads' outputs."""
 
-        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> Tensor | None:
+        def hook(module: nn.Module, args: tuple[Any, ...], returned: Any) -> Any:
+            output, *others = returned if isinstance(returned, tuple) else (returned,)
             if not isinstance(output, Tensor) or not output.is_floating_point():
                 return None
             given = args[0] if args and isinstance(args[0], Tensor) else None
@@ -134,17 +134,17 @@ class _Tracer:
             for site in sites:
                 if path not in self.readers[site]:
                     self.readers[site].append(path)
-            axes = weight_axes(module)
-            if axes is None:
+            if is_norm(module):
                 if given is None or given.shape != output.shape:
                     return None
-                output = _elementwise(module, given)
-                self.carriers += [(site, output) for site in sites]
-                return output
-            axis = 1 if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
-            leaf = torch.randn(output.shape, generator=self.generator).to(output).requires_grad_()
-            self.cuts.append((path, axis, leaf))
-            return leaf.clone()  # some models go on in place, which a leaf forbids
+                onward = _elementwise(module, given)
+                self.carriers += [(site, onward) for site in sites]
+            else:
+                axis = 1 if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
+                leaf = torch.randn(output.shape, generator=self.generator).to(output).requires_grad_()
+                self.cuts.append((path, axis, leaf))
+                onward = leaf.clone()  # some models go on in place, which a leaf forbids
+            return (onward, *others) if isinstance(returned, tuple) else onward
 
         return hook
 
@@ -166,6 +166,8 @@ class _Tracer:
     def dependence(self, site: Site) -> Dependence:
         """Backpropagates from each head of a site alone."""
         output = self.outputs[site.index]
+        if not output.requires_grad:
+            return Dependence(readers=self.readers[site.index])  # a pass without gradients, inside the model's own code
         direct = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.is_floating_point()]
         leaves = [leaf for *_, leaf in self.cuts] + [leaf for _, leaf in self.arguments] + [parameter for _, parameter in direct]
         weights = torch.randn(output.shape, generator=self.generator).to(output)
