@@ -38,17 +38,33 @@ class Fit:
     lengths: Tensor
     evaluations: float
 
-    def scores(self, features: Tensor, fold: int = 0) -> Tensor:
-        """Scores of examples (sets, examples, dim) under one fold's probes: (sets, strengths, outputs, examples)."""
-        sets, _, strengths, outputs, dim = self.weights.shape
-        w = self.weights[:, fold].reshape(sets, -1, dim).to(features.dtype)
-        b = self.bias[:, fold].reshape(sets, -1, 1).to(features.dtype)
-        return torch.baddbmm(b, w, features.transpose(1, 2)).view(sets, strengths, outputs, -1)
+    def classes(self, features: Tensor, fold: int = 0, strengths: Sequence[int] | None = None) -> Tensor:
+        """Predicted class numbers of examples (sets, examples, dim) under one fold's probes: (sets, strengths, examples).
 
-    def classes(self, features: Tensor, fold: int = 0) -> Tensor:
-        """Predicted class numbers (sets, strengths, examples)."""
-        scores = self.scores(features, fold)
-        return (scores[:, :, 0] > 0).long() if scores.shape[2] == 1 else scores.argmax(2)
+        Args:
+            features: any floating type; converted piece by piece, so that scores of many classes are never held at once.
+            fold: whose probes.
+            strengths: one number of a strength per set: then (sets, examples).
+        """
+        sets, _, count, outputs, dim = self.weights.shape
+        examples = features.shape[1]
+        tile = TILE.get(features.device.type, TILE["cuda"])
+        out = torch.empty(sets, count if strengths is None else 1, examples, dtype=torch.long, device=features.device)
+
+        def predict(number: int) -> None:
+            rows = slice(None) if strengths is None else slice(strengths[number], strengths[number] + 1)
+            w, b = self.weights[number, fold, rows].reshape(-1, dim), self.bias[number, fold, rows].reshape(-1, 1)
+            width = max(64, tile // len(w))
+            for low in range(0, examples, width):
+                scores = torch.addmm(b, w, features[number, low : low + width].float().t()).view(
+                    -1, outputs, min(width, examples - low)
+                )
+                out[number, :, low : low + width] = scores[:, 0] > 0 if outputs == 1 else scores.argmax(1)
+
+        with workers(features.device) as spread:
+            for _ in spread(predict, range(sets)):
+                pass
+        return out if strengths is None else out[:, 0]
 
 
 def fit(

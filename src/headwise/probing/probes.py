@@ -1,0 +1,281 @@
+"""`probe`: what every head and every layer of a model knows about tasks."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.probing.encoder import Encoder, open_encoder, with_random_weights
+from headwise.probing.fitting import KINDS, SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
+from headwise.probing.reading import Recording
+from headwise.probing.recording import record
+from headwise.probing.results import Probes, ranked
+from headwise.runs import track
+from headwise.tasks import metrics
+from headwise.tasks.examples import Examples
+from headwise.tasks.splitting import by_fraction, text_key
+from headwise.tasks.task import Task
+
+CONTROLS = ("labels", "encoder")
+CARVED = {"train": 0.9, "validation": 0.1}  # where a task has no test split, validation is the test, and this comes from train
+
+
+def probe(
+    model: Any,
+    tasks: Task | Iterable[Task],
+    *,
+    tokenizer: Any = None,
+    position: str | None = None,
+    strengths: Sequence[float] = STRENGTHS,
+    folds: int | None = None,
+    top: int | None = None,
+    sweep: Sequence[int] = (),
+    layers: bool = True,
+    controls: Sequence[str] = ("labels",),
+    pairs: str = "compare",
+    examples: int | None = None,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    dtype: str = "float16",
+    tolerance: float = 1e-3,
+    seed: int = 0,
+    device: str | None = None,
+    folder: str | Path | None = None,
+    quiet: bool = False,
+) -> Probes:
+    """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020), and their top-n embedding.
+
+    Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test is reported.
+
+    Args:
+        model: a folder, hub id, live transformers model, or `MultiTaskModel`.
+        tasks: tasks of kind "classes" (logistic regression) or "number" (ridge regression).
+        tokenizer: for live models; default: the one beside their weights.
+        position: token whose vectors are read: "cls", "last" (real token) or "mean"; default: by the kind of model.
+        strengths: L2 strengths to choose from.
+        folds: choose by cross-validation on train and validation together (the paper: 5); None: by the validation split.
+        top: heads in the top-n embedding; default: heads per layer, so that it is as wide as a hidden state.
+        sweep: further numbers of heads to try; (-1,) stands for 1, 2, 4, … up to all.
+        layers: also probe hidden states.
+        controls: "labels": the same probes on shuffled labels (selectivity); "encoder": the same architecture with random weights.
+        pairs: pairs of texts are encoded apart and compared, [|u−v|; u·v] ("compare"), or read by the model at once ("together").
+        examples: at most so many examples of each split, drawn by seed.
+        batch_size, max_length, dtype: of the recording; see `headwise.probing.record`.
+        tolerance: of the fits; see `headwise.probing.logistic.fit`.
+        seed: of samples, folds and controls.
+        device: where to run the model and fit; default: where the model is.
+        folder: keep the recordings there, and find them again; default: a temporary folder.
+        quiet: show no progress.
+    """
+    wrong = [name for name in controls if name not in CONTROLS]
+    if wrong:
+        raise HeadwiseError(f"unknown control {wrong[0]!r}; expected some of {', '.join(CONTROLS)}")
+    encoder = open_encoder(model, tokenizer, position)
+    if device is not None:
+        encoder.model.to(device)
+    settings = Settings(strengths=tuple(strengths), folds=folds, tolerance=tolerance, seed=seed, device=str(encoder.device))
+    recording: dict[str, Any] = {
+        "pairs": pairs,
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "dtype": dtype,
+        "quiet": quiet,
+    }
+    random = with_random_weights(encoder, seed) if "encoder" in controls else None
+    n_top = top if top is not None else encoder.heads.shape[1]
+    parts = []
+    given = [tasks] if isinstance(tasks, Task) else list(tasks)
+    _check_names(given)
+    for task in given:
+        splits = three_splits(task, examples, seed)
+        labels = labels_of(task, splits)
+        with _recordings(folder, task.name) as place:
+            found = {name: record(encoder, splits[name], place / name, hidden=layers, **recording) for name in SPLITS}
+            parts.append(_task(task, found, labels, settings, n_top, _sizes(sweep, encoder), "labels" in controls, layers, quiet))
+            if random is not None:
+                control = {
+                    name: record(random, splits[name], place / f"random-{name}", hidden=False, **recording) for name in SPLITS
+                }
+                grid, _ = probe_heads(control, labels, settings, f"{task.name}: random weights", quiet)
+                parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])
+    attrs = {
+        "model": str(encoder.model.config.name_or_path) or type(encoder.model).__name__,
+        "position": encoder.position,
+        "strengths": list(map(float, strengths)),
+        "folds": folds or 0,
+        "pairs": pairs,
+        "seed": seed,
+        "tolerance": tolerance,
+        "n_top": n_top,
+    }
+    return Probes.join(parts, attrs)
+
+
+def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict[str, Examples]:
+    """Train, validation and test examples, all labelled.
+
+    A task without a labelled test split is tested on its validation split; validation is then carved from train (10 %, identical
+    texts kept together), so that nothing is ever chosen on the examples that are reported.
+    """
+    if task.kind not in KINDS:
+        raise HeadwiseError(f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(KINDS)}")
+    found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
+    if "train" not in found or len(found) < 2:
+        raise HeadwiseError(
+            f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"
+        )
+    if "test" not in found or "validation" not in found:
+        found["test"] = found.get("test", found.get("validation", found["train"]))
+        rows = by_fraction([text_key(text) for text in found["train"].texts], CARVED, seed)
+        found |= {name: found["train"].subset(rows[name]) for name in CARVED}
+    if examples is not None:
+        found = {name: split.sample(examples, seed) for name, split in found.items()}
+    return found
+
+
+def labels_of(task: Task, splits: dict[str, Examples]) -> Labels:
+    """The labels of three splits."""
+    arrays = [np.asarray(splits[name].labels) for name in SPLITS]
+    return Labels(task.kind, task.metric, len(task.classes), arrays[0], arrays[1], arrays[2])
+
+
+def probe_heads(
+    recordings: dict[str, Recording], labels: Labels, settings: Settings, title: str = "probing heads", quiet: bool = False
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
+    """Every head by itself.
+
+    Returns:
+        (layers, heads) arrays "test", "validation", "stderr" and "strength", NaN where a layer has no such head; and the predicted
+        test labels (layers, heads, examples).
+    """
+    train = recordings["train"]
+    grid = {name: np.full(train.shape, np.nan) for name in ("test", "validation", "stderr", "strength")}
+    predictions = np.full((*train.shape, len(labels.test)), -1, dtype=np.int32 if labels.kind == "classes" else np.float32)
+    chunks: list[list[tuple[int, int]]] = []
+    for dim in sorted(set(train.dims)):
+        members = [entry for entry in train.all() if train.dims[entry[0]] == dim]
+        size = per_chunk(len(labels.train), dim * train.sides, labels, settings)
+        chunks += [members[i : i + size] for i in range(0, len(members), size)]
+    for members in track(chunks, title, silent=quiet):
+        choice = choose(_reading(recordings, methodcaller("heads", members)), labels, settings)
+        for i, place in enumerate(members):
+            grid["validation"][place], grid["strength"][place] = choice.validation[i], choice.strengths[i]
+            grid["test"][place], grid["stderr"][place] = judged(choice, labels, i)
+            predictions[place] = choice.predictions[i]
+    return grid, predictions
+
+
+def judged(choice: Choice, labels: Labels, number: int = 0) -> tuple[float, float]:
+    """The metric of one feature set on test, and its standard error."""
+    rows = choice.predictions[number]
+    return metrics.score(labels.metric, labels.kind, rows, labels.test), standard_error(rows, labels)
+
+
+def _task(
+    task: Task,
+    recordings: dict[str, Recording],
+    labels: Labels,
+    settings: Settings,
+    top: int,
+    sweep: Sequence[int],
+    control: bool,
+    layers: bool,
+    quiet: bool,
+) -> Probes:
+    """All probes of one task."""
+    grid, predictions = probe_heads(recordings, labels, settings, f"{task.name}: heads", quiet)
+    data: dict[str, Any] = dict(grid)
+    if control:
+        data["control"] = probe_heads(
+            recordings, labels.shuffled(settings.seed), settings, f"{task.name}: shuffled labels", quiet
+        )[0]["test"]
+    rows: list[dict[str, Any]] = []
+    if layers:
+        found = [
+            _one(_reading(recordings, methodcaller("hidden", i)), labels, settings)
+            for i in track(range(recordings["train"].layers), f"{task.name}: layers", silent=quiet)
+        ]
+        for name in ("test", "validation", "stderr", "strength"):
+            data[f"layer_{name}"] = np.array([row[name] for row in found])
+        best = int(np.argmax(data["layer_validation"]))
+        rows.append({"embedding": "last layer", "layer": len(found) - 1, **found[-1]})
+        rows.append({"embedding": "best layer", "layer": best, **found[best]})
+    order = ranked(grid["validation"])
+    sizes = sorted({min(top, len(order)), *(n for n in sweep if n <= len(order))})
+    swept = []
+    for n in track(sizes, f"{task.name}: top heads", silent=quiet):
+        chosen = HeadSet(order[:n])
+        one = _one(_reading(recordings, methodcaller("embedding", chosen)), labels, settings)
+        swept.append({"n": n, **one})
+        if n == min(top, len(order)):
+            rows.append({"embedding": f"top {n} heads", "heads": chosen.to_json(), "n": n, **one})
+    majority = task_majority(labels)
+    return Probes.of_task(
+        task.name,
+        task.metric,
+        data,
+        predictions,
+        labels.test,
+        majority,
+        pd.DataFrame(rows),
+        pd.DataFrame(swept),
+        len(labels.train),
+    )
+
+
+def task_majority(labels: Labels) -> float:
+    """The metric of always answering the commonest class of train; 0 for numbers."""
+    if labels.kind == "number":
+        return 0.0
+    commonest = np.bincount(labels.train.astype(np.int64)).argmax()
+    return metrics.score(labels.metric, labels.kind, np.full(len(labels.test), commonest), labels.test)
+
+
+def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Tensor]) -> Callable[[str], Tensor]:
+    return lambda split: read(recordings[split])
+
+
+def _one(features: Callable[[str], Tensor], labels: Labels, settings: Settings) -> dict[str, float]:
+    """One feature set: its validation score, strength, test score and standard error."""
+    choice = choose(features, labels, settings)
+    test, error = judged(choice, labels)
+    return {"validation": float(choice.validation[0]), "test": test, "stderr": error, "strength": float(choice.strengths[0])}
+
+
+def _sizes(sweep: Sequence[int], encoder: Encoder) -> list[int]:
+    total = encoder.heads.total
+    if tuple(sweep) == (-1,):
+        return sorted({*(2**i for i in range(total.bit_length()) if 2**i < total), total})
+    wrong = [n for n in sweep if not 1 <= n <= total]
+    if wrong:
+        raise HeadwiseError(
+            f"sweep over {wrong[0]} heads: the model has {total}; give numbers from 1 to {total}, or (-1,) for all"
+        )
+    return list(sweep)
+
+
+def _check_names(tasks: Sequence[Task]) -> None:
+    names = [task.name for task in tasks]
+    if not names:
+        raise HeadwiseError("there are no tasks to probe")
+    if len(set(names)) < len(names):
+        raise HeadwiseError(f"two tasks share a name among {', '.join(names)}: rename one")
+
+
+@contextmanager
+def _recordings(folder: str | Path | None, name: str) -> Iterator[Path]:
+    """Where one task's recordings go; a temporary folder disappears with them."""
+    if folder is not None:
+        yield Path(folder) / "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+    else:
+        with tempfile.TemporaryDirectory(prefix="headwise-") as temporary:
+            yield Path(temporary)

@@ -1,0 +1,149 @@
+"""Generated tasks: balanced, leakage-free, and in agreement with another reading of the treebank."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from headwise.errors import HeadwiseError
+from headwise.probing.balancing import Item, Options, balanced, forms_apart
+from headwise.probing.generate import generate, grammar_tasks, treebank_tasks
+from headwise.probing.senteval import SENTEVAL
+from headwise.tasks import Sentence, Task, grammar
+from headwise.tasks.readers import brackets, conllu
+
+SIZE = 700
+
+
+@pytest.fixture(scope="module")
+def sentences() -> dict[str, list[Sentence]]:
+    return {
+        split: grammar.treebank(SIZE if split == "train" else SIZE // 2, 0, split) for split in ("train", "validation", "test")
+    }
+
+
+@pytest.fixture(scope="module")
+def tasks(sentences: dict[str, list[Sentence]]) -> dict[str, Task]:
+    return {task.name: task for task in generate(sentences, options=Options(least=5))}
+
+
+def test_all_ten_are_made(tasks: dict[str, Task]) -> None:
+    assert list(tasks) == list(SENTEVAL)
+
+
+def test_classes_are_equally_frequent_in_every_split(tasks: dict[str, Task]) -> None:
+    for task in tasks.values():
+        for split in task.splits:
+            counts = np.bincount(task.split(split).labels, minlength=len(task.classes))
+            assert counts.min() == counts.max() > 0, (task.name, split)
+
+
+def test_no_sentence_is_in_two_splits_changed_or_not(tasks: dict[str, Task]) -> None:
+    for task in tasks.values():
+        bags = [
+            {frozenset(Counter(text[0].lower().split()).items()) for text in task.split(split).texts} for split in task.splits
+        ]
+        if task.name != "OddManOut":  # a replaced word changes the bag
+            assert not bags[0] & bags[1]
+            assert not bags[0] & bags[2]
+            assert not bags[1] & bags[2]
+
+
+def test_labels_agree_with_what_the_grammar_says_it_made(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+    truth = {" ".join(s.words): s.labels for members in sentences.values() for s in members}
+    names = {"Tense": ("tense", {"past": "Past", "present": "Pres", "Past": "Past", "Pres": "Pres"})}
+    names |= {"SubjNumber": ("subject_number", {"Sing": "Sing", "Plur": "Plur", "singular": "Sing", "plural": "Plur"})}
+    for name, (layer, values) in names.items():
+        task = tasks[name]
+        checked = 0
+        for text, label in task.split("train"):
+            said = truth[text[0]].get(layer)
+            if said in values:
+                assert task.classes[label] == values[said], text
+                checked += 1
+        assert checked > 20
+
+
+def test_forms_that_carry_a_label_stay_in_one_split(sentences: dict[str, list[Sentence]]) -> None:
+    items = {
+        split: [Item(f"{split} {i} {w}", "a", w) for i, w in enumerate("abcde")] for split in ("train", "validation", "test")
+    }
+    for fixed in (True, False):
+        found = forms_apart(items, Options(), fixed)
+        seen = [{item.form for item in members} for members in found.values()]
+        assert not seen[0] & seen[1]
+        assert not seen[0] & seen[2]
+        assert not seen[1] & seen[2]
+        assert sum(map(len, seen)) == 5
+    assert all(item.text.startswith(split) for split, members in forms_apart(items, Options(), True).items() for item in members)
+
+
+def test_no_form_dominates_its_class() -> None:
+    items = {"train": [Item(str(i), "a", "was") for i in range(900)] + [Item(f"x{i}", "a", f"w{i}") for i in range(100)]}
+    found = forms_apart({**items, "validation": [], "test": []}, Options(), True)["train"]
+    assert Counter(item.form for item in found)["was"] == 50
+
+
+def test_depth_is_matched_in_length() -> None:
+    rng = np.random.default_rng(0)
+    items = {
+        split: [Item(str(i), str(d), "", int(d * 3 + rng.integers(12))) for i, d in enumerate(rng.integers(2, 6, 2000))]
+        for split in ("train", "validation", "test")
+    }
+    for members in balanced("Depth", items, Options()).values():
+        lengths = {
+            label: sorted(item.length // 3 for item in members if item.label == label) for label in {i.label for i in members}
+        }
+        assert len(lengths) >= 3
+        assert len({tuple(values) for values in lengths.values()}) == 1
+
+
+def test_the_same_seed_gives_the_same_tasks(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+    for name in ("BigramShift", "OddManOut", "Tense"):
+        (again,) = generate(sentences, [name], options=Options(least=5))
+        assert again.split("train").texts == tasks[name].split("train").texts
+        (other,) = generate(sentences, [name], options=Options(least=5, seed=1))
+        assert other.split("train").texts != tasks[name].split("train").texts
+
+
+def test_word_content_and_synthetic_flag() -> None:
+    (task,) = grammar_tasks(1600, ["word_content"], options=Options(least=8))
+    assert task.synthetic
+    assert len(task.classes) >= 5
+    for text, label in task.split("train"):
+        held = [name for name in task.classes if name in text[0].lower().split()]
+        assert held == [task.classes[label]]
+
+
+def test_from_files_in_both_formats(tmp_path, sentences: dict[str, list[Sentence]]) -> None:
+    for folder, writer, suffix in (("ud", conllu.write, "conllu"), ("trees", brackets.write, "ptb")):
+        (tmp_path / folder).mkdir()
+        for split, members in sentences.items():
+            writer(members, tmp_path / folder / f"{split}.{suffix}")
+    options = Options(least=5)
+    from_ud = treebank_tasks(tmp_path / "ud", ["Tense", "SubjNumber"], options=options)
+    from_trees = treebank_tasks(tmp_path / "trees", ["Tense", "SubjNumber"], options=options)
+    for one, other in zip(from_ud, from_trees, strict=True):
+        ours = {text[0]: one.classes[label] for text, label in one.split("train")}
+        theirs = {text[0]: other.classes[label] for text, label in other.split("train")}
+        common = ours.keys() & theirs.keys()
+        assert len(common) > 20
+        assert all(ours[text] == theirs[text] for text in common)
+
+
+def test_one_list_is_divided_and_per_class_limits_it(sentences: dict[str, list[Sentence]]) -> None:
+    (task,) = generate(sentences["train"], ["BigramShift"], options=Options(per_class=40))
+    assert len(task.split("train")) == 80
+    assert len(task.split("test")) == 10
+
+
+def test_what_cannot_be_made_is_said() -> None:
+    bare = {split: [Sentence((split, "b", "c"))] for split in ("train", "validation", "test")}
+    with pytest.raises(HeadwiseError, match="Depth cannot be made"):
+        generate(bare, ["Depth"])
+    with pytest.raises(HeadwiseError, match="there is no probing task"):
+        generate(bare, ["nonsense"])
+    with pytest.warns(UserWarning, match="cannot be made"), pytest.raises(HeadwiseError, match="no probing task could be made"):
+        generate(bare)
+    with pytest.raises(HeadwiseError, match="no sentences for the split 'test'"):
+        generate({"train": bare["train"], "validation": bare["validation"]}, ["Depth"])
