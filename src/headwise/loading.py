@@ -14,6 +14,7 @@ LOADERS: dict[str, str] = {
     "dissociation": "headwise.lesions.result:load_folder",
     "study": "headwise.runs.reading:load_folder",
     "removed-heads": "headwise.heads.saving:load_folder",
+    "probes": "headwise.probing.results:load_folder",
 }
 
 
