@@ -84,7 +84,8 @@ class Heads:
         Raises:
             HeadwiseError: it names a head the model does not have.
         """
-        beyond = [entry for entry in head_set if entry not in self.all()]
+        counts = [site.n_heads for site in self.sites]
+        beyond = [(layer, head) for layer, head in head_set if layer >= len(counts) or head >= counts[layer]]
         if beyond:
             layer, head = beyond[0]
             where = (
