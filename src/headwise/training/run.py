@@ -170,7 +170,8 @@ class Run:
             self._parts["model"].load_state_dict(self._best["model"])
         self.model.eval()
         a.unwrap_model(self.wrapped, keep_fp32_wrapper=False)
-        a.end_training()
+        for tracker in a.trackers:
+            tracker.finish()  # not a.end_training(), which would also part the processes before the evaluation
 
     def _one(self, step: Step) -> Tensor:
         """One optimizer step; returns this process's part of its mean loss, unread."""

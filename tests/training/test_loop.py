@@ -1,0 +1,158 @@
+"""The loop against a plain torch loop, and each of its settings against what it must not change."""
+
+import numpy as np
+import pytest
+import torch
+import toy
+from transformers import get_linear_schedule_with_warmup
+
+from headwise.errors import HeadwiseError
+from headwise.tasks import batches, encode
+from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training.optimizing import LossBalance, build_schedule
+from headwise.training.samplers import plan
+
+
+def trained(tasks, changes=None, dropout=0.0, **model):
+    one = toy.model(tasks, dropout=dropout, **model)
+    run = Run(one, tasks, settings=toy.settings(**(changes or {})))
+    run.train()
+    return run
+
+
+def close(one, other, atol=1e-6):
+    for name, value in toy.weights(one.model).items():
+        if "key.bias" not in name:  # its true gradient is zero: Adam amplifies rounding there
+            torch.testing.assert_close(value, toy.weights(other.model)[name], atol=atol, rtol=1e-4, msg=name)
+
+
+def test_equals_a_plain_torch_loop() -> None:
+    """Independent of our data feed and of accelerate: same batches, AdamW, transformers' schedule, mean loss."""
+    tasks = [toy.task("mood", 50), toy.task("warmth", 30)]
+    run = trained(tasks, {"clip": 0.5, "weight_decay": 0.01, "decoder_learning_rate": 3e-3})
+    one = toy.model(tasks, dropout=0.0).train()
+    groups = [{"params": [p for p in one.encoder.parameters() if p.requires_grad], "lr": 1e-3}]
+    groups.append({"params": one.decoders.parameters(), "lr": 3e-3})
+    optimizer = torch.optim.AdamW(groups, weight_decay=0.01)
+    drawn = plan("proportional", [50, 30], [4, 2], 2, seed=0)
+    schedule = get_linear_schedule_with_warmup(optimizer, 2, len(drawn))
+    encoded = [encode(task.split("train"), one.tokenizer, 256) for task in tasks]
+    orders = [[b for epoch in range(12) for b in batches(data, 16, seed=i, epoch=epoch)] for i, data in enumerate(encoded)]
+    losses, used = [], [0, 0]
+    for number in drawn:
+        batch = orders[number][used[number]]
+        used[number] += 1
+        optimizer.zero_grad()
+        loss = one(tasks[number].name, batch).loss.mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_([p for g in groups for p in optimizer.param_groups[groups.index(g)]["params"]], 0.5)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(run.losses, losses, rtol=1e-4)
+    for name, value in toy.weights(one).items():
+        if "key.bias" not in name:
+            torch.testing.assert_close(toy.weights(run.model)[name], value, atol=1e-6, rtol=1e-4, msg=name)
+
+
+def test_micro_batches_and_checkpointing_change_nothing_but_memory() -> None:
+    tasks = [toy.task("mood", 40), toy.task("same", 24)]
+    whole = trained(tasks)
+    close(trained(tasks, {"micro_batch_size": 5}), whole)
+    close(trained(tasks, {"gradient_checkpointing": True}), whole)
+    np.testing.assert_allclose(trained(tasks, {"log_every": 3}).losses, whole.losses, rtol=1e-5)
+
+
+def test_training_is_reproducible_and_depends_on_the_seed() -> None:
+    tasks = [toy.task("animal", 40), toy.task("warmth", 30)]
+    run, again, other = (trained(tasks, {"seed": seed}, dropout=0.1) for seed in (0, 0, 1))
+    toy.assert_identical(toy.weights(run.model), toy.weights(again.model))
+    assert not np.array_equal(other.losses, run.losses)
+
+
+def test_training_learns() -> None:
+    tasks = [toy.task("animal", 200), toy.task("warmth", 100)]
+    run = trained(tasks, {"epochs": 8, "learning_rate": 5e-3}, dropout=0.1)
+    scores = [evaluate(run.model, task, progress=False).score for task in tasks]
+    assert scores[0] > tasks[0].chance + 0.15
+    assert scores[1] > 0.5
+
+
+def test_evaluation_does_not_depend_on_batch_size_and_keeps_the_mode() -> None:
+    tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
+    one = toy.model(tasks).train()
+    for task in tasks:
+        small, large = (evaluate(one, task, batch_size=size, progress=False) for size in (3, 40))
+        assert one.training
+        np.testing.assert_allclose(small.predictions, large.predictions, atol=1e-5)
+        np.testing.assert_allclose(small.losses, large.losses, atol=1e-5)
+        assert list(small.table()["example"]) == list(range(len(task.split("validation"))))
+
+
+def test_schedule_is_transformers_own() -> None:
+    for warmup, steps in ((0.1, 37), (0.0, 5), (0.06, 100), (1.0, 4)):
+        ours, theirs = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
+        schedule = build_schedule(ours, steps, TrainingSettings(warmup=warmup))
+        reference = get_linear_schedule_with_warmup(theirs, int(np.ceil(warmup * steps)), steps)
+        for _ in range(steps):
+            assert schedule.get_last_lr() == pytest.approx(reference.get_last_lr())
+            ours.step(), theirs.step(), schedule.step(), reference.step()
+
+
+def test_loss_balance_is_sum_of_means_over_own_mean() -> None:
+    balance = LossBalance(2, 3, torch.device("cpu"))
+    history: list[list[float]] = [[], []]
+    for task, loss in [(0, 4.0), (1, 1.0), (0, 2.0), (0, 3.0), (0, 7.0), (1, 3.0)]:
+        history[task].append(loss)
+        means = [np.mean(values[-3:]) if values else 0.0 for values in history]
+        assert float(balance.scale(task, torch.tensor(loss))) == pytest.approx(sum(means) / means[task])
+    copy = LossBalance(2, 3, torch.device("cpu"))
+    copy.load_state_dict(balance.state_dict())
+    assert float(copy.scale(1, torch.tensor(2.0))) == float(balance.scale(1, torch.tensor(2.0)))
+
+
+def test_balanced_training_scales_gradients() -> None:
+    """With SGD and one task the factor is 1: nothing may change; with two it must."""
+    one = [toy.task("mood", 40)]
+    close(trained(one, {"balance": 5}), trained(one))
+    two = [toy.task("mood", 40), toy.task("warmth", 40)]
+    assert not np.allclose(trained(two, {"balance": 5}).losses, trained(two).losses)
+
+
+def test_early_stopping_keeps_the_best_weights() -> None:
+    tasks = [toy.task("mood", 60)]
+    run = trained(tasks, {"epochs": 9, "learning_rate": 1e-2, "evaluate": "epoch", "early_stopping": 2}, dropout=0.1)
+    scores = [row["score"] for row in run.evaluations]
+    best = int(np.argmax(scores))
+    assert len(scores) == min(9, best + 3)
+    assert evaluate(run.model, tasks[0], progress=False).score == scores[best]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2"])
+def test_other_families_train(family: str) -> None:
+    tasks = [toy.task("mood", 20), toy.task("warmth", 20)]
+    assert np.isfinite(trained(tasks, {"epochs": 1}, family=family).losses).all()
+
+
+def test_bfloat16_trains_close_to_float32() -> None:
+    tasks = [toy.task("mood", 40)]
+    half, full = trained(tasks, {"precision": "bf16"}), trained(tasks)
+    np.testing.assert_allclose(half.losses, full.losses, rtol=0.05)
+    assert not np.array_equal(half.losses, full.losses)
+    assert next(half.model.parameters()).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"epochs": 0}, "epochs is 0"),
+        ({"sampling": "anealed"}, "did you mean 'annealed'"),
+        ({"warmup": 10}, "share of the steps"),
+        ({"learning_rat": 1}, "did you mean 'learning_rate'"),
+        ({"early_stopping": 2}, "evaluate='epoch'"),
+        ({"precision": "int8"}, "choose from: no, bf16, fp16"),
+    ],
+)
+def test_wrong_settings_say_what_is_wrong(wrong, said) -> None:
+    with pytest.raises(HeadwiseError, match=said):
+        TrainingSettings().with_changes(**wrong)
