@@ -175,3 +175,8 @@ def trivial_cells(recipe: TrivialRecipe) -> Iterator[runs.Cell]:
 
 
 many = runs.Study(TrivialRecipe, trivial_cells)
+
+
+def square(number: int) -> dict[str, int]:
+    """What `trivial` computes, as a plain function for the benchmark."""
+    return {"square": number**2, "before": 0}

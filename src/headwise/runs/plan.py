@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import tempfile
+import time
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.runs import locks
-from headwise.runs.atomic import ASIDE, flush
+from headwise.runs.atomic import ASIDE, flush, write_text
 from headwise.runs.fingerprints import remembering
 from headwise.runs.steps import Cell, Task, tasks
 
@@ -80,18 +82,26 @@ def prepare(run: Path, kind: str) -> None:
     """Makes the folders of a run, and removes what killed processes left unfinished."""
     if run.exists() and not run.is_dir():
         raise HeadwiseError(f"{run} is a file: give --out the name of a folder")
-    if run.is_dir() and any(run.iterdir()) and not (run / manifest.NAME).is_file():
+    others = {path.name for path in run.iterdir()} - {*FOLDERS} if run.is_dir() else set()
+    if any(not name.startswith(ASIDE) for name in others) and not (run / manifest.NAME).is_file():
         raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
     for name in FOLDERS:
         (run / name).mkdir(parents=True, exist_ok=True)
     if not (run / manifest.NAME).is_file():
-        staged = run / "work" / f"manifest-{os.getpid()}"
-        staged.mkdir()
-        manifest.write(staged, "study", study=kind)
-        os.replace(staged / manifest.NAME, run / manifest.NAME)
-        shutil.rmtree(staged)
-    for left in (run / "running").iterdir():
-        if (lock := locks.acquire(left)) is not None:
-            for aside in (run / "work").glob(f"{left.name}.*"):
+        with tempfile.TemporaryDirectory() as staged:
+            manifest.write(Path(staged), "study", study=kind)
+            write_text(run / manifest.NAME, (Path(staged) / manifest.NAME).read_text(encoding="utf-8"))
+    sweep(run)
+
+
+def sweep(run: Path) -> None:
+    """Removes what killed processes left: unfinished folders and locks that nobody holds."""
+    left = {path.name for path in (run / "running").iterdir()} | {path.name.split(".")[0] for path in (run / "work").iterdir()}
+    for name in left:
+        if (lock := locks.acquire(run / "running" / name)) is not None:
+            for aside in (run / "work").glob(f"{name}.*"):
                 shutil.rmtree(aside, ignore_errors=True)
             lock.release()
+    for path in run.glob(f"{ASIDE}*"):
+        if path.stat().st_mtime < time.time() - 3600:  # a younger one may be another process's
+            path.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -145,7 +146,8 @@ class _Loop:
             return {"state": "again"}
         said = f"the worker process died {DEATHS} times on this cell (out of memory?); last: {type(error).__name__}: {error}"
         record = {"error": said, "seconds": 0.0, "time": time.time(), "host": os.uname().nodename, "log": str(error)}
-        write_text(self.run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
+        with suppress(OSError):  # a full disk: the error is at least shown
+            write_text(self.run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
         return {"state": "failed", "error": said}
 
     def _next_ready(self) -> Task | None:
@@ -218,7 +220,7 @@ class _Loop:
 
     def _index(self, lines: list[str]) -> None:
         if lines:
-            with open(self.run / INDEX, "a", encoding="utf-8") as file:
+            with suppress(OSError), open(self.run / INDEX, "a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
 
 

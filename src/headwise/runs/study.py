@@ -10,7 +10,7 @@ from headwise.errors import HeadwiseError
 from headwise.runs import engines
 from headwise.runs.atomic import write_text
 from headwise.runs.fingerprints import remembering
-from headwise.runs.plan import prepare, write_plan
+from headwise.runs.plan import prepare, sweep, write_plan
 from headwise.runs.recipe import RecipeError, read_recipe
 from headwise.runs.schedule import Board, carry_out
 from headwise.runs.steps import Study, tasks
@@ -55,9 +55,12 @@ def run_study(
     if engine not in ("local", "ray"):
         raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")
     run = Path(out).absolute()
-    prepare(run, recipe.kind)
-    write_text(run / RECIPE, json.dumps(recipe.model_dump(mode="json"), indent=1))
-    plan = write_plan(run, study.cells(recipe))
+    try:
+        prepare(run, recipe.kind)
+        write_text(run / RECIPE, json.dumps(recipe.model_dump(mode="json"), indent=1))
+        plan = write_plan(run, study.cells(recipe))
+    except OSError as error:
+        raise HeadwiseError(f"cannot write the run's folder {run}: {error}") from error
     shown = view(run, quiet)
     workers = None
     try:
@@ -69,6 +72,7 @@ def run_study(
         shown.close()
         if workers is not None:
             workers.close()
+        sweep(run)
     shown.say(summary(board, 1))
     return board
 

@@ -37,12 +37,12 @@ _reporter: threading.Thread | None = None
 
 def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str, Any]]:
     """Computes the cells of `batch` and gives one outcome for each: done, failed (with the error), or busy (computed elsewhere)."""
-    folder = Path(run)
-    _start_reporter()
-    if threads:
-        import torch
+    import torch
 
+    if threads:
         torch.set_num_threads(threads)
+    _start_reporter()
+    folder = Path(run)
     outcomes: list[dict[str, Any]] = []
     group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]] = []
     since = time.monotonic()
