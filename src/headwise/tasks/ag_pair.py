@@ -43,13 +43,16 @@ def pair_up(topics: NDArray[np.int64], rng: np.random.Generator) -> tuple[Pairs,
     if len(topics) % 2 and members:
         members[max(members, key=lambda topic: len(members[topic]))].pop()
     sizes = [len(group) for group in members.values()]
+    message = f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, and each needs a few"
+    if not sizes or max(sizes) > sum(sizes) / 2:
+        raise HeadwiseError(message)
     for _ in range(TRIES):  # only topics of a handful of articles ever need a second draw
         same, different = draw(list(members.values()), rng)
         inside = [match(slots, lambda a, b: a != b, rng) for slots in same]
         outside = match(different, lambda a, b: bool(topics[a] != topics[b]), rng)
         if outside is not None and all(pairs is not None for pairs in inside):
             return [pair for pairs in inside if pairs is not None for pair in pairs], outside
-    raise HeadwiseError(f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, and each needs a few")
+    raise HeadwiseError(message)
 
 
 def draw(groups: Sequence[list[int]], rng: np.random.Generator) -> tuple[list[list[int]], list[int]]:

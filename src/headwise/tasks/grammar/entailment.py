@@ -37,9 +37,12 @@ class Form:
 
 
 def pairs(source: Source, size: int, name: str = "") -> list[Pair]:
-    """`size` different pairs, each label as often under each of the hypothesis' four quantifiers, up to rounding."""
-    cells = [(label, quantifier) for quantifier in (SOME, EVERY, NO, NOT_EVERY) for label in LABELS]
-    left = {cell: size // len(cells) + (i < size % len(cells)) for i, cell in enumerate(cells)}
+    """`size` different pairs, each label as often under each of the hypothesis' four quantifiers, up to rounding.
+
+    Whether premise and hypothesis agree in being negative tells entailment from contradiction, as it must; half of the neutral
+    pairs agree and half do not.
+    """
+    left = _quotas(size)
     found: dict[tuple[str, str], Pair] = {}
     while len(found) < size:
         premise = _form(source)
@@ -48,14 +51,31 @@ def pairs(source: Source, size: int, name: str = "") -> list[Pair]:
             changes.append(source.pick(EDITS))
             hypothesis = _edited(source, hypothesis, changes[-1])
         label = logic.relation(statement(source, premise), statement(source, hypothesis))
-        if hypothesis == premise or not left[label, hypothesis.quantifier]:
+        cell = (label, hypothesis.quantifier, label == logic.NEUTRAL and _negative(premise) != _negative(hypothesis))
+        if hypothesis == premise or not left[cell]:
             continue
         made = [_write(form, source.chance(0.3), f"{name}-{len(found)}{'ab'[i]}") for i, form in enumerate((premise, hypothesis))]
         key = (made[0].text, made[1].text)
         if key not in found and key[0] != key[1]:
             found[key] = Pair(made[0], made[1], label, tuple(changes))
-            left[label, hypothesis.quantifier] -= 1
+            left[cell] -= 1
     return source.shuffled(list(found.values()))
+
+
+def _quotas(size: int) -> dict[tuple[str, str, bool], int]:
+    """How many pairs of each label, quantifier of the hypothesis, and (neutral ones) disagreement in being negative."""
+    quantifiers = (SOME, EVERY, NO, NOT_EVERY)
+    labels = [size // 3 + (i < size % 3) for i in range(3)]
+    left: dict[tuple[str, str, bool], int] = {}
+    for label, count in zip(LABELS, labels, strict=True):
+        signs = (False, True) if label == logic.NEUTRAL else (False,)
+        cells = [(label, quantifier, sign) for quantifier in quantifiers for sign in signs]
+        left |= {cell: count // len(cells) + (i < count % len(cells)) for i, cell in enumerate(cells)}
+    return left
+
+
+def _negative(form: Form) -> bool:
+    return form.quantifier in (NO, NOT_EVERY)
 
 
 def statement(source: Source, form: Form) -> logic.Statement:

@@ -12,7 +12,6 @@ DOUBLING = {
     "stir",
     "trim",
     "debug",
-    "program",
     "regret",
     "reformat",
     "wrap",

@@ -53,7 +53,7 @@ def _reviewed(source: Source) -> Nominal:
 
 def judgement(source: Source, label: str, tense: str, subject: Nominal) -> Clause:
     """ "the film was (not) dull"."""
-    negated = source.chance(0.4)
+    negated = source.chance(0.3)
     sort = OPPOSITE[label] if negated else label
     inside: list[Part] = [Part(clauses.adjective(source.entry("adjective", sort)))]
     if source.chance(0.3):
@@ -64,7 +64,7 @@ def judgement(source: Source, label: str, tense: str, subject: Nominal) -> Claus
 
 def liking(source: Source, label: str, tense: str) -> Clause:
     """ "the tourists (did not) love the film"."""
-    negated = source.chance(0.4)
+    negated = source.chance(0.3)
     subject = source.person_name() if source.chance(0.3) else source.simple(source.entry("person"), source.number_())
     verb = source.entry("verb", OPPOSITE[label] if negated else label, "review")
     return clauses.clause(subject, verb, [(_reviewed(source), "obj", "ARG1")], tense=tense, negated=negated)
@@ -72,7 +72,7 @@ def liking(source: Source, label: str, tense: str) -> Clause:
 
 def everybody(source: Source, label: str, tense: str) -> Clause:
     """ "nobody loved the film", "everybody hated the film"."""
-    negated = source.chance(0.5)
+    negated = source.chance(0.4)
     form = "nobody" if negated else "everybody"
     word = Word(form, form, "PRON", "NN", "Number=Sing|PronType=" + ("Neg" if negated else "Tot"))
     found = phrase("NP", word)
