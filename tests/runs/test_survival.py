@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,34 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     board = go(many, recipe, tmp_path / "run")
     assert (board.computed, board.failed) == (3, 0)
     assert not runs.open(tmp_path / "run").damage()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 4 MB, where the system lets us mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", place], capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_disk_that_fills_up_keeps_what_was_finished(small_disk: Path) -> None:
+    recipe = TrivialRecipe(kind="many", cells=6, megabytes=1)
+    run = small_disk / "run"
+    board = go(many, recipe, run)
+    assert board.computed + board.failed == 6
+    assert board.computed >= 2
+    assert board.failed >= 2
+    assert not runs.open(run).damage()
+    assert {row["error"] for row in runs.open(run).cells() if row["state"] == "failed"} <= {
+        "OSError: [Errno 28] No space left on device",
+        "SafetensorError: Error while serializing: I/O error: No space left on device (os error 28)",
+    }
+    subprocess.run(["mount", "-o", "remount,size=40m", small_disk], check=True)
+    again = go(many, recipe, run)
+    assert (again.found, again.computed, again.failed) == (board.computed, board.failed, 0)
 
 
 def test_a_lock_is_held_by_one_and_dropped_by_the_dead(tmp_path: Path) -> None:
