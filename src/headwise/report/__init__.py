@@ -1,1 +1,33 @@
 """Results as tables and one HTML file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwise.report.reading import read
+
+
+def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str = "headwise report") -> Path:
+    """Writes one self-contained HTML file about any mixture of runs and saved results.
+
+    Args:
+        folders: runs of studies, training runs, or folders that `.save()` wrote.
+        path: the HTML file.
+        title: heading of the page.
+    """
+    from headwise.report.html import render
+    from headwise.runs.atomic import write_text
+
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, render(read(folders), title))
+    return path
+
+
+def write_figures(folders: Sequence[str | Path], folder: str | Path) -> list[Path]:
+    """Writes each figure as PDF and PNG, and each table as LaTeX and CSV."""
+    from headwise.report.papers import write
+
+    return write(read(folders), folder)
+
+
+__all__ = ["read", "write_figures", "write_report"]

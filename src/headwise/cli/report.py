@@ -1,0 +1,36 @@
+"""`headwise report`: one HTML file about any mixture of runs; figures and tables for papers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwise.cli.common import Many, emit
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("report", cls=Many)(report)
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Runs, training folders, or folders that .save() wrote.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML file. Default: report.html")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Also write each figure (PDF, PNG) and table (LaTeX, CSV) here.")] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "headwise report",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Writes one self-contained HTML file that opens offline, for any mixture of studies.
+
+    Example: headwise report runs/glue runs/dissociation -o report.html --figures figures/
+    """
+    from headwise.report import write_figures, write_report
+
+    written: dict[str, list[str]] = {}
+    if output is not None or figures is None:
+        written["report"] = [str(write_report(folders, output or Path("report.html"), title=title))]
+    if figures is not None:
+        written["figures"] = [str(path) for path in write_figures(folders, figures)]
+    if not emit(written, as_json):
+        for kind, files in written.items():
+            typer.echo(f"{kind}: {files[0]}" if len(files) == 1 else f"{kind}: {len(files)} files in {Path(files[0]).parent}")

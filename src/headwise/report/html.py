@@ -1,0 +1,113 @@
+"""One self-contained HTML file from sections: data, style, script and plotting library inside, nothing from outside."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headwise import __version__
+from headwise.errors import MissingExtra
+from headwise.report.blocks import Chart, HeadMaps, Section, Table
+
+HERE = Path(__file__).parent
+
+
+def render(sections: Sequence[Section], title: str) -> str:
+    """The page as text.
+
+    Args:
+        sections: what to show, in order.
+        title: heading of the page.
+    """
+    try:
+        from jinja2 import Environment
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise MissingExtra(error.name or "jinja2", "report") from error
+    charts: list[dict[str, Any]] = []
+    maps: list[dict[str, Any]] = []
+    shown = []
+    for section in sections:
+        blocks = [_block(block, charts, maps) for block in section.blocks]
+        pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
+        fields = ("title", "findings", "methods", "reproduce")
+        shown.append({"blocks": blocks, **pairs, **{name: getattr(section, name) for name in fields}})
+    page = Environment(autoescape=True, trim_blocks=True).from_string((HERE / "page.html").read_text(encoding="utf-8"))
+    return page.render(
+        title=title,
+        version=__version__,
+        sections=shown,
+        data=_json({"charts": charts, "maps": maps}),
+        css=(HERE / "page.css").read_text(encoding="utf-8"),
+        js=(HERE / "page.js").read_text(encoding="utf-8"),
+        plotly=get_plotlyjs().replace("</script", "<\\/script"),
+    )
+
+
+def _block(block: Table | Chart | HeadMaps, charts: list[dict[str, Any]], maps: list[dict[str, Any]]) -> dict[str, Any]:
+    common = {"title": block.title, "caption": block.caption}
+    if isinstance(block, Chart):
+        charts.append({"id": f"chart-{len(charts)}", "data": _plain(block.data), "layout": _plain(block.layout)})
+        return {"kind": "chart", "id": charts[-1]["id"], **common}
+    if isinstance(block, HeadMaps):
+        values = block.values.transpose("task", "layer", "head")
+        maps.append(
+            {
+                "id": f"map-{len(maps)}",
+                "title": block.title,
+                "measure": block.measure,
+                "tasks": [str(task) for task in values["task"].values],
+                "values": [[[_short(v) for v in row] for row in task] for task in values.to_numpy()],
+                "chosen": {task: [f"{layer}.{head}" for layer, head in heads] for task, heads in block.chosen.items()},
+            }
+        )
+        return {"kind": "maps", "id": maps[-1]["id"], **common}
+    frame = block.frame
+    words = [i for i in range(frame.shape[1]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, i])]
+    rows = [[cell(value, block.digits) for value in row] for row in frame.itertuples(index=False)]
+    return {"kind": "table", "columns": [str(c) for c in frame.columns], "rows": rows, "words": words, **common}
+
+
+def cell(value: Any, digits: int) -> str:
+    """A table's cell as text: floats with `digits` decimals, p-values and the like with as many as they need."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return str(value)
+    if isinstance(value, float | np.floating):
+        return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.2g}"
+    return str(value)
+
+
+def _short(value: Any) -> float | None:
+    return None if math.isnan(value) else float(f"{float(value):.5g}")
+
+
+def _plain(value: Any) -> Any:
+    """JSON values; NaN, which JSON has not, becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _json(value: Any) -> str:
+    # "<" cannot end the script element early when it is written as an escape
+    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
+
+
+def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found += _pairs(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", str(value)))
+    return found

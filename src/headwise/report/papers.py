@@ -1,0 +1,58 @@
+"""Figures and tables for papers: PDF and PNG by matplotlib, LaTeX and CSV."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwise.figures import save
+from headwise.report.blocks import Section, Table
+from headwise.report.html import cell
+
+LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
+SIGNS = {
+    "±": r"$\pm$",
+    "†": r"$\dagger$",
+    "–": "--",
+    "α": r"$\alpha$",
+    "δ": r"$\delta$",
+    "σ": r"$\sigma$",
+    "→": r"$\to$",
+    "≥": r"$\ge$",
+}
+
+
+def write(sections: Sequence[Section], folder: str | Path) -> list[Path]:
+    """Writes every figure and table of a report into `folder`; gives the files."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    for number, section in enumerate(sections, 1):
+        for block in section.blocks:
+            name = f"{number}-{re.sub(r'[^A-Za-z0-9-]+', '-', block.name)}" if len(sections) > 1 else block.name
+            if isinstance(block, Table):
+                (folder / f"{name}.tex").write_text(latex(block), encoding="utf-8")
+                block.frame.to_csv(folder / f"{name}.csv", index=False)
+                files += [folder / f"{name}.tex", folder / f"{name}.csv"]
+            else:
+                files += save(block.draw(), folder / name)
+    return files
+
+
+def latex(table: Table) -> str:
+    """A booktabs table."""
+    frame = table.frame
+    align = "".join("r" if kind.kind in "fiu" else "l" for kind in frame.dtypes)
+    lines = [rf"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+    lines += [" & ".join(escaped(str(c)) for c in frame.columns) + r" \\", r"\midrule"]
+    lines += [" & ".join(escaped(cell(v, table.digits)) for v in row) + r" \\" for row in frame.itertuples(index=False)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def escaped(text: str) -> str:
+    """Text as LaTeX shows it."""
+    out = text.translate(LATEX)
+    for sign, command in SIGNS.items():
+        out = out.replace(sign, command)
+    return out

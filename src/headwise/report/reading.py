@@ -1,0 +1,105 @@
+"""From folders to sections: finds out what kind of study each folder holds."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headwise import manifest, runs
+from headwise.errors import HeadwiseError
+from headwise.report.blocks import Section
+from headwise.report.sections import dissociation, probing, similarity, stemcells, training, transfer
+from headwise.runs.results import PROVENANCE
+
+SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.read, "probes": probing.read}
+STUDIES: dict[str, Callable[..., Section]] = {
+    "similarity": similarity.read,
+    "stem-cells": stemcells.read,
+    "transfer": transfer.read,
+}
+
+
+class Opened:
+    """A study's run with the few questions sections ask of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = runs.open(folder)
+        self.files = {name for _, result in self.run.results() for name in result.names}
+
+    def has(self, table: str) -> bool:
+        """Whether some cell left a table of this name."""
+        return f"{table}.parquet" in self.files
+
+    def has_array(self, name: str) -> bool:
+        """Whether some cell left an array of this name."""
+        return f"{name}.nc" in self.files
+
+    def table(self, name: str, **where: Any) -> pd.DataFrame:
+        """See `runs.Run.table`."""
+        return self.run.table(name, **where)
+
+    def array(self, name: str, **where: Any) -> Any:
+        """See `runs.Run.array`."""
+        return self.run.array(name, **where)
+
+
+def read(folders: Sequence[str | Path]) -> list[Section]:
+    """The sections of a report, one or more per folder.
+
+    Raises:
+        HeadwiseError: a folder does not exist, or holds no results.
+    """
+    return [section for folder in folders for section in sections_of(Path(folder))]
+
+
+def sections_of(folder: Path) -> list[Section]:
+    """The sections of one folder: a saved result, a study's run, trainings, or a folder of these."""
+    if not folder.is_dir():
+        raise HeadwiseError(f"there is no folder {folder.absolute()}")
+    record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
+    kind = record.get("kind", "")
+    if kind in SAVED:
+        return [SAVED[kind](folder, record, folder.name)]
+    if kind == "study":
+        return _of_study(folder)
+    trained = sorted(path.parent for path in folder.rglob(training.DONE))
+    if trained:
+        return [training.read(trained, folder.name)]
+    inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
+    found = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
+    if not found:
+        raise HeadwiseError(f"{folder} holds no results of headwise; give the folder of a run, or one that `.save()` wrote")
+    return found
+
+
+def _of_study(folder: Path) -> list[Section]:
+    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    opened = Opened(folder)
+    if not opened.files:
+        raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
+    found: list[Section] = []
+    if recipe["kind"] in STUDIES:
+        found.append(STUDIES[recipe["kind"]](opened, folder.name, provenance(opened), recipe))
+    for _, result in opened.run.results():  # results that were saved whole inside a cell
+        for inner in sorted(result.folder.glob(f"*/{manifest.NAME}")):
+            record = manifest.read(inner.parent)
+            if record["kind"] in SAVED:
+                found.append(SAVED[record["kind"]](inner.parent, record, f"{folder.name}, {inner.parent.name}"))
+    if not found:
+        raise HeadwiseError(
+            f"{folder} is a study of kind {recipe['kind']!r}, which reports cannot show yet; export it: headwise study export"
+        )
+    return found
+
+
+def provenance(opened: Opened) -> dict[str, Any]:
+    """Versions, device and total time of a run."""
+    stamps = [json.loads((result.folder / PROVENANCE).read_text(encoding="utf-8")) for _, result in opened.run.results()]
+    keys = ("versions", "commit", "device")
+    return {
+        "cells": len(stamps),
+        "seconds": round(sum(float(stamp.get("seconds", 0)) for stamp in stamps), 1),
+        **{key: stamps[0][key] for key in keys if key in stamps[0]},
+    }

@@ -1,0 +1,1 @@
+"""One file per kind of study: from its folder to a `Section`."""

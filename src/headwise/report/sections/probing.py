@@ -1,0 +1,149 @@
+"""Probes of every head, as `Probes.save` leaves them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from headwise.figures import COLOURS
+from headwise.figures import probing as figures
+from headwise.report.blocks import Chart, HeadMaps, Section, Table, number, text
+
+# last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
+PUBLISHED = {
+    "Length": (58.0, 87.8, 95.0),
+    "WordContent": (25.2, 25.2, 73.1),
+    "Depth": (29.8, 31.7, 38.3),
+    "TopConstituents": (69.8, 74.7, 84.2),
+    "BigramShift": (78.1, 78.1, 88.3),
+    "Tense": (86.0, 87.0, 89.0),
+    "SubjNumber": (82.0, 84.7, 88.2),
+    "ObjNumber": (75.4, 75.4, 83.4),
+    "OddManOut": (59.6, 59.6, 65.1),
+    "CoordinationInversion": (65.5, 65.9, 74.6),
+}
+
+
+def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
+    """The section of saved probes."""
+    with xr.open_dataset(folder / "probes.nc", engine="scipy") as stored:
+        data = stored.load()
+    embeddings = pd.read_parquet(folder / "embeddings.parquet")
+    sweep = pd.read_parquet(folder / "sweep.parquet")
+    table = last_best_top(embeddings, data)
+    scores = data["test"]
+    blocks: list[Table | Chart | HeadMaps] = [
+        HeadMaps(
+            "probes",
+            "What every head knows",
+            "probe score",
+            scores,
+            lambda: figures.heatmaps(scores),
+            caption="Test score of a probe on each head alone (1 is perfect). Choose a head to see its profile.",
+        ),
+        embedding_chart(embeddings),
+    ]
+    if len(sweep):
+        blocks.append(sweep_chart(sweep, embeddings))
+    blocks.append(
+        Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
+    )
+    known = {task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED}
+    if known:
+        frame = pd.DataFrame(known, index=("last layer", "best layer", "top heads")).T.rename_axis("task").reset_index()
+        blocks.append(
+            Table("probing-published", "Published, BERT-base", frame, "SentEval's own sentences; other text is another setting.")
+        )
+    return Section(
+        title=f"What each head knows: {label}",
+        findings=findings(table, data),
+        blocks=blocks,
+        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
+        "hidden state, at one token; L2 chosen on validation.",
+        settings=record.get("settings", {}),
+        provenance={"folder": str(folder), "headwise": record.get("headwise", "")},
+        reproduce=f"headwise probe --model MODEL --tasks {' '.join(map(str, data['task'].values))} --out {folder.name}",
+    )
+
+
+def last_best_top(embeddings: pd.DataFrame, data: xr.Dataset) -> pd.DataFrame:
+    """One row per task, in percent."""
+    wide = embeddings.pivot_table(index="task", columns="embedding", values="test", sort=False) * 100
+    wide["best head"] = [100 * float(data["test"].sel(task=task).max()) for task in wide.index]
+    wide["majority"] = [100 * float(data["majority"].sel(task=task)) for task in wide.index]
+    return wide.reset_index()
+
+
+def findings(table: pd.DataFrame, data: xr.Dataset) -> list[str]:
+    """Where heads beat layers, and the head that knows most."""
+    said = []
+    top = next((c for c in table.columns if str(c).startswith("top")), None)
+    if top is not None and "last layer" in table:
+        gain = table[top] - table["last layer"]
+        wins = int((gain > 0).sum())
+        said.append(
+            f"{top.capitalize()} concatenated beat the last layer on {wins} of {len(table)} tasks, by {number(gain.median())} points in the "
+            "median."
+        )
+        best = table[top] - table["best layer"]
+        ahead = int((best > 0).sum())
+        said.append(f"Against the best layer: on {ahead} of {len(table)} tasks, by {number(best.median())} points in the median.")
+    lead = (data["test"] - data["majority"]).max(("layer", "head"))
+    task = str(lead["task"].values[int(lead.values.argmax())])
+    place: Any = data["test"].sel(task=task).argmax(("layer", "head"))
+    head = f"{int(place['layer'])}.{int(place['head'])}"
+    said.append(
+        f"The single head furthest above the majority is {head}, on {task}: {number(100 * float(data['test'].sel(task=task).max()))} %."
+    )
+    return said
+
+
+def embedding_chart(embeddings: pd.DataFrame) -> Chart:
+    """Last layer, best layer and top heads side by side."""
+    kinds = list(dict.fromkeys(embeddings["embedding"].str.split().str[0]))
+    data = []
+    for i, kind in enumerate(kinds):
+        part = embeddings[embeddings["embedding"].str.startswith(kind)]
+        data.append(
+            {
+                "type": "bar",
+                "name": text(part["embedding"].iloc[0]),
+                "x": [text(t) for t in part["task"]],
+                "y": (100 * part["test"]).tolist(),
+                "marker": {"color": COLOURS[i % 8]},
+            }
+        )
+
+    def draw() -> Any:
+        from headwise.figures import panels
+
+        figure, axes = panels(size=(1.5 + 0.8 * embeddings["task"].nunique(), 3.0))
+        names = list(dict.fromkeys(embeddings["task"]))
+        for i, kind in enumerate(kinds):
+            part = embeddings[embeddings["embedding"].str.startswith(kind)].set_index("task")["test"].reindex(names)
+            axes[0, 0].bar([x + (i - 1) * 0.27 for x in range(len(names))], 100 * part, 0.27, color=COLOURS[i % 8], label=kind)
+        axes[0, 0].set_xticks(range(len(names)), names, rotation=30, ha="right")
+        axes[0, 0].set_ylabel("test score (%)")
+        axes[0, 0].legend(frameon=False, ncols=3)
+        return figure
+
+    layout = {"barmode": "group", "yaxis": {"title": {"text": "test score (%)"}}}
+    return Chart("embeddings", "Layers and chosen heads", data, layout, draw)
+
+
+def sweep_chart(sweep: pd.DataFrame, embeddings: pd.DataFrame) -> Chart:
+    """Score over the number of heads concatenated."""
+    data = [
+        {
+            "type": "scatter",
+            "name": text(task),
+            "x": part["n"].tolist(),
+            "y": (100 * part["test"]).tolist(),
+            "line": {"color": COLOURS[i % 8]},
+        }
+        for i, (task, part) in enumerate(sweep.sort_values("n").groupby("task", sort=False))
+    ]
+    layout = {"xaxis": {"title": {"text": "heads"}, "type": "log"}, "yaxis": {"title": {"text": "test score (%)"}}}
+    return Chart("head-sweep", "Score over the number of heads", data, layout, lambda: figures.sweep(sweep, embeddings))

@@ -1,0 +1,85 @@
+"""Task similarity and its link with dissociation, as the study `similarity` leaves it."""
+
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures import COLOURS
+from headwise.figures.similarity import link_scatter, similarity_matrices
+from headwise.report.blocks import Chart, Section, Table, matrix_chart, number, text
+
+METRICS = ("DSE", "CRA", "CNM", "AHP", "heads")
+
+
+def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
+    """The section of a similarity run."""
+    pairs = run.table("similarity-pairs")
+    metrics = [name for name in METRICS if name in pairs]
+    tests = run.table("similarity-link") if run.has("similarity-link") else pd.DataFrame()
+    matrices = {name: run.array(name.lower()) for name in metrics}
+    blocks: list[Any] = []
+    for name, matrix in matrices.items():
+        frame = pd.DataFrame(matrix.values, index=matrix["task"].values, columns=matrix["other"].values)
+        blocks.append(
+            matrix_chart(
+                f"similarity-{name.lower()}",
+                f"Similarity of tasks by {name}",
+                frame,
+                lambda name=name, matrix=matrix: similarity_matrices({name: matrix}),  # type: ignore[misc]
+                unit=name,
+                digits=2,
+            )
+        )
+    if len(tests):
+        blocks += [link_chart(pairs, tests, name) for name in metrics]
+        blocks.append(Table("similarity-link", "Correlation with dissociation over pairs", tests, "p by Mantel tests.", 3))
+    if run.has("agreement"):
+        blocks.append(Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", 3))
+    blocks.append(Table("similarity-pairs", "Every pair", pairs, digits=3))
+    return Section(
+        title=f"Task similarity: {label}",
+        findings=findings(tests, pairs, metrics),
+        blocks=blocks,
+        methods="DSE: mean cosine of sentence vectors; CRA: Spearman of dissimilarity matrices; CNM: cosine of voxel-wise encoding scores; "
+        "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks.",
+        settings=settings,
+        provenance=provenance,
+        reproduce=f"headwise study run {label}",
+    )
+
+
+def findings(tests: pd.DataFrame, pairs: pd.DataFrame, metrics: list[str]) -> list[str]:
+    """The link of every metric, or the most and least similar pairs."""
+    if len(tests):
+        rows = tests[tests["kind"] == "pearson"]
+        return [
+            f"Task similarity by {row.similarity} correlates with dissociation at r = {number(row.correlation, 2)} over {len(pairs)} pairs "
+            f"(Mantel p = {row.p:.3g})."
+            for row in rows.itertuples()
+        ]
+    said = []
+    for name in metrics:
+        ordered: Any = pairs.sort_values(name).to_dict("records")
+        least, most = ordered[0], ordered[-1]
+        said.append(
+            f"By {name}, {most['task']} and {most['other']} are most alike ({number(most[name], 2)}), "
+            f"{least['task']} and {least['other']} least ({number(least[name], 2)})."
+        )
+    return said
+
+
+def link_chart(pairs: pd.DataFrame, tests: pd.DataFrame, metric: str) -> Chart:
+    """Similarity against dissociation, one mark a pair (Figs. 3, 5, 6, 7)."""
+    data = {
+        "type": "scatter",
+        "mode": "markers+text",
+        "x": pairs[metric].tolist(),
+        "y": pairs["dissociation"].tolist(),
+        "text": [text(f"{a}–{b}") for a, b in zip(pairs["task"], pairs["other"], strict=True)],
+        "textposition": "top center",
+        "textfont": {"size": 9},
+        "marker": {"color": COLOURS[0], "size": 9},
+    }
+    layout = {"xaxis": {"title": {"text": f"similarity ({metric})"}}, "yaxis": {"title": {"text": "average dissociation D"}}}
+    title = f"Similarity by {metric} and dissociation"
+    return Chart(f"link-{metric.lower()}", title, [data], layout, lambda: link_scatter(pairs, tests, [metric]))

@@ -1,0 +1,87 @@
+"""Few-shot transfer, as the study `transfer` leaves it."""
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from headwise.figures import COLOURS, panels
+from headwise.report.blocks import Chart, Section, Table, between, number, text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
+    """The section of a transfer run."""
+    scores = run.table("transfer")
+    tests = run.table("transfer-tests") if run.has("transfer-tests") else pd.DataFrame()
+    wide = scores.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(scores["mean"], scores["sd"], strict=True)])
+    layout = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
+    layout.columns = [str(c) for c in layout.columns]
+    blocks: list[Any] = [transfer_chart(scores), Table("transfer", "Few-shot scores in percent, mean ± sd (Table 6)", layout)]
+    if len(tests):
+        note = "Points; paired bootstrap over seeds nested in source models; q is the false discovery rate over the table."
+        blocks.append(Table("transfer-tests", "Differences between methods", tests, note, 3))
+    return Section(
+        title=f"Few-shot transfer: {label}",
+        findings=findings(scores, tests),
+        blocks=blocks,
+        methods="Every source model was fine-tuned in full on k examples in all of a task it had not seen, and judged on held-out data; "
+        "the same examples for every method and source.",
+        settings=settings,
+        provenance=provenance,
+        reproduce=f"headwise study run {label}",
+    )
+
+
+def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
+    """The differences that were tested; the scores themselves where there is one method."""
+    if not len(tests):
+        return [
+            f"{row.shots} examples of {row.task} bring the {row.method} model to {number(row.mean)} % (± {number(row.sd)} over runs)."
+            for row in scores.itertuples()
+        ]
+    said = []
+    rows: Any = tests.itertuples()
+    for row in rows:
+        if pd.isna(row.p):
+            verdict = "with too few source models for a test"
+        else:
+            verdict = "significant" if row.q < 0.05 else "not significant"
+            verdict += f" (p = {row.p:.3g}, q = {row.q:.3g})"
+        said.append(
+            f"{row.shots} examples of {row.task}: {row.method} is {number(row.difference, 2, sign=True)} points from {row.baseline}"
+            f"{between(row.low, row.high, 2)}, {verdict}."
+        )
+    return said
+
+
+def transfer_chart(scores: pd.DataFrame) -> Chart:
+    """Scores over the number of shots."""
+    groups = list(scores.groupby(["task", "method"], sort=False))
+    data = [
+        {
+            "type": "scatter",
+            "name": text(f"{task}, {method}"),
+            "x": part["shots"].tolist(),
+            "y": part["mean"].tolist(),
+            "error_y": {"type": "data", "array": part["sd"].fillna(0).tolist()},
+            "line": {"color": COLOURS[i % 8]},
+        }
+        for i, ((task, method), part) in enumerate(groups)
+    ]
+
+    def draw() -> "Figure":
+        figure, axes = panels(size=(4.4, 3.2))
+        for i, ((task, method), part) in enumerate(groups):
+            axes[0, 0].errorbar(
+                part["shots"], part["mean"], part["sd"], color=COLOURS[i % 8], capsize=3, label=f"{task}, {method}"
+            )
+        axes[0, 0].set_xscale("log")
+        axes[0, 0].set_xlabel("training examples")
+        axes[0, 0].set_ylabel("score (%)")
+        axes[0, 0].legend(frameon=False, fontsize=7)
+        return figure
+
+    layout = {"xaxis": {"title": {"text": "training examples"}, "type": "log"}, "yaxis": {"title": {"text": "score (%)"}}}
+    return Chart("transfer", "Scores over the number of examples", data, layout, draw, "Mean and standard deviation over runs.")
