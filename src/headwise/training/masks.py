@@ -1,7 +1,7 @@
 """Heads that a task's forward passes do without."""
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from headwise.heads import Heads, HeadSet
@@ -16,8 +16,26 @@ def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: Heads) -> None:
         heads: of the model's encoder.
     """
     for task, silent in masks.items():
-        model.contexts[task] = partial(heads.silenced, silent)
+        model.contexts[task] = _once(heads, silent)
     model.notes["silenced"] = to_json(masks)
+
+
+def _once(heads: Heads, silent: HeadSet) -> Callable[[], AbstractContextManager[None]]:
+    """Contexts that silence once however deep they nest: a training step holds one open around its backward pass, in which
+    checkpointed activations are computed again, and the model opens another in its forward pass."""
+    depth = 0
+
+    @contextmanager
+    def silenced() -> Iterator[None]:
+        nonlocal depth
+        depth += 1
+        try:
+            with heads.silenced(silent) if depth == 1 else nullcontext():
+                yield
+        finally:
+            depth -= 1
+
+    return silenced
 
 
 def to_json(sets: Mapping[str, HeadSet]) -> dict[str, list[list[int]]]:

@@ -44,21 +44,13 @@ class TrainingResult:
 
     @property
     def model(self) -> Any:
-        """The trained model.
-
-        Raises:
-            HeadwiseError: single-task training made several: they are in `models`, by task.
-        """
+        """The trained model; after single-task training a dict of models by task."""
         if not self.models and self.folder is not None:
             from headwise.loading import load
 
             loaded = load(self.folder)
             self.models = loaded if isinstance(loaded, dict) else {"": loaded}
-        if len(self.models) != 1:
-            raise HeadwiseError(
-                f"single-task training made a model for each task: result.models[...] has {', '.join(self.models)}"
-            )
-        return next(iter(self.models.values()))
+        return self.models.get("", self.models)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
         """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
@@ -72,13 +64,10 @@ class TrainingResult:
         """Writes models and tables; the folder counts as finished once all of it is there."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if self.description["method"] == SEVERAL:
-            for name, model in self.models.items():
-                _save_model(model, folder / name)
-            manifest.write(folder, SEVERAL, tasks=list(self.models))
+        if self.description["method"] == SEVERAL:  # each task's own training has saved its model
+            manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
         else:
-            for model in self.models.values():
-                _save_model(model, folder)
+            _save_model(self.model, folder)
         for name in ("scores", "predictions", "history"):
             getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
         write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")

@@ -61,7 +61,8 @@ class Method:
     def describe(self) -> dict[str, Any]:
         """Name and options, for results."""
         options = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        return {"method": self.name, **{name: value for name, value in options.items() if _is_json(value)}}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        return {"method": self.name, **{name: value for name, value in plain.items() if _is_json(value)}}
 
     def branch_step(self, steps: int) -> int | None:
         """The step before which `at_branch` is called; None if there is no branch."""
@@ -75,8 +76,9 @@ def multi_task(model: Any, method: str) -> MultiTaskModel:
         HeadwiseError: it is a plain transformers model with its own head.
     """
     if not isinstance(model, MultiTaskModel):
+        name = type(model.encoder).__name__
         raise HeadwiseError(
-            f"method {method!r} needs an encoder with one decoder per task, not a {type(model.encoder).__name__}: give the bare encoder"
+            f"method {method!r} needs an encoder with one decoder per task, and {name} has its own head: give its bare encoder"
         )
     return model
 
@@ -88,7 +90,7 @@ def last_share(delta: float, steps: int) -> int | None:
 
 
 def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool)
+    return value is None or isinstance(value, str | int | float | bool | list)
 
 
 def share(name: str, value: float) -> None:

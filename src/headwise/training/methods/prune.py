@@ -46,10 +46,9 @@ class PruneLeast(Method):
         set_masks(run.model, self.masks, run.heads)
 
     def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
-        # recomputed activations must see the mask too, and the model's own context ends with its forward pass
-        if run.settings.gradient_checkpointing and self.masks:
-            return run.heads.silenced(self.masks[task])
-        return nullcontext()
+        return run.model.contexts.get(
+            task, nullcontext
+        )()  # around the backward pass too: checkpointed activations are recomputed
 
     def state_dict(self) -> dict[str, Any]:
         return {"masks": to_json(self.masks)}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -85,8 +85,7 @@ class TicketShare(Method):
         return best[1]
 
     def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
-        # recomputed activations must see the mask too, and the model's own context ends with its forward pass
-        return run.heads.silenced(self.masks[task]) if run.settings.gradient_checkpointing else nullcontext()
+        return run.model.contexts[task]()  # around the backward pass too: checkpointed activations are recomputed
 
     def state_dict(self) -> dict[str, Any]:
         return {"masks": to_json(self.masks)}
