@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from headwise.lesions import dissociate as dissociate
     from headwise.lesions import lesion as lesion
     from headwise.loading import load as load
+    from headwise.probing import HeadEmbedding as HeadEmbedding
+    from headwise.probing import probe as probe
     from headwise.scoring import compare_scores as compare_scores
     from headwise.scoring import score as score
     from headwise.scoring import top_heads as top_heads
@@ -36,6 +38,8 @@ _WHERE = {
     "top_heads": "headwise.scoring",
     "dissociate": "headwise.lesions",
     "lesion": "headwise.lesions",
+    "HeadEmbedding": "headwise.probing",
+    "probe": "headwise.probing",
     "Task": "headwise.tasks",
     "train": "headwise.training",
 }

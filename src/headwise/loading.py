@@ -14,6 +14,8 @@ LOADERS: dict[str, str] = {
     "dissociation": "headwise.lesions.result:load_folder",
     "study": "headwise.runs.reading:load_folder",
     "removed-heads": "headwise.heads.saving:load_folder",
+    "head-embedding": "headwise.probing.embedding:load_folder",
+    "embedded-model": "headwise.probing.finetuning:load_folder",
     "probes": "headwise.probing.results:load_folder",
 }
 

@@ -19,7 +19,7 @@ from headwise.probing.fitting import STRENGTHS, Labels, Settings, choose, fold_o
 from headwise.probing.probes import probe, three_splits
 from headwise.probing.recording import record
 from headwise.probing.results import Probes, ranked
-from headwise.probing.shift import shift
+from headwise.probing.shifts import shift
 from headwise.tasks import Task
 
 PLACE = (1, 2)

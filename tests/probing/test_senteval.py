@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.probing.senteval import SENTEVAL, canonical, senteval
+from headwise.probing.senteval import SENTEVAL, canonical, senteval_tasks
 
 ROWS = 'tr\t3\tA first sentence .\ntr\t5\tA "quoted" one .\nva\t5\tFor validation .\nte\t3\tFor the test .\n'
 
@@ -14,7 +14,7 @@ ROWS = 'tr\t3\tA first sentence .\ntr\t5\tA "quoted" one .\nva\t5\tFor validatio
 def test_reads_sentevals_own_format(tmp_path: Path) -> None:
     (tmp_path / "tree_depth.txt").write_text(ROWS, encoding="utf-8")
     (tmp_path / "unrelated.txt").write_text("x", encoding="utf-8")
-    (task,) = senteval(tmp_path)
+    (task,) = senteval_tasks(tmp_path)
     assert task.name == "Depth"
     assert task.classes == ("3", "5")
     assert task.split("train").texts == [("A first sentence .",), ('A "quoted" one .',)]
@@ -27,7 +27,7 @@ def test_reads_folders_of_tables_and_carves_validation(tmp_path: Path) -> None:
     for split in ("train", "test"):
         frame = pd.DataFrame({"sentence": [f"{split} {i}" for i in range(60)], "label": ["Past", "Pres"] * 30})
         frame.to_parquet(folder / f"{split}.parquet")
-    (task,) = senteval(tmp_path, ["past_present"])
+    (task,) = senteval_tasks(tmp_path, ["past_present"])
     assert task.name == "Tense"
     assert len(task.split("train")) + len(task.split("validation")) == 60
     assert len(task.split("validation")) > 0
@@ -45,11 +45,11 @@ def test_names() -> None:
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match="holds no probing task"):
-        senteval(tmp_path)
+        senteval_tasks(tmp_path)
     with pytest.raises(HeadwiseError, match="not a folder"):
-        senteval(tmp_path / "nowhere")
+        senteval_tasks(tmp_path / "nowhere")
     (tmp_path / "tree_depth.txt").write_text(ROWS + "tr only two\n", encoding="utf-8")
     with pytest.raises(HeadwiseError, match="line 5: expected tr, va or te"):
-        senteval(tmp_path, ["Depth"])[0].split("train")
+        senteval_tasks(tmp_path, ["Depth"])[0].split("train")
     with pytest.raises(HeadwiseError, match="no task 'Length'"):
-        senteval(tmp_path, ["Length"])
+        senteval_tasks(tmp_path, ["Length"])

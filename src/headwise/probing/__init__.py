@@ -1,1 +1,57 @@
-"""What head outputs know: probes, and embeddings built from chosen heads."""
+"""What head outputs know: probes, and embeddings built from chosen heads.
+
+probes = probe(model, tasks)          # every head and every layer, all L2 strengths, at once
+probes.table(), probes.heatmap(), probes.top(12)
+HeadEmbedding(model, probes.top(12)).encode(texts)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwise.probing.balancing import Options as Options
+    from headwise.probing.embedding import HeadEmbedding as HeadEmbedding
+    from headwise.probing.encoder import open_encoder as open_encoder
+    from headwise.probing.finetuning import EmbeddedModel as EmbeddedModel
+    from headwise.probing.generation import generate as generate
+    from headwise.probing.generation import grammar_tasks as grammar_tasks
+    from headwise.probing.generation import treebank_tasks as treebank_tasks
+    from headwise.probing.logistic import fit as fit
+    from headwise.probing.probes import probe as probe
+    from headwise.probing.reading import Recording as Recording
+    from headwise.probing.recording import record as record
+    from headwise.probing.results import Probes as Probes
+    from headwise.probing.ridge import fit_ridge as fit_ridge
+    from headwise.probing.senteval import SENTEVAL as SENTEVAL
+    from headwise.probing.senteval import senteval_tasks as senteval_tasks
+    from headwise.probing.shifts import Shift as Shift
+    from headwise.probing.shifts import shift as shift
+
+# public name -> the module that defines it; imported when first used
+_WHERE = {
+    "SENTEVAL": "senteval",
+    "EmbeddedModel": "finetuning",
+    "HeadEmbedding": "embedding",
+    "Options": "balancing",
+    "Probes": "results",
+    "Recording": "reading",
+    "Shift": "shifts",
+    "fit": "logistic",
+    "fit_ridge": "ridge",
+    "generate": "generation",
+    "grammar_tasks": "generation",
+    "open_encoder": "encoder",
+    "probe": "probes",
+    "record": "recording",
+    "senteval_tasks": "senteval",
+    "shift": "shifts",
+    "treebank_tasks": "generation",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'headwise.probing' has no attribute {name!r}")
+    return getattr(import_module(f"headwise.probing.{_WHERE[name]}"), name)

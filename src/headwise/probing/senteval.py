@@ -25,7 +25,7 @@ SENTEVAL = {
 SPLITS = {"tr": "train", "va": "validation", "te": "test"}
 
 
-def senteval(path: str | Path, names: Sequence[str] | None = None) -> list[Task]:
+def senteval_tasks(path: str | Path, names: Sequence[str] | None = None) -> list[Task]:
     """The probing tasks found in a folder.
 
     Args:

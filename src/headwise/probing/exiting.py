@@ -1,0 +1,100 @@
+"""Reading chosen heads, and stopping the model once the last of them has spoken.
+
+The model is not cut: a hook raises after the highest site, and the pass ends there. Layers above are never computed; whatever the model
+would do with its result does not happen.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.heads import Heads, HeadSet
+from headwise.heads.positions import check_position
+from headwise.heads.recording import Tape
+from headwise.heads.sites import Site
+
+
+class _Enough(Exception):
+    """All that was asked for has been read."""
+
+
+class _Reader:
+    """An edit that keeps the outputs of some sites and ends the pass after the last."""
+
+    def __init__(self, sites: tuple[Site, ...], needed: set[int], position: str, detach: bool) -> None:
+        self.tape = Tape(sites, check_position(position), detach)
+        self.needed, self.last = needed, max(needed)
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        self.tape.start(arguments)
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        if site.index in self.needed:
+            self.tape.at(site, x)
+        if site.index == self.last and torch._C._current_graph_task_id() == -1:  # not when a layer is run again for its gradient
+            raise _Enough
+        return x
+
+
+def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], position: str, *, detach: bool = True) -> Tensor:
+    """Concatenated outputs of chosen heads, in the order of the set; only the layers up to the highest of them are computed.
+
+    Args:
+        heads: of the model to run.
+        head_set: which heads.
+        inputs: keyword arguments of one forward pass.
+        position: "cls", "last" or "mean": (batch, dim); "all": (batch, tokens, dim). dim is the sum of the heads' widths.
+        detach: cut the result from the autograd graph.
+    """
+    members = heads.check(head_set).layers()
+    reader = _Reader(heads.sites, set(members), position, detach)
+    with suppress(_Enough), heads.edited(reader):  # in this order: layers that were not reached must not count as missed
+        heads.model(**inputs)
+    found = [reader.tape.of(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
+    return torch.cat([part.to(found[0].device) for part in found], dim=-1)
+
+
+def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: str, *, detach: bool = True) -> Tensor:
+    """The hidden state after one layer; layers above it are not computed.
+
+    Args:
+        heads: of the model to run.
+        layer: a site's number; the output of the block it belongs to is read.
+        inputs, position, detach: as in `head_outputs`.
+    """
+    site = heads.sites[layer]
+    tape = Tape(heads.sites, check_position(position), detach)
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        if torch._C._current_graph_task_id() != -1:
+            return
+        calls[0] += 1
+        if calls[0] > site.call:
+            tape.hidden_at(site, output)
+            raise _Enough
+
+    calls = [0]
+    block = heads.model.get_submodule(site.layer_path)
+    handle = block.register_forward_hook(hook)
+    try:
+        with suppress(_Enough), heads.edited(_Watching(tape)):
+            heads.model(**inputs)
+    finally:
+        handle.remove()
+    return tape._hidden[layer][0]
+
+
+class _Watching:
+    """An edit that only tells a tape how each pass begins."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        self.tape.start(arguments)
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        return x
