@@ -9,8 +9,8 @@ from pathlib import Path
 import distributed_script
 import numpy as np
 import pytest
-import toy
 import torch
+import toy
 from safetensors.torch import load_file
 
 import headwise

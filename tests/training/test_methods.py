@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 import toy
+from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 import headwise
+from headwise.decoders import MultiTaskModel, as_task_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.tasks import batches, encode
@@ -113,7 +115,9 @@ def test_tickets_are_kept_for_a_resumed_training(tmp_path) -> None:
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_adapters_leave_the_encoder_alone_and_belong_to_their_task(make, family, tmp_path) -> None:
     run = ran(make(), family=family)
-    base = {name.replace(".base_layer", ""): value for name, value in toy.weights(run.model.encoder).items() if "lora_" not in name}
+    base = {
+        name.replace(".base_layer", ""): value for name, value in toy.weights(run.model.encoder).items() if "lora_" not in name
+    }
     toy.assert_identical(base, toy.weights(toy.model(TASKS, family).encoder))
     again = reloaded(run, tmp_path)
     batch = first_batch(run.model, TASKS[0])
@@ -130,13 +134,9 @@ def test_adapters_leave_the_encoder_alone_and_belong_to_their_task(make, family,
 def test_houlsby_bottlenecks_follow_attention_and_feed_forward() -> None:
     run = ran(Houlsby(size=4), epochs=1)
     assert len(run.model.adapters["mood"]) == 2 * 2
+    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, vocab_size=25)
+    plain = as_task_model(BertForSequenceClassification(config), toy.tokenizer(), TASKS[0])
     with pytest.raises(HeadwiseError, match="has its own head"):
-        from transformers import BertConfig, BertForSequenceClassification
-
-        from headwise.decoders import as_task_model
-
-        config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, vocab_size=25)
-        plain = as_task_model(BertForSequenceClassification(config), toy.tokenizer(), TASKS[0])
         Run(plain, TASKS[:1], Houlsby(), toy.settings())
 
 
@@ -161,11 +161,6 @@ def test_distillation_makes_the_student_like_its_teacher() -> None:
 
 def test_distillation_of_another_width_and_what_it_refuses() -> None:
     teacher = toy.model(TASKS)
-    narrow = toy.model(TASKS, layers=1)
-    from transformers import BertConfig, BertModel
-
-    from headwise.decoders import MultiTaskModel
-
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 25}
     narrow = MultiTaskModel(BertModel(BertConfig(**size)), toy.tokenizer(), TASKS)
     run = Run(narrow, TASKS, Distil(teacher=teacher), toy.settings(epochs=1))

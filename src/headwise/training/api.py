@@ -185,8 +185,8 @@ def _one(
     run.train()
     found = []
     for task in tasks:
-        asked = [(task, split) for split in ("validation", *predict) if split in task.splits]
-        asked += [(also[task.name], split) for split in ("validation", *predict) if task.name in also]
+        both = [task, *([also[task.name]] if task.name in also else [])]
+        asked = [(other, split) for other in both for split in ("validation", *predict) if split in other.splits]
         for other, split in asked:
             options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "progress": settings.progress}
             found.append(evaluate(answering, other, split, decoder=task.name, **options))

@@ -1,0 +1,146 @@
+"""`hw.train` and comparisons of methods and seeds, from Python."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import toy
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+import headwise as hw
+from headwise.errors import HeadwiseError
+from headwise.tasks import Task, batches, encode
+from headwise.training import TrainingResult
+from headwise.training.grid import compare
+from headwise.training.submission import write_submissions
+
+TASKS = [toy.task("mood", 40), toy.task("warmth", 30)]
+QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    """A model folder, as from_pretrained wants it."""
+    place = tmp_path_factory.mktemp("model")
+    toy.encoder().save_pretrained(place)
+    toy.tokenizer().save_pretrained(place)
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def result(folder, tmp_path_factory) -> TrainingResult:
+    return hw.train(folder, TASKS, method="iat", alpha=0.3, delta=0.5, out=tmp_path_factory.mktemp("run") / "first", **QUICK)
+
+
+def test_result_has_model_scores_and_every_prediction(result: TrainingResult) -> None:
+    assert set(result.heads) == {"mood", "warmth"}
+    table = result.table()
+    assert list(table.index) == ["mood", "warmth", "average"]
+    assert table.loc["average", "score"] == pytest.approx(table["score"][:2].mean(), abs=0.01)
+    rows = result.predictions[result.predictions["task"] == "mood"]
+    gold = TASKS[0].split("validation").labels
+    assert rows["label"].to_numpy(int).tolist() == list(gold)
+    score = result.scores.set_index("task")["score"]
+    assert score["mood"] == TASKS[0].score(rows["prediction"].to_numpy(int), gold)
+    assert len(result.history) == 5
+    assert result.history["loss"].notna().all()
+
+
+def test_saved_result_and_model_read_back(result: TrainingResult) -> None:
+    again = TrainingResult.load(result.folder)
+    pd.testing.assert_frame_equal(again.predictions, result.predictions)
+    assert again.heads == result.heads
+    model = hw.load(result.folder)
+    toy.assert_identical(toy.weights(model), toy.weights(result.model))
+    assert not any(result.folder.glob("checkpoint/*"))
+
+
+def test_each_task_exports_as_a_plain_classifier(result: TrainingResult, tmp_path) -> None:
+    from headwise.decoders import export_task
+
+    for task in TASKS:
+        export_task(result.model, task.name, tmp_path / task.name)
+        plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / task.name)
+        batch = next(iter(batches(encode(task.split("validation"), result.model.tokenizer), 8)))
+        with torch.no_grad():
+            torch.testing.assert_close(plain(**batch.inputs).logits, result.model(task.name, batch).logits, rtol=0, atol=0)
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "mood").config.id2label == {0: "down", 1: "up"}
+
+
+def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult, folder) -> None:
+    seconds = result.description["seconds"]
+    again = hw.train(folder, TASKS, method="iat", alpha=0.3, delta=0.5, out=result.folder, **QUICK)
+    assert again.description["seconds"] == seconds  # nothing was computed
+    with pytest.raises(HeadwiseError, match=r"alpha 0\.3, this one has 0\.2"):
+        hw.train(folder, TASKS, method="iat", alpha=0.2, delta=0.5, out=result.folder, **QUICK)
+    with pytest.raises(HeadwiseError, match="did you mean 'batch_size'"):
+        hw.train(folder, TASKS, batchsize=3)
+
+
+def test_live_models_of_every_kind_train() -> None:
+    tokenizer = toy.tokenizer()
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 25}
+    headed = BertForSequenceClassification(BertConfig(**size, num_labels=2))
+    assert hw.train(headed, TASKS[0], "iat", tokenizer=tokenizer, **QUICK).model.encoder is headed
+    language = [
+        Task(name, data={"train": toy.texts(20, i), "validation": toy.texts(8, i + 5)}, kind="next-token")
+        for i, name in enumerate("ab")
+    ]
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=25, n_positions=64)
+    found = hw.train(GPT2LMHeadModel(config), language, "iat", delta=0.5, tokenizer=tokenizer, **{**QUICK, "epochs": 3})
+    assert found.history["loss"].iloc[-3:].mean() < found.history["loss"].iloc[:3].mean()
+    assert set(found.predictions.columns) >= {"right", "tokens", "nll"}
+    with pytest.raises(HeadwiseError, match="pass tokenizer="):
+        hw.train(toy.encoder(), TASKS, **QUICK)
+
+
+def test_a_trained_model_learns_another_task(result: TrainingResult) -> None:
+    more = hw.train(str(result.folder), toy.task("animal", 30), "multi-task", **QUICK)
+    assert set(more.model.tasks) == {"mood", "warmth", "animal"}
+
+
+def test_further_splits_and_a_second_validation_set(folder) -> None:
+    unlabelled = TASKS[0].split("validation")
+    hidden = TASKS[0].with_splits(
+        "mnli", test=type(unlabelled)(unlabelled.texts, np.full(len(unlabelled), -1), "classes", unlabelled.classes)
+    )
+    second = TASKS[0].with_splits("mnli_mm", validation=TASKS[0].split("train"))
+    found = hw.train(folder, hidden, "multi-task", also={"mnli": second}, predict=["test"], **QUICK)
+    assert list(found.scores["task"]) == ["mnli", "mnli", "mnli_mm"]
+    test = found.predictions[found.predictions["split"] == "test"]
+    validation = found.predictions[(found.predictions["split"] == "validation") & (found.predictions["task"] == "mnli")]
+    assert test["prediction"].tolist() == validation["prediction"].tolist()
+    assert np.isnan(found.scores.set_index("split").loc["test", "score"])
+
+
+def test_methods_and_seeds_are_compared_in_pairs(folder, tmp_path) -> None:
+    options = {**QUICK, "delta": 0.5}
+    found = compare(folder, TASKS, ["iat", "multi-task", "mt-dnn"], seeds=2, out=tmp_path, **options)
+    table = found.table()
+    assert list(table.columns) == ["iat", "multi-task", "mt-dnn"]
+    assert list(table.index) == ["mood", "warmth", "average"]
+    by_hand = found.scores.query("method == 'iat' and task == 'mood'")["score"] * 100
+    assert table.loc["mood", "iat"] == f"{by_hand.mean():.1f} ± {by_hand.std():.1f}"
+    # started from the plain training's checkpoint, and the same as if it had been trained from the beginning
+    alone = hw.train(folder, TASKS, "iat", seed=1, **options)
+    toy.assert_identical(toy.weights(hw.load(tmp_path / "iat" / "seed-1")), toy.weights(alone.model))
+    np.testing.assert_array_equal(found.results["iat", 1].history["loss"], alone.history["loss"])
+    assert not (tmp_path / "branches").exists()
+    with pytest.raises(HeadwiseError, match="did you mean 'epochs'"):
+        compare(folder, TASKS, ["iat"], seeds=1, out=tmp_path / "x", epoch=1)
+
+
+def test_glue_files_of_a_comparison(folder, tmp_path) -> None:
+    sst2 = TASKS[0].with_splits("sst2", test=TASKS[0].split("validation"))
+    found = compare(folder, [sst2], ["multi-task"], seeds=1, out=tmp_path, predict=["test"], **QUICK)
+    files = write_submissions(found, tmp_path)
+    assert [path.name for path in files] == ["SST-2.tsv"]
+    lines = files[0].read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert len(lines) == 1 + len(sst2.split("test"))
