@@ -1,0 +1,230 @@
+"use strict";
+// One page for lesions by hand. Text is only ever set as text. The lesion lives here; the server keeps none of it.
+const $ = id => document.getElementById(id);
+const make = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className = cls; return e; };
+const gates = new Map();  // "layer.head" -> value, only where it is not 1
+let model = null, now = null, sets = [], asked = 0;
+
+async function call(path, given = {}) {
+  const reply = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
+  const found = await reply.json();
+  if (!reply.ok) throw new Error(found.error || `status ${reply.status}`);
+  return found;
+}
+const list = () => [...gates].map(([key, value]) => [...key.split(".").map(Number), value]);
+const problem = error => { $("error").hidden = !error; $("error").textContent = error ? error.message : ""; };
+const percent = v => `${(100 * v).toFixed(1)} %`;
+
+// ---- predictions
+async function predict() {
+  const number = ++asked, began = performance.now();
+  $("count").textContent = gates.size;
+  try {
+    const answers = await call("api/predict", { text: $("text").value, second: $("second").value, gates: list() });
+    if (number !== asked) return;  // a later question overtook this one
+    problem(null);
+    $("answers").replaceChildren(...answers.map(answer));
+    $("time").textContent = `${Math.round(performance.now() - began)} ms`;
+    document.documentElement.dataset.answered = number;
+  } catch (error) { if (number === asked) problem(error); }
+}
+function line(name, intact, gated, win) {
+  const row = make("div", undefined, win ? "line win" : "line"), bars = make("span", undefined, "bars");
+  for (const [kind, value] of [["intact", intact], ["gated", gated]]) { const bar = make("i", undefined, kind); bar.style.width = `${100 * value}%`; bars.append(bar); }
+  row.append(make("span", name), bars, make("span", percent(gated)));
+  row.title = `intact ${percent(intact)}, with this lesion ${percent(gated)}`;
+  return row;
+}
+function answer(found) {
+  const box = make("div", undefined, "answer");
+  box.dataset.task = found.task;
+  box.append(make("h3", found.task));
+  if (found.note) box.append(make("p", found.note, "hint"));
+  else if (found.kind === "number") box.append(make("p", `${found.intact.toFixed(3)} intact, ${found.gated.toFixed(3)} with this lesion`));
+  else if (found.tags) {
+    const tags = make("div", undefined, "tags");
+    for (const [word, intact, gated] of found.tags) {
+      const tag = make("span", `${word} `, intact === gated ? "" : "changed");
+      tag.append(make("b", intact === gated ? intact : `${intact} → ${gated}`));
+      tags.append(tag);
+    }
+    box.append(tags);
+  } else {
+    const names = found.classes || found.tokens, best = found.gated.indexOf(Math.max(...found.gated));
+    names.forEach((name, i) => box.append(line(found.tokens ? JSON.stringify(name) : name, found.intact[i], found.gated[i], i === best)));
+  }
+  return box;
+}
+
+// ---- heads
+const cells = new Map();
+function build() {
+  for (let l = model.layers - 1; l >= 0; l--) {
+    const row = make("tr");
+    row.append(make("th", model.kinds[l] === "self" ? String(l) : `${l} ${model.kinds[l]}`));
+    for (let h = 0; h < model.heads; h++) {
+      const cell = make("td");
+      cell.setAttribute("role", "gridcell");
+      if (h >= model.counts[l]) cell.className = "none";
+      else { cell.dataset.head = `${l}.${h}`; cell.tabIndex = l === 0 && h === 0 ? 0 : -1; cells.set(cell.dataset.head, cell); }
+      row.append(cell);
+    }
+    $("grid").append(row);
+  }
+  paint();
+}
+function paint() {
+  for (const [key, cell] of cells) {
+    const value = gates.has(key) ? gates.get(key) : 1;
+    cell.classList.toggle("off", value === 0);
+    cell.classList.toggle("now", key === now);
+    cell.style.opacity = value === 0 ? 1 : 0.25 + 0.75 * value;
+    cell.title = `head ${key}, gate ${value}`;
+    cell.setAttribute("aria-label", cell.title);
+    cell.setAttribute("aria-selected", value === 0);
+  }
+  const value = now === null ? 1 : gates.has(now) ? gates.get(now) : 1;
+  $("chosen").textContent = now === null ? "–" : now;
+  $("gate").disabled = now === null;
+  $("gate").value = value;
+  $("gate-value").textContent = value;
+}
+function put(key, value) { if (value === 1) gates.delete(key); else gates.set(key, value); }
+function choose(key, toggle) {
+  now = key;
+  if (toggle) put(key, gates.has(key) && gates.get(key) === 0 ? 1 : 0);
+  paint();
+  predict();
+  look();
+}
+$("grid").addEventListener("click", event => { const cell = event.target.closest("td[data-head]"); if (cell) choose(cell.dataset.head, true); });
+$("grid").addEventListener("keydown", event => {
+  const cell = event.target.closest("td[data-head]");
+  if (!cell) return;
+  const [l, h] = cell.dataset.head.split(".").map(Number);
+  const step = { ArrowUp: [1, 0], ArrowDown: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] }[event.key];
+  if (step) {
+    const next = cells.get(`${l + step[0]}.${h + step[1]}`);
+    if (next) { cell.tabIndex = -1; next.tabIndex = 0; next.focus(); }
+    event.preventDefault();
+  } else if (event.key === "Enter" || event.key === " ") { choose(cell.dataset.head, true); event.preventDefault(); }
+});
+$("gate").addEventListener("input", () => { put(now, Number($("gate").value)); paint(); predict(); });
+$("reset").addEventListener("click", () => { gates.clear(); paint(); predict(); });
+$("top").addEventListener("click", async () => {
+  try {
+    const heads = await call("api/top", { task: $("top-task").value, fraction: Number($("percent").value) / 100 });
+    gates.clear();
+    heads.forEach(([l, h]) => gates.set(`${l}.${h}`, 0));
+    paint();
+    predict();
+  } catch (error) { problem(error); }
+});
+
+// ---- attention
+async function look() {
+  if (now === null) return;
+  const [layer, head] = now.split(".").map(Number);
+  $("attention-head").textContent = now;
+  try {
+    const found = await call("api/attention", { text: $("text").value, second: $("second").value, layer, head });
+    const top = make("tr"), thead = make("thead"), body = make("tbody");
+    top.append(make("th"), ...found.tokens.map(token => make("th", token)));
+    thead.append(top);
+    found.weights.forEach((row, i) => {
+      const line = make("tr");
+      line.append(make("th", found.tokens[i]));
+      row.forEach((weight, j) => {
+        const cell = make("td");
+        cell.style.background = `rgb(${getComputedStyle(document.documentElement).getPropertyValue("--heat")} / ${weight})`;
+        cell.title = `${found.tokens[i]} → ${found.tokens[j]}: ${percent(weight)}`;
+        line.append(cell);
+      });
+      body.append(line);
+    });
+    $("attention").replaceChildren(thead, body);
+    $("attention-hint").textContent = "Rows attend to columns; darker is more. The map is the intact model's.";
+  } catch (error) { $("attention").replaceChildren(); $("attention-hint").textContent = error.message; }
+}
+
+// ---- named sets
+function listSets() {
+  $("sets").replaceChildren(...sets.map((set, i) => {
+    const item = make("li", `${set.name} (${set.gates.length} heads) `), use = make("button", "use"), drop = make("button", "forget");
+    use.addEventListener("click", () => { gates.clear(); set.gates.forEach(([l, h, v]) => gates.set(`${l}.${h}`, v)); paint(); predict(); });
+    drop.addEventListener("click", () => { sets.splice(i, 1); store(); });
+    item.append(use, drop);
+    return item;
+  }));
+}
+function store() { localStorage.setItem(`headwise:${model.name}`, JSON.stringify(sets)); listSets(); }
+$("keep").addEventListener("click", () => {
+  const name = $("set-name").value.trim() || `lesion ${sets.length + 1}`;
+  sets = sets.filter(set => set.name !== name).concat({ name, gates: list() });
+  store();
+});
+$("export").addEventListener("click", () => {
+  // silenced heads as a HeadSet reads them (HeadSet.from_json), and the gates between
+  const record = { model: model.name, name: $("set-name").value.trim(), heads: list().filter(g => g[2] === 0).map(g => g.slice(0, 2)), gates: list() };
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([JSON.stringify(record, null, 1)], { type: "application/json" }));
+  link.download = `${(record.name || "lesion").replace(/[^A-Za-z0-9_-]+/g, "-")}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+});
+
+// ---- data
+async function examples() {
+  try {
+    const texts = await call("api/examples", { task: $("task").value });
+    $("example").replaceChildren(make("option", "choose…"), ...texts.map(text => { const o = make("option", text.join(" ‖ ").slice(0, 120)); o.texts = text; return o; }));
+  } catch (error) { problem(error); }
+}
+$("task").addEventListener("change", examples);
+$("example").addEventListener("change", () => {
+  const texts = $("example").selectedOptions[0].texts;
+  if (!texts) return;
+  $("text").value = texts[0];
+  $("second").value = texts[1] || "";
+  $("pair").open = texts.length > 1;
+  predict();
+  look();
+});
+$("evaluate").addEventListener("click", async () => {
+  try {
+    await call("api/evaluate", { task: $("evaluate-task").value, gates: list(), size: Number($("size").value) });
+    problem(null);
+    $("progress").hidden = false;
+    const watch = setInterval(async () => {
+      const job = await call("api/job");
+      $("progress").max = job.total || 1;
+      $("progress").value = job.done;
+      if (job.running) return;
+      clearInterval(watch);
+      $("progress").hidden = true;
+      const r = job.result;
+      $("result").textContent = job.error || `${r.task}, ${r.metric} on ${r.examples} examples: ${percent(r.intact)} intact, ${percent(r.gated)} with this lesion`;
+    }, 200);
+  } catch (error) { problem(error); }
+});
+
+let typing = 0;
+for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => { predict(); look(); }, 250); });
+const set = name => { document.documentElement.dataset.theme = name; $("theme").textContent = name === "dark" ? "Light" : "Dark"; };
+$("theme").addEventListener("click", () => set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+set(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+
+(async () => {
+  model = await call("api/model");
+  $("name").textContent = model.name;
+  $("text").maxLength = $("second").maxLength = model.max_text;
+  sets = JSON.parse(localStorage.getItem(`headwise:${model.name}`) || "[]");
+  listSets();
+  build();
+  const known = model.tasks.filter(task => task.data);
+  for (const id of ["task", "top-task", "evaluate-task"]) $(id).replaceChildren(...known.map(task => make("option", task.name)));
+  for (const id of ["data-row", "top-row", "evaluate-row"]) $(id).hidden = !known.length;
+  if (known.length) examples();
+  await predict();
+  document.documentElement.dataset.ready = "yes";
+})();

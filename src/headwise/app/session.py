@@ -1,0 +1,293 @@
+"""The model behind the page: predictions with and without a lesion, attention of a head, rankings, and evaluation of a sample."""
+
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
+from headwise.decoders.output import SavedTask
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+from headwise.tasks import Batch, Task, batches, encode
+
+MAX_TEXT = 2000  # characters of each text
+MAX_TOKENS = 256
+SHOWN = 10  # next tokens listed
+SAMPLE = 1000  # most examples of one evaluation
+SCORED = 200  # training examples a ranking reads
+
+
+class Session:
+    """One model and what the page asks of it. Calls are serialised: a model has one set of hooks.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with its head under `as_task_model`.
+        tasks: tasks with data, for examples, rankings and evaluation; may be empty.
+        name: shown on the page.
+    """
+
+    def __init__(self, model: MultiTaskModel | TaskModel, tasks: Sequence[Task] = (), name: str = "") -> None:
+        self.model, self.name = model.eval(), name
+        self.heads = Heads(model.encoder)
+        self.data = {task.name: task for task in tasks}
+        self.lock = threading.Lock()
+        self.job: dict[str, Any] = {"running": False, "done": 0, "total": 0, "result": None, "error": ""}
+        self._scores: dict[str, Any] = {}
+
+    def describe(self) -> dict[str, Any]:
+        """What the page needs to draw itself."""
+        return {
+            "name": self.name,
+            "layers": self.heads.shape[0],
+            "heads": self.heads.shape[1],
+            "counts": [site.n_heads for site in self.heads.sites],
+            "kinds": [site.kind for site in self.heads.sites],
+            "tasks": [{"name": t.name, "kind": t.kind, "data": t.name in self.data} for t in self.model.tasks.values()],
+            "max_text": MAX_TEXT,
+        }
+
+    def gates(self, given: Any) -> Tensor:
+        """(layers, heads) gates from [[layer, head, value], ...]; heads not named are open.
+
+        Raises:
+            HeadwiseError: a head does not exist, or a value is not between 0 and 1.
+        """
+        gates = torch.ones(self.heads.shape)
+        if not isinstance(given, list) or len(given) > self.heads.total:
+            raise HeadwiseError("gates must be a list of [layer, head, value], one for each head at the most")
+        for entry in given:
+            if not isinstance(entry, list) or len(entry) != 3:
+                raise HeadwiseError(f"{entry!r} is not [layer, head, value]")
+            layer, head, value = entry
+            whole = all(isinstance(number, int) and number >= 0 for number in (layer, head))
+            if not whole or layer >= gates.shape[0] or head >= self.heads.sites[layer].n_heads:
+                raise HeadwiseError(f"there is no head {layer}.{head}: layers 0 to {gates.shape[0] - 1}")
+            if not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise HeadwiseError(f"the gate of head {layer}.{head} is {value!r}; it must lie between 0 and 1")
+            gates[layer, head] = float(value)
+        return gates
+
+    def predict(self, text: Any, second: Any, gates: Any) -> list[dict[str, Any]]:
+        """Every task's answer to a text (or pair), intact and gated, from one pass over two rows."""
+        first, other, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
+        both = torch.stack([torch.ones_like(opened), opened]).to(self.model.device)  # (2, layers, heads)
+        batch = self._batch(first, other)
+        with self.lock, torch.inference_mode(), self.heads.gated(both):
+            if isinstance(self.model, TaskModel):
+                logits = self.model.encoder(**batch.inputs, **self.model._no_cache).logits.float()
+                return [self._answer(task, logits, batch) for task in self.model.tasks.values()]
+            states = self.model.states(batch)  # one pass for all tasks
+            answers = []
+            for task in self.model.tasks.values():
+                if task.kind in ("classes", "number", "tags"):
+                    asked = batch if task.kind == "tags" else replace(batch, labels=batch.labels.new_full((2,), -1))  # unlabelled
+                    answers.append(self._answer(task, self.model.decoders[task.name](states, asked).logits, batch))
+                else:
+                    answers.append(
+                        {"task": task.name, "kind": task.kind, "note": f"tasks of kind {task.kind} are not shown here"}
+                    )
+            return answers
+
+    def attention(self, text: Any, second: Any, layer: Any, head: Any) -> dict[str, Any]:
+        """The attention map of one head: tokens, and (from, to) weights."""
+        self.gates([[layer, head, 1]])
+        batch = self._batch(check_text(text), check_text(second, empty=True), rows=1)
+        with self.lock, torch.inference_mode(), self.heads.recorded(attention=True) as tape:
+            self.model.encoder(**batch.inputs)
+        found = tape.attention[layer][0, head]  # (tokens, tokens)
+        tokens = self.model.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
+        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found.float().cpu().tolist()]}
+
+    def examples(self, name: Any, count: int = 20) -> list[list[str]]:
+        """Some validation texts of a task."""
+        held_out = self._task(name).split("validation")
+        return [list(text) for text in held_out.sample(count).texts]
+
+    def top(self, name: Any, fraction: Any) -> list[list[int]]:
+        """The top heads of a task, by gate-gradient on a sample of its training data (computed once)."""
+        from headwise.scoring import score, top_heads
+
+        if not isinstance(fraction, int | float) or not 0 < fraction < 1:
+            raise HeadwiseError(f"fraction is {fraction!r}; it must lie between 0 and 1")
+        task = self._task(name)
+        with self.lock:
+            if name not in self._scores:
+                self._scores[name] = score(self.model, task, examples=SCORED, heads=self.heads, max_length=MAX_TOKENS, quiet=True)
+        return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=fraction)]
+
+    def evaluate(self, name: Any, gates: Any, size: Any) -> None:
+        """Starts the evaluation of a validation sample, intact and gated, in the background; `job` tells how far it is."""
+        task, opened = self._task(name), self.gates(gates)
+        if not isinstance(size, int) or not 1 <= size <= SAMPLE:
+            raise HeadwiseError(f"size is {size!r}; it must be a whole number from 1 to {SAMPLE}")
+        with self.lock:
+            if self.job["running"]:
+                raise HeadwiseError("an evaluation is running already; wait for it")
+            self.job = {"running": True, "done": 0, "total": size, "result": None, "error": ""}
+        threading.Thread(target=self._evaluate, args=(task, opened, size), daemon=True).start()
+
+    def _evaluate(self, task: Task, opened: Tensor, size: int) -> None:
+        try:
+            held_out = task.split("validation").sample(size)
+            encoded = encode(held_out, self.model.tokenizer, MAX_TOKENS)
+            self.job["total"] = len(held_out)
+            found: dict[str, list[Any]] = {"intact": [], "gated": []}
+            order = []
+            for batch in batches(encoded, 16):
+                order.append(batch.index.numpy())
+                with self.lock, torch.inference_mode():
+                    moved = batch.to(self.model.device)
+                    for kind, gates in (("intact", torch.ones_like(opened)), ("gated", opened)):
+                        with self.heads.gated(gates.to(self.model.device)):
+                            found[kind].append(self.model(task.name, moved).prediction.cpu().numpy())
+                self.job["done"] += len(batch)
+            back = np.argsort(np.concatenate(order))
+            labels = None if isinstance(held_out.labels, list) else held_out.labels
+            scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
+            self.job["result"] = {"task": task.name, "metric": str(task.metric), "examples": len(held_out), **scores}
+        except Exception as error:  # the page shows it; a background thread has nobody else to tell
+            self.job["error"] = f"{type(error).__name__}: {error}"
+        finally:
+            self.job["running"] = False
+
+    def _batch(self, text: str, second: str, rows: int = 2) -> Batch:
+        tokenizer = self.model.tokenizer
+        pair = [second] * rows if second else None
+        options: dict[str, Any] = {"truncation": True, "max_length": MAX_TOKENS, "return_tensors": "pt"}
+        inputs = tokenizer([text] * rows, pair, **options)
+        words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)
+        count = max(1, int(words.max()) + 1)
+        batch = Batch(
+            inputs={name: inputs[name] for name in tokenizer.model_input_names if name in inputs},
+            labels=torch.full((rows, count), -100),
+            index=torch.arange(rows),
+            owner=torch.arange(rows),
+            kind="classes",
+            words=words,
+            context_words=words,
+            n_words=torch.full((rows,), count),
+        )
+        return batch.to(self.model.device)
+
+    def _answer(self, task: SavedTask, logits: Tensor, batch: Batch) -> dict[str, Any]:
+        """One task's answer as JSON: rows 0 (intact) and 1 (gated) of the logits."""
+        answer: dict[str, Any] = {"task": task.name, "kind": task.kind}
+        if task.kind == "number":
+            return {**answer, "intact": float(logits[0]), "gated": float(logits[1])}
+        if task.kind == "classes":
+            intact, gated = logits.softmax(-1).cpu().tolist()
+            return {**answer, "classes": list(task.classes), "intact": intact, "gated": gated}
+        if task.kind == "tags":
+            ids = batch.inputs["input_ids"][0].tolist()
+            assert batch.words is not None
+            places = batch.words[0].tolist()
+            firsts = [places.index(word) for word in range(max(places) + 1) if word in places]
+            pieces = self.model.tokenizer.convert_ids_to_tokens(ids)
+            names = [
+                "".join(p.removeprefix("##") for p, w in zip(pieces, places, strict=True) if w == word)
+                for word in range(len(firsts))
+            ]
+            rows = logits[:, firsts] if isinstance(self.model, TaskModel) else logits[:, : len(firsts)]
+            intact, gated = (row.argmax(-1).tolist() for row in rows)
+            tags = [[word, task.classes[a], task.classes[b]] for word, a, b in zip(names, intact, gated, strict=True)]
+            return {**answer, "tags": tags}
+        if task.kind == "masked-token":
+            mask = self.model.tokenizer.mask_token_id
+            found = (batch.inputs["input_ids"][0] == mask).nonzero()
+            if not len(found):
+                return {**answer, "note": f"write {self.model.tokenizer.mask_token} where a word is to be guessed"}
+            return {**answer, **self._tokens(logits[:, int(found[0])])}
+        last = int(batch.inputs["attention_mask"][0].nonzero()[-1])
+        return {**answer, **self._tokens(logits[:, last])}
+
+    def _tokens(self, logits: Tensor) -> dict[str, Any]:
+        """The likeliest tokens of the intact row, with both rows' probabilities, and the gated row's own likeliest."""
+        both = logits.softmax(-1)  # (2, vocabulary)
+        likely = {*both[0].topk(SHOWN).indices.tolist(), *both[1].topk(3).indices.tolist()}
+        chosen = sorted(likely, key=lambda token: -float(both[0, token]))
+        names = [self.model.tokenizer.decode([token]) for token in chosen]
+        return {"tokens": names, "intact": both[0, chosen].tolist(), "gated": both[1, chosen].tolist()}
+
+    def _task(self, name: Any) -> Task:
+        if name not in self.data:
+            have = ", ".join(self.data) or "none"
+            raise HeadwiseError(
+                f"there is no data for task {name!r} (there is for: {have}); start the app with --tasks and --data"
+            )
+        return self.data[name]
+
+
+def _words(inputs: Any, rows: int) -> Tensor:
+    """(rows, tokens) word numbers by the tokenizer's own pre-tokenisation, -1 at special tokens."""
+    return torch.tensor([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)])
+
+
+def check_text(value: Any, empty: bool = False) -> str:
+    """A text from the page.
+
+    Raises:
+        HeadwiseError: it is no text, is empty where it must not be, or is too long.
+    """
+    if not isinstance(value, str) or (not empty and not value.strip()):
+        raise HeadwiseError("type a sentence first")
+    if len(value) > MAX_TEXT:
+        raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are taken")
+    return re.sub(r"\s+", " ", value).strip()
+
+
+def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
+    """A session on a model folder, a hub id, or a run of `headwise train`.
+
+    Raises:
+        HeadwiseError: it cannot be opened, or has no head that could answer.
+    """
+    from headwise import manifest
+    from headwise.loading import load
+
+    path = Path(source)
+    saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
+    multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
+    if multi:
+        return Session(
+            load(multi[0]), tasks, str(multi[0].name if multi[0] == path else f"{path.name}/{multi[0].relative_to(path)}")
+        )
+    model, tokenizer = _plain(source)
+    known = [SavedTask.of(task) for task in tasks] or [_own_task(model, path.name)]
+    return Session(as_task_model(model, tokenizer, known), tasks, path.name or str(source))
+
+
+def _plain(source: str | Path) -> tuple[Any, Any]:
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"no model could be opened at {str(source)!r}: {error}") from error
+    names: Sequence[str] = config.architectures or ()
+    if not names or not any(name.endswith(("Classification", "LMHeadModel", "CausalLM", "MaskedLM")) for name in names):
+        raise HeadwiseError(
+            f"{source} holds {', '.join(names) or 'no named architecture'}, which answers nothing by itself: give a classifier, a tagger, a "
+            "language model, or a model trained by `headwise train`"
+        )
+    model = getattr(transformers, names[0]).from_pretrained(source, dtype=torch.float32)
+    return model, tokenizer
+
+
+def _own_task(model: Any, name: str) -> SavedTask:
+    """What a plain model answers by itself."""
+    from headwise.decoders.plain import ANSWERS, head_kind
+
+    labels: Mapping[int, str] = model.config.id2label
+    kind = ANSWERS[head_kind(model)][0]
+    if kind == "classes" and model.config.num_labels == 1:
+        kind = "number"
+    classes = tuple(labels[i] for i in range(len(labels))) if kind in ("classes", "tags") else ()
+    return SavedTask(re.sub(r"[^A-Za-z0-9_-]", "-", name) or "model", kind, classes, "accuracy")
