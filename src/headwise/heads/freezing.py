@@ -7,19 +7,20 @@ gets no gradient at all, and optimizers pass it over.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import LBFGS, SGD, Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from headwise.errors import HeadwiseError
 from headwise.heads.headset import HeadSet
+from headwise.heads.keeping import Frozen, Keeper
 from headwise.heads.ownership import Owned, ownership
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
     optimizer = _checked(optimizer, heads.model)
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
-    keeper = _Keeper(optimizer, parts)
+    keeper = Keeper(optimizer, parts)
     with ExitStack() as undo:
         for part in parts:
             part.mask(part.parameter)
@@ -63,131 +64,6 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
             undo.callback(optimizer.register_step_post_hook(keeper.after).remove)
             undo.callback(keeper.after)  # for a step that failed half-way
         yield
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """The frozen part of one parameter: of its axis `dim`, cut into blocks of `block` entries, the blocks `index`.
-
-    Attributes:
-        home, name: the module the parameter is in, and its name there.
-        dim, block: the axis, and how many entries are frozen or free together: whole blocks are quicker to copy than single columns.
-        index: the frozen blocks, (blocks,); None if the whole parameter is frozen.
-        runs: lengths of its alternating stretches of free and frozen blocks, free first.
-    """
-
-    home: nn.Module
-    name: str
-    dim: int
-    block: int
-    index: Tensor | None
-    runs: tuple[int, ...]
-
-    @property
-    def parameter(self) -> nn.Parameter:
-        """The parameter as it is now."""
-        return self.home._parameters[self.name]  # type: ignore[return-value]
-
-    def mask(self, parameter: Tensor) -> None:
-        """Takes the frozen part out of a parameter's gradient."""
-        if self.index is None:
-            parameter.grad = None
-        elif parameter.grad is not None:
-            self.blocks(parameter.grad).index_fill_(self.dim, self.index, 0)
-
-    def blocks(self, tensor: Tensor) -> Tensor:
-        """A tensor of the parameter's shape with axis `dim` cut into (blocks, block)."""
-        shape = tensor.shape
-        return tensor.detach().view(*shape[: self.dim], -1, self.block, *shape[self.dim + 1 :])
-
-    def stretches(self, tensor: Tensor) -> tuple[Tensor, ...] | None:
-        """The frozen part as flat views of a tensor of the parameter's shape; None if it does not lie in stretches of memory."""
-        if self.dim or not tensor.is_contiguous():
-            return None
-        size = tensor.numel() // tensor.shape[0] * self.block
-        return tensor.detach().view(-1).split_with_sizes([run * size for run in self.runs])[1::2]
-
-
-class _Keeper:
-    """Keeps the frozen parts of an optimizer's parameters, and of their state, as they are.
-
-    Most of them are stretches of memory: these are copied all at once, which on a GPU takes a few launches instead of hundreds.
-    """
-
-    def __init__(self, optimizer: Optimizer, parts: list[Frozen]) -> None:
-        self.optimizer = optimizer
-        self.whole = [part.parameter for part in parts if part.index is None]
-        self.parts = [(part, part.parameter) for part in parts if part.index is not None]
-        self.saved: _Saved | None = None  # while a step runs
-
-    def before(self, *_: Any) -> None:
-        """A step begins."""
-        for parameter in self.whole:
-            parameter.grad = None  # data-parallel training hands a gradient of zeros back
-        self.saved = _Saved(self._tensors())
-
-    def after(self, *_: Any) -> None:
-        """A step has ended, or failed."""
-        if self.saved is None:
-            return
-        tensors = self._tensors()
-        self.saved.restore(tensors)
-        if type(self.optimizer).__module__.startswith("torch.optim"):
-            decays = {id(p) for group in self.optimizer.param_groups if group.get("weight_decay") for p in group["params"]}
-            for (i, name), (part, tensor) in tensors.items():
-                if (i, name) not in self.saved.names and id(self.parts[i][1]) in decays:
-                    # Born in this step. Without a gradient it has its first value, unless weight decay was added to the
-                    # gradient: torch's optimizers that do so start at zero.
-                    part.blocks(tensor).index_fill_(part.dim, _index(part), 0)
-        self.saved = None
-
-    def _tensors(self) -> dict[tuple[int, str], tuple[Frozen, Tensor]]:
-        """Parameters ("") and their state that has one value for each of their elements, by (place, name)."""
-        found: dict[tuple[int, str], tuple[Frozen, Tensor]] = {}
-        for i, (part, parameter) in enumerate(self.parts):
-            found[i, ""] = (part, parameter)
-            for name, value in self.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, Tensor) and value.shape == parameter.shape:
-                    if not value.is_floating_point():
-                        raise HeadwiseError(
-                            f"{type(self.optimizer).__name__} keeps {name!r} of {part.name} as {value.dtype}, in blocks that share a "
-                            "scale, so the state of one head cannot be kept apart: use an optimizer with floating-point state"
-                        )
-                    found[i, name] = (part, value)
-        return found
-
-
-class _Saved:
-    """Copies of the frozen parts of some tensors."""
-
-    def __init__(self, tensors: dict[tuple[int, str], tuple[Frozen, Tensor]]) -> None:
-        self.names = set(tensors)
-        stretches, others = _sorted_out(tensors)
-        self.flat = {kind: torch.cat(views) for kind, views in stretches.items()}
-        self.blocks = {name: part.blocks(tensor).index_select(part.dim, _index(part)) for name, (part, tensor) in others.items()}
-
-    def restore(self, tensors: dict[tuple[int, str], tuple[Frozen, Tensor]]) -> None:
-        """Writes the copies back into tensors of the same names."""
-        stretches, others = _sorted_out({name: tensors[name] for name in tensors if name in self.names})
-        for kind, views in stretches.items():
-            torch._foreach_copy_(views, self.flat[kind].split_with_sizes([view.numel() for view in views]))
-        for name, (part, tensor) in others.items():
-            part.blocks(tensor).index_copy_(part.dim, _index(part), self.blocks[name])
-
-
-def _sorted_out(
-    tensors: dict[tuple[int, str], tuple[Frozen, Tensor]],
-) -> tuple[dict[tuple[torch.device, torch.dtype], list[Tensor]], dict[tuple[int, str], tuple[Frozen, Tensor]]]:
-    """Flat views of the frozen parts that are stretches of memory, by device and type; and the tensors whose frozen parts are not."""
-    stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    others = {}
-    for name, (part, tensor) in tensors.items():
-        views = part.stretches(tensor)
-        if views is None:
-            others[name] = (part, tensor)
-        else:
-            stretches.setdefault((tensor.device, tensor.dtype), []).extend(views)
-    return stretches, others
 
 
 def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
@@ -255,8 +131,3 @@ def _for(optimizer: Optimizer, part: Frozen) -> Frozen:
     if part.index is None and isinstance(optimizer, SGD) and optimizer.defaults["fused"]:
         return replace(part, index=torch.zeros(1, dtype=torch.long, device=part.parameter.device))
     return part
-
-
-def _index(part: Frozen) -> Tensor:
-    assert part.index is not None  # parameters that are frozen as a whole have no gradient to keep them from
-    return part.index
