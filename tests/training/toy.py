@@ -11,28 +11,7 @@ from headwise.decoders import MultiTaskModel
 from headwise.tasks import Task
 from headwise.training import TrainingSettings
 
-WORDS = [
-    "good",
-    "fine",
-    "nice",
-    "great",
-    "bad",
-    "poor",
-    "awful",
-    "sad",
-    "cat",
-    "dog",
-    "tree",
-    "car",
-    "sun",
-    "rain",
-    "hill",
-    "lake",
-    "red",
-    "blue",
-    "green",
-    "grey",
-]
+WORDS = "good fine nice great bad poor awful sad cat dog tree car sun rain hill lake red blue green grey".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 FAMILIES: dict[str, dict[str, Any]] = {
