@@ -128,6 +128,7 @@ def test_tasks_of_examples_can_be_renamed_and_changed() -> None:
     assert (small.name, len(small.split("train")), len(small.split("validation")), small.metric) == ("small", 2, 1, "macro-f1")
     assert task.renamed("u").split("train").task == "u"
     assert task.split("train").task == "t"
+    assert task.renamed("u").fingerprint == task.fingerprint != small.fingerprint
     other = Task("x", data={"train": [("a", "c"), ("b", "d")]}).split("train")
     with pytest.raises(HeadwiseError, match="differ in kind or classes"):
         Task.of("bad", {"train": task.split("train"), "test": other})

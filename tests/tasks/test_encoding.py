@@ -158,6 +158,9 @@ def test_encodings_are_remembered_in_memory_and_on_disk(
     assert encode(examples, wordpiece, 8).ids is first.ids
     encoding.forget()
     assert encode(examples, wordpiece, 8, cache=tmp_path).ids.tolist() == first.ids.tolist()
+    relabelled = Examples(examples.texts, np.ones(2, dtype=np.int64), "classes")
+    assert encode(relabelled, wordpiece, 8).ids.tolist() == first.ids.tolist()
+    assert encode(relabelled, wordpiece, 8).examples is relabelled
     wordpiece("state left behind", truncation=True, max_length=3)
     assert encode(examples, wordpiece, 8).ids.tolist() == first.ids.tolist()
     for other in (lambda: encode(examples, wordpiece, 9), lambda: encode(plain([("new",)]), wordpiece, 8)):

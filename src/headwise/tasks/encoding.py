@@ -200,7 +200,7 @@ def join(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
-    parts = [examples.fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
+    parts = [examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -97,22 +97,32 @@ class Examples:
         return self.subset(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
 
     @cached_property
+    def text_fingerprint(self) -> str:
+        """A hash of what a tokenizer reads: kind, texts and words, but no labels."""
+        digest = hashlib.blake2b(digest_size=16)
+        _put(digest, ["words" if self.sentences is not None else self.kind])
+        for text in self.texts if self.sentences is None else ():
+            _put(digest, [str(len(text)), *text])
+        for sentence in self.sentences or ():
+            _put(digest, [str(len(sentence)), *sentence.words])
+        return digest.hexdigest()
+
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of kind, texts, words, labels and class names: equal for equal content, whatever the source."""
-        digest = hashlib.blake2b(digest_size=16)
-
-        def put(parts: Iterable[str]) -> None:
-            for part in parts:
-                data = part.encode("utf-8", "surrogatepass")
-                digest.update(len(data).to_bytes(8, "little") + data)
-
-        put([self.kind, *self.classes])
+        digest = hashlib.blake2b(self.text_fingerprint.encode(), digest_size=16)
+        _put(digest, [self.kind, *self.classes])
         for text in self.texts:
-            put([str(len(text)), *text])
-        for sentence in self.sentences or ():
-            put([str(len(sentence)), *sentence.words])
+            _put(digest, [str(len(text)), *text])
         for label in self.labels if isinstance(self.labels, list) else [self.labels]:
             array = np.ascontiguousarray(label)
-            put([f"{array.dtype.str}{array.shape}"])
+            _put(digest, [f"{array.dtype.str}{array.shape}"])
             digest.update(array.tobytes())
         return digest.hexdigest()
+
+
+def _put(digest: "hashlib.blake2b", parts: Iterable[str]) -> None:
+    """Adds strings so that ("ab", "c") and ("a", "bc") differ."""
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little") + data)

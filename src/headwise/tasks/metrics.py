@@ -187,3 +187,23 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     if gold.shape != table.shape:
         raise HeadwiseError(f"{table.shape[0]} predictions and labels of shape {gold.shape}: they must be as many")
     return metric.function(table, gold)
+
+
+def chance(name: str, kind: str, labels: Any) -> float:
+    """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
+
+    accuracy: the share of the commonest class (minimal pairs: 0.5) or tag; f1: always answering class 1; macro-f1 and Matthews: the best
+    constant answer; correlations, LAS, UAS, count-f1 and token accuracy: 0; perplexity: infinity.
+    """
+    if name == "perplexity":
+        return float("inf")
+    if kind == "minimal-pairs":
+        return 0.5
+    if name == "count-accuracy":
+        counts = np.bincount(np.concatenate(list(labels)))
+        return float(counts.max() / counts.sum())
+    if kind != "classes":
+        return 0.0
+    gold = np.asarray(labels)
+    guesses = [1] if name == "f1" else np.unique(gold)
+    return max(score(name, kind, np.full(len(gold), guess), gold) for guess in guesses)

@@ -1,7 +1,7 @@
 """Task: what a model is asked. Text, labels, metric, splits; loaded when first used."""
 
 import copy
-import itertools
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -252,6 +252,12 @@ class Task:
             raise HeadwiseError(f"task {self.name!r} has no split {name!r}, only: {', '.join(self.splits)}")
         return self._examples[name]
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all examples of all splits and of the metric: equal for equal content, whatever the name or source."""
+        parts = [self.metric, *(f"{split} {self.split(split).fingerprint}" for split in self.splits)]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
     def score(self, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
         """The task's metric of a prediction table with one row per example (see `tasks.metrics`), on a scale where 1 is perfect.
 
@@ -263,35 +269,19 @@ class Task:
 
     @property
     def chance(self) -> float:
-        """The metric of the best guess that ignores the text, on validation (else the first labelled split).
-
-        accuracy: the share of the commonest class (minimal pairs: 0.5); f1: always answering class 1; correlations,
-        LAS, UAS, count-f1 and token accuracy: 0; perplexity: infinity.
-        """
+        """The metric of the best guess that ignores the text, on validation (else the first labelled split); see `metrics.chance`."""
         order: list[str] = [name for name in ("validation", "test", "train") if name in self.splits] or [*self.splits]
         return self.chance_on(next((name for name in order if self.split(name).labelled), order[0]))
 
     def chance_on(self, split: str) -> float:
         """`chance` on one split."""
-        examples = self.split(split)
-        if self.metric == "perplexity":
-            return float("inf")
-        if self.kind == "minimal-pairs":
-            return 0.5
-        if self.kind == "tags" and self.metric == "count-accuracy":
-            counts = np.bincount(np.concatenate(list(examples.labels)))
-            return float(counts.max() / counts.sum())
-        if self.kind != "classes":
-            return 0.0
-        labels = np.asarray(examples.labels)
-        guesses = [1] if self.metric == "f1" else np.unique(labels)
-        return max(self.score(np.full(len(labels), guess), labels) for guess in guesses)
+        return metrics.chance(self.metric, self.kind, self.split(split).labels)
 
     def __repr__(self) -> str:
         loaded = self.__dict__.get("_examples")
         sizes = ", ".join(f"{split} {len(e)}" for split, e in loaded.items()) if loaded else "not loaded yet"
-        flag = ", synthetic" if self.synthetic else ""
-        return f"Task({self.name!r}, {self._kind or 'kind from labels'}{flag}: {sizes})"
+        kind = self.kind if loaded else self._kind or "kind from labels"
+        return f"Task({self.name!r}, {kind}{', synthetic' if self.synthetic else ''}: {sizes})"
 
 
 def _in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
@@ -303,7 +293,7 @@ def _in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
 def names_of(tasks: Sequence[Task]) -> tuple[str, ...]:
     """The names of several tasks; an error if two share one."""
     names = tuple(task.name for task in tasks)
-    for name, group in itertools.groupby(sorted(names)):
-        if len(list(group)) > 1:
-            raise HeadwiseError(f"two tasks are called {name!r}; give each its own name")
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise HeadwiseError(f"two tasks are called {twice[0]!r}; give each its own name")
     return names
