@@ -41,6 +41,7 @@ def whole_study(
     path: DataFolder = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set training.epochs=3")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", help="Cells at once; 0: in this process.")] = None,
+    figures: Annotated[bool, typer.Option("--figures", help="Also draw the figures, into OUT/figures.")] = False,
     json: Json = False,
 ) -> None:
     """Runs the study: trainings alone, in pairs and together, the heads each task claims, probes, and the tests over all of them.
@@ -65,8 +66,13 @@ def whole_study(
     found = runs.open(out)
     if board.failed:
         raise typer.Exit(1)
+    drawn = []
+    if figures:
+        from headwise.studies.stemcells_figures import figures as draw
+
+        drawn = [str(file) for file in draw(out)]
     tables = {name: found.table(name) for name in (*SHOWN, "scores")}
-    if emit({"out": str(out), **{name: table.to_dict("records") for name, table in tables.items()}}, json):
+    if emit({"out": str(out), "figures": drawn, **{name: table.to_dict("records") for name, table in tables.items()}}, json):
         return
     scores = tables.pop("scores").groupby(["group", "tasks", "task", "metric"], sort=False)["score"].agg(["mean", "std"]) * 100
     columns = ["group", "trained on", "task", "metric", "mean", "sd"]
