@@ -93,17 +93,18 @@ kind = "stem-cells"
 model = "{model}"
 tasks = ["pos", "dep"]
 runs = 2
-gates = ["gate-gradient", "dynamic"]
+gates = ["dynamic"]
+gate_steps = 2
 gate_examples = 32
 probe_examples = 30
 data = {{ size = 64 }}
 training = {{ epochs = 1, max_length = 64 }}
 """
     )
-    words = ["stemcells", "--recipe", recipe, "--out", tmp_path / "run", "--jobs", 0, "--json"]
+    words = ["stemcells", "--recipe", recipe, "--out", tmp_path / "run", "--jobs", 0, "--figures", "--json"]
     found = invoke(*words)
     by_gates = {row["gates"]: row for row in found["stem-cells"]}
-    assert set(by_gates) == {"gate-gradient", "dynamic", "gate-gradient random weights"}
+    assert set(by_gates) == {"dynamic", "subset random weights"}
     assert all(row["k"] == 2 for row in by_gates.values())
     assert {row["effect"] for row in found["effects"]} == {
         "single to multi, stem − alone",
@@ -121,7 +122,17 @@ training = {{ epochs = 1, max_length = 64 }}
         "fixed offset",
     }
     assert set(run.table("changes-dynamic")["stage"]) == {"untrained", "single", "multi", "iat"}
-    assert invoke(*words) == found  # the second time nothing is computed
+    drawn = {Path(file).name for file in found["figures"]}
+    assert {
+        "claims-dynamic.png",
+        "overlap-dynamic.pdf",
+        "best-layers-untrained.png",
+        "label-changes-iat.png",
+        "effects.png",
+    } <= drawn
+    assert all(Path(file).stat().st_size > 1000 for file in found["figures"])
+    words.remove("--figures")
+    assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
 
 
 def test_probe_and_train_verbs(model: Path, tmp_path: Path) -> None:

@@ -68,19 +68,21 @@ class FreeProbe:
 
         Columns: label, way, layer, head, validation (the criterion there), precision, recall, f1, gold (things with the label in test).
         """
-        chosen = self.criterion("validation")
+        order = ("label", "way", "layer", "head")
+        chosen = self.criterion("validation").transpose(*order).to_numpy()
         tables = {"precision": self.precision(), "recall": self.recall(), "f1": self.f1()}
-        gold = self.counts.sel(split="test", count="gold")
+        values = {name: table.transpose(*order).to_numpy() for name, table in tables.items()}
+        gold = self.counts.sel(split="test", count="gold").transpose(*order).to_numpy()
+        axes = [self.counts[name].values for name in order]
         rows = []
-        for label in self.counts.label.values:
-            here = chosen.sel(label=label).stack(place=("way", "layer", "head")).dropna("place")
-            if here.size == 0 or bool(tables["recall"].sel(label=label).isnull().all()):
+        for number, here in enumerate(chosen):  # (way, layer, head)
+            if np.isnan(here).all() or np.isnan(values["recall"][number]).all():
                 continue
-            way, layer, head = here.place.values[int(np.argmax(here.to_numpy()))]
-            at: dict[Any, Any] = {"label": label, "way": way, "layer": layer, "head": head}
-            figures = {name: float(table.sel(at)) for name, table in tables.items()}
-            rows.append({**at, "validation": float(here.max()), **figures, "gold": int(gold.sel(at))})
-        return pd.DataFrame(rows, columns=["label", "way", "layer", "head", "validation", "precision", "recall", "f1", "gold"])
+            at = (number, *(int(i) for i in np.unravel_index(int(np.nanargmax(here)), here.shape)))
+            place = {name: axis[i].item() for name, axis, i in zip(order, axes, at, strict=True)}
+            figures = {name: float(value[at]) for name, value in values.items()}
+            rows.append({**place, "validation": float(chosen[at]), **figures, "gold": int(gold[at])})
+        return pd.DataFrame(rows, columns=[*order, "validation", "precision", "recall", "f1", "gold"])
 
     def macro(self) -> dict[str, float]:
         """Means over labels of `best`: precision, recall, f1."""

@@ -69,7 +69,9 @@ def profile(
     for (subject, name), probe in found.items():
         best = probe.best()
         labels.append(best.assign(subject=subject, task=name))
-        rows.append({"subject": subject, "task": name, **probe.macro(), "labels": len(best)})
+        rows.append(
+            {"subject": subject, "task": name, **best[["precision", "recall", "f1"]].mean().to_dict(), "labels": len(best)}
+        )
     table = pd.concat(labels, ignore_index=True)
     scores = [found["model", task.name].head_scores() for task in tasks]
     stacked = xr.concat(scores, pd.Index([task.name for task in tasks], name="task")).rename("score")
