@@ -123,6 +123,8 @@ def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None
         if site.index in entry.owners:
             marks = entry.owners[site.index].to(torch.uint8)
             shared |= (marks.T @ marks).bool()
+    for _ in range(site.n_heads):
+        shared = (shared.to(torch.uint8) @ shared.to(torch.uint8)).bool()  # who shares with one who shares
     groups = [row.nonzero()[:, 0].tolist() for row in torch.unique(shared, dim=0).flip(0)]
     halved = [group for group in groups if 0 < sum((site.index, head) in head_set for head in group) < len(group)]
     if halved:
