@@ -118,14 +118,14 @@ def _gone(entry: Owned, head_set: HeadSet) -> Tensor:
 
 
 def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None:
-    shared = torch.eye(site.n_heads, dtype=torch.bool)  # which heads share parameters, (heads, heads)
+    shared = torch.eye(site.n_heads)  # above 0: which heads share parameters, (heads, heads)
     for entry in owned:
         if site.index in entry.owners:
-            marks = entry.owners[site.index].to(torch.uint8)
-            shared |= (marks.T @ marks).bool()
-    for _ in range(site.n_heads):
-        shared = (shared.to(torch.uint8) @ shared.to(torch.uint8)).bool()  # who shares with one who shares
-    groups = [row.nonzero()[:, 0].tolist() for row in torch.unique(shared, dim=0).flip(0)]
+            marks = entry.owners[site.index].float()
+            shared = shared + marks.T @ marks
+    for _ in range(site.n_heads.bit_length()):
+        shared = shared.gt(0).float() @ shared.gt(0).float()  # and with whom those share
+    groups = [row.nonzero()[:, 0].tolist() for row in torch.unique(shared.gt(0), dim=0).flip(0)]
     halved = [group for group in groups if 0 < sum((site.index, head) in head_set for head in group) < len(group)]
     if halved:
         raise HeadwiseError(
