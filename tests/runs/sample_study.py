@@ -153,6 +153,8 @@ def trivial(config: TrivialConfig, inputs: dict[str, Any], out: runs.Out) -> Non
         out.tensors("big", {"zeros": torch.zeros(int(config.megabytes * 250_000))})
     before = inputs["before"].json("value")["square"] if inputs else 0
     out.json("value", {"square": config.number**2, "before": before})
+    if config.sleep:
+        out.json("gpu", os.environ.get("CUDA_VISIBLE_DEVICES"))
     trace(config.trace, str(config.number))
 
 

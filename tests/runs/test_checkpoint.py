@@ -11,7 +11,7 @@ from torch import nn
 
 from headwise.errors import HeadwiseError
 from headwise.runs import Checkpoint
-from headwise.runs.trees import flatten, unflatten
+from headwise.runs.trees import Flat, flatten, unflatten
 
 
 class Shuffler:
@@ -86,8 +86,7 @@ def train(parts: dict[str, Any], first: int, last: int, losses: list[float]) -> 
 
 
 def same(a: Any, b: Any) -> bool:
-    left: dict[str, torch.Tensor] = {}
-    right: dict[str, torch.Tensor] = {}
+    left, right = Flat(), Flat()
     return flatten(a, left) == flatten(b, right) and all(
         left[k].dtype == right[k].dtype and torch.equal(left[k], right[k]) for k in left
     )
@@ -142,7 +141,7 @@ def test_trees_come_back_exactly() -> None:
         "t": torch.arange(6).reshape(2, 3).t(),
         "half": torch.tensor(1.5, dtype=torch.bfloat16),
     }
-    tensors: dict[str, torch.Tensor] = {}
+    tensors = Flat()
     back = unflatten(flatten(value, tensors), tensors)
     assert back["a"] == value["a"]
     assert back[3][0] == float("inf")
@@ -152,7 +151,7 @@ def test_trees_come_back_exactly() -> None:
     assert torch.equal(back["t"], value["t"])
     assert back["half"].dtype == torch.bfloat16
     with pytest.raises(HeadwiseError, match=r"parts\.model\.f: it is a function"):
-        flatten({"parts": {"model": {"f": lambda: 0}}}, {})
+        flatten({"parts": {"model": {"f": lambda: 0}}}, Flat())
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "edit", "missing"])

@@ -21,7 +21,7 @@ from headwise.runs.schedule import Board
 from headwise.runs.steps import tasks
 
 
-def go(study: runs.Study, recipe: Any, out: Path, jobs: int = 0, **more: Any) -> Board:
+def go(study: runs.Study, recipe: Any, out: Path, jobs: int | None = 0, **more: Any) -> Board:
     return runs.run_study(study, recipe, out, jobs=jobs, threads=1, quiet=True, **more)
 
 
@@ -59,13 +59,17 @@ def test_local_processes_give_the_same_bytes_and_one_that_dies_costs_one_batch(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwise.runs.schedule.DEATHS", 2)
-    assert go(grid, small(), tmp_path / "grid", jobs=2).computed == 7
+    assert go(grid, small(), tmp_path / "grid", jobs=1).computed == 7
     assert digests(tmp_path / "grid") == digests(finished)
     flag = tmp_path / "flag"
     flag.touch()
-    recipe = TrivialRecipe(kind="many", cells=12, fail=(3,), die=(5,), flag=flag)
-    board = go(many, recipe, tmp_path / "many", jobs=1)
+    recipe = TrivialRecipe(kind="many", cells=12, fail=(3,), die=(11,), flag=flag, sleep=0.001)
+    monkeypatch.setattr("headwise.runs.engines.visible_gpus", lambda: ["6"])
+    board = go(many, recipe, tmp_path / "many", jobs=None)
     assert (board.computed, board.failed) == (10, 2)
+    assert [found["value"] for found in runs.open(tmp_path / "many").json("gpu")] == [
+        "6"
+    ] * 10  # one worker per GPU sees that one
     errors = {row["folder"]: row["error"] for row in runs.open(tmp_path / "many").cells() if row["state"] == "failed"}
     assert len(errors) == 2
     assert {error.split(":")[0] for error in errors.values()} == {

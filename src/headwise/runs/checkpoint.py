@@ -70,7 +70,7 @@ class Checkpoint:
         Returns:
             the checkpoint's folder.
         """
-        tensors: Flat = {}
+        tensors = Flat()
         tree = flatten(
             {
                 "parts": {name: part.state_dict() for name, part in parts.items()},

@@ -56,8 +56,17 @@ class Inline:
         if self._batch is None:
             time.sleep(seconds)
             return []
+        import torch
+
+        from headwise.runs.checkpoint import random_state, set_random_state
+
         batch, self._batch = self._batch, None
-        return [(batch, run_batch(self._run, batch, self._threads))]
+        state, threads = random_state(), torch.get_num_threads()
+        try:
+            return [(batch, run_batch(self._run, batch, self._threads))]
+        finally:  # this process is the caller's: its random numbers and threads are left as they were
+            set_random_state(state)
+            torch.set_num_threads(threads)
 
     def close(self) -> None:
         pass

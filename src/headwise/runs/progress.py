@@ -112,14 +112,9 @@ def _barred(iterable: Iterable[T], description: str, total: int | None) -> Itera
             _bars.remove_task(task)
 
 
-def bars(console: Console | None = None) -> Progress:
-    """The columns every bar of headwise has."""
+def bars(console: Console | None = None, left: bool = True) -> Progress:
+    """The columns every bar of headwise has; `left=False` leaves out the time left."""
+    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console or Console(stderr=True),
+        *columns, *([TextColumn("left"), TimeRemainingColumn()] if left else []), console=console or Console(stderr=True)
     )

@@ -10,8 +10,8 @@ from headwise.errors import HeadwiseError
 from headwise.runs import locks
 from headwise.runs.plan import read_plan
 from headwise.runs.results import DamagedResult, Result, damage
-from headwise.runs.schedule import INDEX, label
-from headwise.runs.steps import Task
+from headwise.runs.schedule import INDEX
+from headwise.runs.steps import Task, label
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from headwise.runs.atomic import write_text
 from headwise.runs.engines import Engine
 from headwise.runs.plan import Plan
 from headwise.runs.results import DamagedResult, Result, damage, stale
-from headwise.runs.steps import Task
+from headwise.runs.steps import Task, label
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
@@ -222,8 +222,3 @@ class _Loop:
         if lines:
             with suppress(OSError), open(self.run / INDEX, "a", encoding="utf-8") as file:
                 file.write("\n".join(lines) + "\n")
-
-
-def label(task: Task) -> str:
-    """A cell as people read it: train model=bert seed=0."""
-    return " ".join([task["step"], *(f"{name}={value}" for name, value in task["coords"].items())])

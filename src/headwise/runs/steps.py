@@ -144,6 +144,11 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
         yield from walk(cell)
 
 
+def label(task: Task) -> str:
+    """A cell as people read it: train model=bert seed=0."""
+    return " ".join([task["step"], *(f"{name}={value}" for name, value in task["coords"].items())])
+
+
 def plain(config: Any) -> Any:
     """Settings as JSON values."""
     if config is None or isinstance(config, dict):

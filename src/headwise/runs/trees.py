@@ -10,7 +10,13 @@ from torch import Tensor
 
 from headwise.errors import HeadwiseError
 
-Flat = dict[str, Tensor]
+
+class Flat(dict[str, Tensor]):
+    """Tensors by name, for one safetensors file, and the memory they lie in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: set[int] = set()
 
 
 def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
@@ -45,7 +51,7 @@ def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
     )
 
 
-def unflatten(tree: Any, tensors: Flat) -> Any:
+def unflatten(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The value that `flatten` described."""
     if isinstance(tree, list):
         return [unflatten(item, tensors) for item in tree]
@@ -71,14 +77,18 @@ def _key(key: Any, path: str) -> Any:
 
 
 def _put_tensor(tensor: Tensor, tensors: Flat) -> dict[str, Any]:
-    """Tied weights are stored twice: loading copies them into one storage again."""
+    """Files a tensor under a new name; tied weights are stored twice, loading copies them into one storage again."""
     name = f"{len(tensors):06d}"
-    tensors[name] = tensor.to("cpu", copy=True).contiguous()
+    stored = tensor.cpu().contiguous()
+    # safetensors refuses tensors that share memory, so all but the first of them are copied.
+    storage = stored.untyped_storage().data_ptr()
+    tensors[name] = stored.clone() if storage in tensors.storages else stored
+    tensors.storages.add(storage)
     # The layout comes back too: elementwise kernels may round differently over other strides.
     return {"tensor": name} if tensor.is_contiguous() else {"tensor": name, "stride": list(tensor.stride())}
 
 
-def _get_tensor(tree: dict[str, Any], tensors: Flat) -> Tensor:
+def _get_tensor(tree: dict[str, Any], tensors: Mapping[str, Tensor]) -> Tensor:
     tensor = tensors[tree["tensor"]]
     if "stride" not in tree or 0 in tree["stride"]:
         return tensor.clone()  # its own memory: what safetensors gives may be a mapped file

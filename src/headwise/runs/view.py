@@ -61,7 +61,7 @@ class Terminal:
     def __init__(self, run: Path) -> None:
         self._folder = run / "running"
         self._console = Console(stderr=True)
-        self._study, self._cells = bars(self._console), bars(self._console)
+        self._study, self._cells = bars(self._console, left=False), bars(self._console)
         self._whole = self._study.add_task("study", total=None)
         self._shown: dict[str, TaskID] = {}
         self._next = 0.0
@@ -85,7 +85,7 @@ class Terminal:
         text, done, total = status.get("bar") or ("", 0, None)
         if name not in self._shown:
             self._shown[name] = self._cells.add_task(name, total=total)
-        self._cells.update(self._shown[name], description=f"  {name[:-14]} {text}", completed=done, total=total)
+        self._cells.update(self._shown[name], description=f"  {status.get('cell', name)} {text}", completed=done, total=total)
 
     def say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)

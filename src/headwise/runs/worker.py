@@ -18,7 +18,7 @@ from headwise.runs.atomic import publish, write_sealed, write_text
 from headwise.runs.progress import reporting
 from headwise.runs.provenance import peak_memory, reset_peak_memory, surroundings
 from headwise.runs.results import PROVENANCE, Out, Result, contents, digest
-from headwise.runs.steps import Task, resolve, typed
+from headwise.runs.steps import Task, label, resolve, typed
 
 GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
 
@@ -73,7 +73,7 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
     name = task["folder"]
     aside = run / "work" / f"{name}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns():x}"
     clock = time.perf_counter()
-    status = {"host": socket.gethostname(), "pid": os.getpid(), "started": time.time()}
+    status = {"cell": label(task), "host": socket.gethostname(), "pid": os.getpid(), "started": time.time()}
     try:
         aside.mkdir()
         target = resolve(task["target"])
@@ -85,6 +85,7 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
             for label, given in task["inputs"].items()
         }
         out = Out(aside, task["seed"], task["coords"], run / "checkpoints" / name)
+        lock.write(status)
         _current = Current(lock, status)
         clock = time.perf_counter()  # from here on: loading libraries is not the step's time
         with reporting(lambda *bar: status.update(bar=bar)):
