@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.inputs import ENCODER_TOKENS, root_of, tiny_inputs
@@ -53,6 +54,12 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     Raises:
         UnsupportedModel: the pass failed.
     """
+    root = root_of(model)
+    if not isinstance(getattr(root, "config", None), PreTrainedConfig):
+        wrapped = "; Heads goes on the model inside, before torch.compile" if hasattr(model, "_orig_mod") else ""
+        raise UnsupportedModel(
+            f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT model{wrapped}"
+        )
     problem: Exception | None = None
     for make in ATTEMPTS if example is None else (lambda _: dict(example),):
         try:
@@ -61,7 +68,7 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
         except Exception as error:
             problem = problem or error
     raise UnsupportedModel(
-        f"{type(root_of(model)).__name__}: looked for its heads by watching one small forward pass, which failed with "
+        f"{type(root).__name__}: looked for its heads by watching one small forward pass, which failed with "
         f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': ...}})"
     ) from problem
 

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads.attention import maps_on
 from headwise.heads.checking import check_view
-from headwise.heads.discovery import find_sites
+from headwise.heads.discovery import Findings, find_sites
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.gates import Gates, check_gates
 from headwise.heads.headset import HeadSet
 from headwise.heads.inputs import root_of
+from headwise.heads.naming import REASONS
 from headwise.heads.positions import check_position
 from headwise.heads.recording import Tape, watch_hidden
 from headwise.heads.silencing import Reference, mean_outputs, replacement
@@ -40,18 +41,8 @@ class Heads:
 
     def __init__(self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None) -> None:
         findings = find_sites(model, example)
-        name = type(root_of(model)).__name__
-        missed = "; ".join(f"{path}: {reason}" for path, reason in findings.missed.items())
-        if not findings.sites:
-            raise UnsupportedModel(
-                f"{name} has no heads that can be reached: looked for attention (a softmax, then a product with values) whose result "
-                f"enters a projection module head by head; found {missed or 'no attention at all'}"
-            )
-        if missed and not partial:
-            raise UnsupportedModel(
-                f"{name}: {len(findings.sites)} attention layers were found, but not all: {missed}. "
-                "Heads(model, partial=True) accepts that these are out of reach"
-            )
+        if not findings.sites or (findings.missed and not partial):
+            raise UnsupportedModel(_complaint(model, findings))
         self.model = model
         self.sites: tuple[Site, ...] = tuple(findings.sites)
         self.missed: dict[str, str] = findings.missed
@@ -184,3 +175,20 @@ class Heads:
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))
         return f"Heads({type(root_of(self.model)).__name__}: {len(self.sites)} layers, {self.total} heads; {kinds})"
+
+
+def _complaint(model: nn.Module, findings: Findings) -> str:
+    """What was looked for, what was found, and what can be done."""
+    root: Any = root_of(model)
+    few = [f"{path}: {reason}" for path, reason in list(findings.missed.items())[:3]]
+    missed = "; ".join(few + [f"and {len(findings.missed) - 3} more"] * (len(findings.missed) > 3))
+    known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
+    if not findings.sites:
+        return (
+            f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a softmax, then a product with values) "
+            f"whose result enters a projection module head by head; found {missed or 'no attention at all'}"
+        )
+    return (
+        f"{type(root).__name__}: {len(findings.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
+        "them, Heads(model, example={...}), or accept with Heads(model, partial=True) that they are out of reach"
+    )

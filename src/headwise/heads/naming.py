@@ -8,6 +8,13 @@ from torch import Tensor, nn
 from headwise.heads.sites import projection_weight
 from headwise.heads.watching import AttentionResult
 
+# What was found out about models that cannot be supported, or not wholly, where watching them says too little.
+REASONS = {
+    "xlnet": "XLNet projects with an einsum, where no module is called that could be hooked",
+    "jetmoe": "JetMoE mixes attention heads as experts, each with an output projection of its own",
+    "mra": "MRA approximates attention block by block, without a softmax over keys",
+    "yoso": "YOSO samples attention by hashing, without a softmax",
+}
 CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 
 
@@ -17,6 +24,7 @@ def attention_modules(model: nn.Module) -> list[str]:
         path
         for path, module in model.named_modules()
         if path
+        and "norm" not in path.rsplit(".", 1)[-1]
         and any(word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower() for word in ("attention", "attn"))
         and sum(projection_weight(part) is not None and not isinstance(part, nn.Embedding) for part in module.modules()) >= 2
     ]

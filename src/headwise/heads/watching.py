@@ -97,6 +97,8 @@ class Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
+            if self.on_probabilities is not None:  # the fused call never shows them
+                return self._written_out(*args, **kwargs)
             return self._fused(func(*args, **kwargs), *_operands(args, kwargs, "query", "key", "value"))
         if name == "multi_head_attention_forward":
             self.on_functional(name)
@@ -133,6 +135,31 @@ class Watcher(TorchFunctionMode):
         heads = None if name == "einsum" else _value_heads(out, None, values)
         queries, keys = probabilities.shape[-2:]
         return self.on_result(AttentionResult(out, queries, keys, heads, name == "einsum", probabilities))
+
+    def _written_out(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        """`scaled_dot_product_attention` in steps, as its documentation defines it."""
+        if enable_gqa:
+            key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+        scores = query @ key.transpose(-2, -1) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
+        probabilities = scores.softmax(-1).nan_to_num()  # rows that may look nowhere are zero, as in the fused call
+        assert self.on_probabilities is not None
+        seen = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
+        out = seen @ value
+        return out if self.on_result is None else self.on_result(AttentionResult(out, *seen.shape[-2:], None, False, seen))
 
     def _fused(self, out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.on_result is None:
