@@ -34,6 +34,7 @@ def examine(family: str) -> dict[str, Any]:
     """Builds one family and runs every check on it: what `docs/architectures.md` says about it."""
     import family_checks
     import zoo
+
     from headwise.heads.discovery import find_sites
     from headwise.heads.errors import UnsupportedModel
 

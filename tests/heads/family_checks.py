@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from headwise.heads import Heads, HeadSet
 from headwise.heads.checking import tensors_in
 from headwise.heads.sites import input_axis
-from torch import Tensor, nn
 
 Inputs = Mapping[str, Any]
 

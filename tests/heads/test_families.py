@@ -4,9 +4,10 @@ import family_checks
 import pytest
 import torch
 import zoo
+from transformers import PreTrainedModel
+
 from headwise.heads import Heads, UnsupportedModel
 from headwise.heads.headset import HeadSet
-from transformers import PreTrainedModel
 
 FAMILIES = {
     **dict.fromkeys(

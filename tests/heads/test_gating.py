@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadsDidNotFire, HeadSet
-from headwise.heads.sites import input_axis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadsDidNotFire, HeadSet
+from headwise.heads.sites import input_axis
 
 SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8]))  # layers, heads, head_dim
 FEW = settings(max_examples=12, deadline=None)

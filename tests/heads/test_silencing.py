@@ -2,10 +2,11 @@
 
 import pytest
 import torch
-from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
 from small_models import build
 from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
 
 CHOSEN = HeadSet([(0, 1), (1, 0), (1, 3)])
 TOKENS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))

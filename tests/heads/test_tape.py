@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from headwise.errors import HeadwiseError
-from headwise.heads import Heads
 from small_models import build
 from torch import Tensor
 from transformers import BartConfig, BartForConditionalGeneration, BertConfig, BertModel
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
 
 TOKENS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1]])
@@ -117,15 +118,16 @@ def test_gradients_flow_only_when_asked(bert: Heads) -> None:
 
 def test_an_encoder_decoder_in_generation() -> None:
     config = BartConfig(
-        **{
-            "d_model": 32,
-            "vocab_size": 50,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "encoder_ffn_dim": 24,
-            "decoder_ffn_dim": 24,
-        },
-        **{"encoder_attention_heads": 4, "decoder_attention_heads": 4, "pad_token_id": 0, "forced_eos_token_id": None},
+        d_model=32,
+        vocab_size=50,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        pad_token_id=0,
+        forced_eos_token_id=None,
     )
     heads = Heads(BartForConditionalGeneration(config).eval())
     assert [site.kind for site in heads.sites] == ["self", "decoder", "cross"]

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 import torch
 from accelerate import cpu_offload, dispatch_model
-from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadsDidNotFire, HeadSet
 from peft import LoraConfig, get_peft_model
 from small_models import build
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadsDidNotFire, HeadSet
 
 TOKENS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))
 GATES = torch.rand(3, 2, 4, generator=torch.Generator().manual_seed(1))

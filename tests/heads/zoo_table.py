@@ -51,36 +51,45 @@ SMALL: dict[str, Any] = {
     "type_vocab_size": 2,
 }
 
+
+def many(names: str, **values: Any) -> dict[str, dict[str, Any]]:
+    """The same values for several model types."""
+    return dict.fromkeys(names.split(), values)
+
+
 MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}  # half of a head_dim of 8
 HALF_MROPE = {**MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}  # half of half a head_dim of 16
+XDROPE = {"rope_type": "default", "rope_theta": 10_000.0, "xdrope_section": [1, 1, 1, 1]}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_expand": 2, "mamba_chunk_size": 8}
-SWIN = {
-    **{"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4},
-    **dict.fromkeys(("num_layers", "num_hidden_layers", "hidden_size", "num_attention_heads"), ...),
-}
+UNSET = dict.fromkeys(("num_layers", "num_hidden_layers", "hidden_size", "num_attention_heads"), ...)
+SWIN = {"patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4, **UNSET}
 
 # What differs for one model type; `...` leaves a value to the configuration class.
 CHANGES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(
-        ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl_text", "ministral", "nemotron"),
-        {"head_dim": 8, "num_key_value_heads": 2},
-    ),
-    **dict.fromkeys(
-        (
-            "qwen2_vl_text",
-            "qwen2_5_vl_text",
-            "qwen2_5_omni_text",
-            "qwen2_5_omni_talker",
-            "paddleocr_vl_text",
-            "cosmos3_edge_text",
-        ),
-        {"rope_parameters": MROPE},
-    ),
-    **dict.fromkeys(("glm4v_text", "glm_ocr_text", "glm_image_text"), {"head_dim": 16, "rope_parameters": HALF_MROPE}),
-    "glm4v_moe_text": {"head_dim": 16, "rope_parameters": HALF_MROPE},
-    **dict.fromkeys(("bamba", "granitemoehybrid", "falcon_h1"), MAMBA),
+    **many("hunyuan_v1_dense hunyuan_v1_moe ministral nemotron", head_dim=8, num_key_value_heads=2),
+    **many("qwen2_vl_text qwen2_5_vl_text qwen2_5_omni_text qwen2_5_omni_talker", rope_parameters=MROPE),
+    **many("paddleocr_vl_text cosmos3_edge_text", rope_parameters=MROPE),
+    **many("glm4v_text glm_ocr_text glm_image_text glm4v_moe_text", head_dim=16, rope_parameters=HALF_MROPE),
+    **many("swin swinv2 donut-swin maskformer-swin", **SWIN),
+    **many("longformer led", attention_window=4),
     "bamba": {**MAMBA, "attn_layer_indices": [1], "layer_types": ...},
+    "bros": {"dim_bbox_sinusoid_emb_2d": 8, "dim_bbox_projection": 8, "dim_bbox_sinusoid_emb_1d": 1},
+    "canine": {"local_transformer_stride": 4, "downsampling_rate": 2, "attend_from_chunk_width": 4, "attend_to_chunk_width": 4},
+    "deepseek_v2": {"topk_group": 1, "n_group": 1, "num_experts_per_tok": 2},
+    "deepseek_v4": {"o_groups": 2, "head_dim": 16, "num_key_value_heads": 1},
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "falcon_h1": {**MAMBA, "mamba_d_ssm": 64},
+    "gemma3n_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 0,
+        "activation_sparsity_pattern": [0.0] * 4,
+        "intermediate_size": 48,
+    },
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "attention_layers": ...},
+    "granitemoehybrid": {**MAMBA, "layer_types": ["mamba", "attention"], "layers_block_type": ...},
+    "hunyuan_vl_text": {"head_dim": 8, "num_key_value_heads": 2, "rope_parameters": XDROPE},
     "jamba": {
         "attn_layer_period": 2,
         "attn_layer_offset": 1,
@@ -90,46 +99,20 @@ CHANGES: dict[str, dict[str, Any]] = {
         "layers_block_type": ...,
         "layer_types": ...,
     },
-    "granitemoehybrid": {**MAMBA, "layer_types": ["mamba", "attention"], "layers_block_type": ...},
-    "hunyuan_vl_text": {
-        "head_dim": 8,
-        "num_key_value_heads": 2,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "xdrope_section": [1, 1, 1, 1]},
-    },
-    **dict.fromkeys(("swin", "swinv2", "donut-swin", "maskformer-swin"), SWIN),
-    "bros": {"dim_bbox_sinusoid_emb_2d": 8, "dim_bbox_projection": 8, "dim_bbox_sinusoid_emb_1d": 1},
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "attention_layers": ...},
-    "longformer": {"attention_window": 4},
-    "led": {"attention_window": 4},
-    "deepseek_v2": {"topk_group": 1, "n_group": 1, "num_experts_per_tok": 2},
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "deepseek_v4": {"o_groups": 2, "head_dim": 16, "num_key_value_heads": 1},
-    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
-    "xmod": {"default_language": "en_XX"},
-    "zaya": {"num_experts_per_tok": 1},
-    "step3p5": {"sliding_window": 16},
+    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "visual_embed": False},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "lilt": {"channel_shrink_ratio": 2, "max_2d_position_embeddings": 1024, "hidden_size": 48},
     "reformer": {
-        "hidden_size": 32,
         "axial_pos_embds_dim": (8, 24),
         "axial_pos_shape": (4, 4),
         "attention_head_size": 8,
+        "num_buckets": 4,
         "lsh_attn_chunk_length": 4,
         "local_attn_chunk_length": 4,
-        "num_buckets": 4,
         "attn_layers": ["lsh", "local"],
         "max_position_embeddings": 16,
     },
-    "funnel": {"block_sizes": [1, 1], "block_repeats": [1, 1], "d_head": 8, "d_inner": 48},
-    "lilt": {"channel_shrink_ratio": 2, "max_2d_position_embeddings": 1024, "hidden_size": 48},
-    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "hidden_size": 32, "visual_embed": False},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
-    "gemma3n_text": {
-        "layer_types": ["sliding_attention", "full_attention"] * 2,
-        "num_hidden_layers": 4,
-        "num_kv_shared_layers": 0,
-        "activation_sparsity_pattern": [0.0] * 4,
-        "intermediate_size": 48,
-    },
+    "step3p5": {"sliding_window": 16},
     "vits": {
         "upsample_initial_channel": 16,
         "upsample_rates": [2, 2],
@@ -142,20 +125,10 @@ CHANGES: dict[str, dict[str, Any]] = {
         "prior_encoder_num_flows": 2,
         "posterior_encoder_num_wavenet_layers": 2,
     },
-    "zamba": {
-        "attn_layer_period": 2,
-        "attn_layer_offset": 1,
-        "num_hidden_layers": 4,
-        "layers_block_type": ...,
-        "layer_types": ...,
-        "mamba_dt_rank": 4,
-        "n_mamba_heads": 2,
-        "attention_head_dim": 16,
-        "attention_hidden_size": 64,
-    },
+    "xmod": {"default_language": "en_XX"},
     "zamba2": {
         "num_hidden_layers": 4,
-        "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid"],
+        "layers_block_type": ["mamba", "hybrid"] * 2,
         "layer_types": ...,
         "n_mamba_heads": 4,
         "mamba_headdim": 16,
@@ -165,6 +138,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "chunk_size": 8,
         "num_mem_blocks": 1,
     },
+    "zaya": {"num_experts_per_tok": 1},
 }
 
 # Inputs of families whose input cannot be guessed from their signature: model -> keyword arguments.

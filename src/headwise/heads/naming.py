@@ -39,9 +39,11 @@ def within(paths: list[str], path: str) -> bool:
 def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str, Any]) -> str:
     """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in an encoder-decoder,
     else "self"."""
-    own, other = inputs.get("decoder_input_ids"), inputs.get("input_ids")
-    told = isinstance(own, Tensor) and not (isinstance(other, Tensor) and own.shape[1] == other.shape[1])  # by their lengths
-    in_decoder = result.queries == own.shape[1] if told else "decoder" in path.split(".")
+    own, other = (
+        v.shape[1] if isinstance(v := inputs.get(name), Tensor) else None for name in ("decoder_input_ids", "input_ids")
+    )
+    told = own is not None and own != other  # by their lengths
+    in_decoder = result.queries == own if told else "decoder" in path.split(".")
     if any(word in path.lower() for word in CROSS) or (told and in_decoder and result.queries != result.keys):
         return "cross"
     return "decoder" if config.is_encoder_decoder and in_decoder else "self"
