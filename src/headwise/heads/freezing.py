@@ -52,7 +52,7 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
     optimizer = _checked(optimizer, heads.model)
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
-    keeper = Keeper(optimizer, parts)
+    keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection))
     with ExitStack() as undo:
         for part in parts:
             part.mask(part.parameter)

@@ -1,5 +1,6 @@
 """Keeping parts of parameters, and of their optimizer state, as they are while an optimizer steps."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -9,6 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from headwise.errors import HeadwiseError
+
+KEPT_LAYOUTS = 64  # per optimizer: multi-task training comes back to a few head sets again and again
 
 
 @dataclass(frozen=True)
@@ -58,34 +61,44 @@ Tensors = dict[tuple[int, str], tuple[Frozen, Tensor]]  # by place of the parame
 
 
 class Keeper:
-    """Keeps the frozen parts of an optimizer's parameters, and of their state, as they are."""
+    """Keeps the frozen parts of an optimizer's parameters, and of their state, as they are.
 
-    def __init__(self, optimizer: Optimizer, parts: list[Frozen]) -> None:
-        self.optimizer = optimizer
+    Args:
+        optimizer: the optimizer.
+        parts: what is frozen.
+        key: what to remember the layout of these parts by, for later steps of this optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, parts: list[Frozen], key: Hashable) -> None:
+        self.optimizer, self.key = optimizer, key
+        self.memory = _MEMORIES.setdefault(optimizer, _Memory())
         self.whole = [part.parameter for part in parts if part.index is None]
         self.parts = [(part, part.parameter) for part in parts if part.index is not None]
-        self.saved: _Saved | None = None  # while a step runs
+        self.saved: tuple[_Layout, list[Tensor]] | None = None  # while a step runs
 
     def before(self, *_: Any) -> None:
         """A step begins."""
         for parameter in self.whole:
             parameter.grad = None  # data-parallel training hands a gradient of zeros back
-        self.saved = _Saved(self._tensors(), _POOLS.setdefault(self.optimizer, []))
+        layout = self.memory.layout(self.key, self._tensors())
+        self.saved = (layout, layout.copied(self.memory))
 
     def after(self, *_: Any) -> None:
         """A step has ended, or failed."""
         if self.saved is None:
             return
+        (layout, copies), self.saved = self.saved, None
         tensors = self._tensors()
-        self.saved.restore(tensors)
-        if type(self.optimizer).__module__.startswith("torch.optim"):
+        kept = {name: tensors[name] for name in layout.tensors}
+        (layout if layout.fits(kept) else _Layout(kept)).restore(copies)  # an optimizer may replace its state
+        self.memory.room = [copy for copy in copies if copy.device.type == "cpu" and copy.ndim == 1] or self.memory.room
+        if len(kept) < len(tensors) and type(self.optimizer).__module__.startswith("torch.optim"):
             decays = {id(p) for group in self.optimizer.param_groups if group.get("weight_decay") for p in group["params"]}
             for (i, name), (part, tensor) in tensors.items():
-                if (i, name) not in self.saved.tensors and id(self.parts[i][1]) in decays:
+                if (i, name) not in kept and id(self.parts[i][1]) in decays:
                     # Born in this step. Without a gradient it has its first value, unless weight decay was added to the
                     # gradient: torch's optimizers that do so start at zero.
                     part.blocks(tensor).index_fill_(part.dim, _index(part), 0)
-        self.saved = None
 
     def _tensors(self) -> Tensors:
         """Parameters ("") and their state that has one value for each of their elements."""
@@ -103,54 +116,75 @@ class Keeper:
         return found
 
 
-class _Saved:
-    """Copies of the frozen parts of some tensors.
+class _Layout:
+    """Where the frozen parts of some tensors lie.
 
-    Most parts are stretches of memory. They are copied all at once: on a GPU that takes a few launches instead of hundreds.
+    Most are stretches of memory, which are copied all at once: on a GPU that takes a few launches instead of hundreds.
     """
 
-    def __init__(self, tensors: Tensors, pool: list[Tensor]) -> None:
-        self.tensors, self.pool = tensors, pool
-        self.stretches, self.others = _sorted_out(tensors)
-        self.flat = {}
-        for kind, views in self.stretches.items():
-            self.flat[kind] = torch.cat(views, out=self._room(kind, sum(view.numel() for view in views)))
-        self.blocks = {
-            name: part.blocks(tensor).index_select(part.dim, _index(part)) for name, (part, tensor) in self.others.items()
-        }
+    def __init__(self, tensors: Tensors) -> None:
+        self.tensors = tensors
+        self.addresses = [tensor.data_ptr() for _, tensor in tensors.values()]
+        self.stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        self.others: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
+        for part, tensor in tensors.values():
+            views = part.stretches(tensor)
+            if views is None:
+                self.others.append((part.blocks(tensor), part.dim, _index(part)))
+            else:
+                self.stretches.setdefault((tensor.device, tensor.dtype), []).extend(views)
+        self.sizes = {kind: [view.numel() for view in views] for kind, views in self.stretches.items()}
 
-    def restore(self, tensors: Tensors) -> None:
-        """Writes the copies back into tensors of the same names, which an optimizer may have put in place of the old ones."""
-        if any(tensors[name][1] is not tensor for name, (_, tensor) in self.tensors.items()):
-            self.stretches, self.others = _sorted_out({name: tensors[name] for name in self.tensors})
-        for kind, views in self.stretches.items():
-            torch._foreach_copy_(views, self.flat[kind].split_with_sizes([view.numel() for view in views]))
-        for name, (part, tensor) in self.others.items():
-            part.blocks(tensor).index_copy_(part.dim, _index(part), self.blocks[name])
-        self.pool += [flat for flat in self.flat.values() if flat.device.type == "cpu"]
+    def fits(self, tensors: Tensors) -> bool:
+        """Whether these are the same parts of the same tensors, at the same addresses."""
+        return tensors.keys() == self.tensors.keys() and all(
+            part is one and tensor is other and tensor.data_ptr() == address
+            for (part, tensor), (one, other), address in zip(tensors.values(), self.tensors.values(), self.addresses, strict=True)
+        )
 
-    def _room(self, kind: tuple[torch.device, torch.dtype], size: int) -> Tensor:
-        """Memory to copy into. New memory is costly on a CPU, so there it is used again in later steps."""
-        for i, old in enumerate(self.pool):
-            if (old.device, old.dtype) == kind:
-                return self.pool.pop(i).resize_(size)
+    def copied(self, memory: "_Memory") -> list[Tensor]:
+        """Copies of the frozen parts."""
+        copies = []
+        for kind, views in self.stretches.items():
+            room = memory.empty(kind, sum(self.sizes[kind]))
+            torch._foreach_copy_(room.split_with_sizes(self.sizes[kind]), views)
+            copies.append(room)
+        return copies + [blocks.index_select(dim, index) for blocks, dim, index in self.others]
+
+    def restore(self, copies: list[Tensor]) -> None:
+        """Writes copies of the frozen parts back."""
+        flat = zip(self.stretches.items(), copies, strict=False)
+        for (kind, views), copy in flat:
+            torch._foreach_copy_(views, copy.split_with_sizes(self.sizes[kind]))
+        for (blocks, dim, index), copy in zip(self.others, copies[len(self.stretches) :], strict=True):
+            blocks.index_copy_(dim, index, copy)
+
+
+class _Memory:
+    """What one optimizer's steps have in common: layouts, and on a CPU, where new memory is costly, room for copies."""
+
+    def __init__(self) -> None:
+        self.layouts: dict[Hashable, _Layout] = {}
+        self.room: list[Tensor] = []
+
+    def layout(self, key: Hashable, tensors: Tensors) -> _Layout:
+        """The layout of these tensors, if it has not changed the one remembered."""
+        known = self.layouts.get(key)
+        if known is None or not known.fits(tensors):
+            known = self.layouts[key] = _Layout(tensors)
+            if len(self.layouts) > KEPT_LAYOUTS:
+                del self.layouts[next(iter(self.layouts))]
+        return known
+
+    def empty(self, kind: tuple[torch.device, torch.dtype], size: int) -> Tensor:
+        """A flat tensor to copy into."""
+        for i, old in enumerate(self.room):
+            if (old.device, old.dtype) == kind and old.ndim == 1:
+                return self.room.pop(i).resize_(size)
         return torch.empty(size, device=kind[0], dtype=kind[1])
 
 
-_POOLS: "WeakKeyDictionary[Optimizer, list[Tensor]]" = WeakKeyDictionary()
-
-
-def _sorted_out(tensors: Tensors) -> tuple[dict[tuple[torch.device, torch.dtype], list[Tensor]], Tensors]:
-    """Flat views of the frozen parts that are stretches of memory, by device and type; and the tensors whose frozen parts are not."""
-    stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    others: Tensors = {}
-    for name, (part, tensor) in tensors.items():
-        views = part.stretches(tensor)
-        if views is None:
-            others[name] = (part, tensor)
-        else:
-            stretches.setdefault((tensor.device, tensor.dtype), []).extend(views)
-    return stretches, others
+_MEMORIES: "WeakKeyDictionary[Optimizer, _Memory]" = WeakKeyDictionary()
 
 
 def _index(part: Frozen) -> Tensor:
