@@ -1,6 +1,7 @@
 """`headwise study`: run a study from its recipe, see how it stands, check it, export it."""
 
 import signal
+import time
 from collections import Counter
 from difflib import get_close_matches
 from pathlib import Path
@@ -174,4 +175,5 @@ def _row(cell: dict[str, Any]) -> tuple[str, str, str, str]:
 
     bar = cell.get("bar")
     what = cell.get("error") or (f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", ""))
-    return cell["state"], cell["cell"], duration(cell["seconds"]) if cell.get("seconds") is not None else "", what
+    seconds = time.time() - cell["started"] if "started" in cell else cell.get("seconds")
+    return cell["state"], cell["cell"], duration(seconds) if seconds is not None else "", what

@@ -55,24 +55,25 @@ def run_study(
     if engine not in ("local", "ray"):
         raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")
     run = Path(out).absolute()
+    shown = workers = None
     try:
         prepare(run, recipe.kind)
         write_text(run / RECIPE, json.dumps(recipe.model_dump(mode="json"), indent=1))
         plan = write_plan(run, study.cells(recipe))
-    except OSError as error:
-        raise HeadwiseError(f"cannot write the run's folder {run}: {error}") from error
-    shown = view(run, quiet)
-    workers = None
-    try:
         workers = engines.start(engine, run, jobs, threads, address)
+        shown = view(run, quiet)
         board = carry_out(run, plan, workers, shown)
     except KeyboardInterrupt:
         raise Interrupted(f"stopped; nothing finished is lost. Go on with: headwise study run {out}") from None
+    except OSError as error:
+        raise HeadwiseError(f"cannot go on in the run's folder {run}: {error}") from error
     finally:
-        shown.close()
+        if shown is not None:
+            shown.close()
         if workers is not None:
             workers.close()
-        sweep(run)
+        if (run / "work").is_dir():
+            sweep(run)
     shown.say(summary(board, 1))
     return board
 
