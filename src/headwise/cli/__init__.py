@@ -9,7 +9,20 @@ from headwise.cli.common import fail
 from headwise.errors import HeadwiseError
 
 # One module of this package per verb; each has `register(app)`. Heavy imports stay inside the commands.
-VERBS: tuple[str, ...] = ("train", "study", "report", "live", "similarity", "transfer", "stemcells")
+VERBS: tuple[str, ...] = (
+    "demo",
+    "inspect",
+    "train",
+    "study",
+    "report",
+    "live",
+    "similarity",
+    "transfer",
+    "stemcells",
+    "score",
+    "dissociate",
+    "probe",
+)
 
 app = typer.Typer(
     name="headwise",

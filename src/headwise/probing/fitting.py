@@ -48,7 +48,7 @@ class Labels:
 
     Attributes:
         kind: "classes" or "number".
-        metric: one of `tasks.METRICS` that fits the kind; it chooses and it is reported.
+        metric: one of `tasks.METRICS` that fits the kind; it is reported. It also chooses, but numbers choose by Pearson (A.3).
         classes: number of classes; 0 for numbers.
         train, validation, test: labels of the splits.
     """
@@ -59,6 +59,11 @@ class Labels:
     train: NDArray[np.float64] | NDArray[np.int64]
     validation: NDArray[np.float64] | NDArray[np.int64]
     test: NDArray[np.float64] | NDArray[np.int64]
+
+    @property
+    def chooser(self) -> str:
+        """The metric that chooses on validation."""
+        return "pearson" if self.kind == "number" else self.metric
 
     def shuffled(self, seed: int) -> "Labels":
         """The same labels in random order within each split: what can be learnt from them is chance (control)."""
@@ -136,14 +141,14 @@ def fold_order(labels: NDArray[np.generic], folds: int, kind: str, seed: int) ->
 
 
 def score_all(predictions: Tensor, labels: NDArray[np.generic], task: Labels) -> NDArray[np.float64]:
-    """The task's metric of predictions (sets, strengths, examples): (sets, strengths)."""
-    if task.metric == "accuracy":
+    """The metric that chooses, of predictions (sets, strengths, examples): (sets, strengths)."""
+    if task.chooser == "accuracy":
         found: NDArray[np.float64] = (
             (predictions == torch.from_numpy(labels).to(predictions.device)).double().mean(-1).cpu().numpy()
         )
         return found
     table = predictions.cpu().numpy()
-    return np.array([[metrics.score(task.metric, task.kind, row, labels) for row in rows] for rows in table])
+    return np.array([[metrics.score(task.chooser, task.kind, row, labels) for row in rows] for rows in table])
 
 
 def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0) -> float:

@@ -141,6 +141,11 @@ class Probes:
             )
         return pd.DataFrame(rows).sort_values(["rank", "above_majority"], ascending=[True, False], ignore_index=True)
 
+    @property
+    def has_syntactic_and_semantic(self) -> bool:
+        """Whether tasks of both of the paper's groups were probed."""
+        return bool({*SYNTACTIC} & {*self.tasks}) and bool({*SEMANTIC} & {*self.tasks})
+
     def syntactic_semantic(self, syntactic: Sequence[str] = SYNTACTIC, semantic: Sequence[str] = SEMANTIC) -> pd.DataFrame:
         """Each head's mean test score on syntactic and on semantic tasks (Fig. 5); columns layer, head, syntactic, semantic."""
         columns = {}
@@ -183,22 +188,26 @@ class Probes:
         return sweep(self.sweep, self.embeddings)
 
     def save(self, folder: str | Path) -> None:
-        """Writes everything into `folder`, which must not exist; `headwise.load(folder)` reads it."""
-        from safetensors.numpy import save_file
-
+        """Writes everything into `folder`, which must not exist and appears whole or not at all; `headwise.load(folder)` reads it."""
         target = Path(folder)
         if target.exists():
             raise HeadwiseError(f"{target} exists already: give another folder")
         with atomic_folder(target) as aside:
-            manifest.write(aside, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks)
-            bare = self.data.copy(deep=False)
-            bare.attrs = {}
-            bare.to_netcdf(aside / "probes.nc", engine="scipy")
-            self.embeddings.to_parquet(aside / "embeddings.parquet", index=False)
-            self.sweep.to_parquet(aside / "sweep.parquet", index=False)
-            rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
-            rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
-            save_file(rows, aside / "examples.safetensors")
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """Writes everything into an existing folder."""
+        from safetensors.numpy import save_file
+
+        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks)
+        bare = self.data.copy(deep=False)
+        bare.attrs = {}
+        bare.to_netcdf(folder / "probes.nc", engine="scipy")
+        self.embeddings.to_parquet(folder / "embeddings.parquet", index=False)
+        self.sweep.to_parquet(folder / "sweep.parquet", index=False)
+        rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
+        rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
+        save_file(rows, folder / "examples.safetensors")
 
     def _of(self, task: str) -> xr.Dataset:
         if task not in self.tasks:

@@ -1,0 +1,102 @@
+"""`headwise probe`: what every head of a model knows."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import Many, emit, print_table
+from headwise.errors import HeadwiseError
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("probe", cls=Many)(probe)
+
+
+def probe(
+    model: Annotated[
+        list[str] | None, typer.Option("--model", help="Folders or hub ids; NAME=FOLDER gives a name for tables.")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(help="senteval, treebank or grammar for the ten probing tasks; or presets such as sst2."),
+    ] = None,
+    path: Annotated[Path | None, typer.Option(help="Folder with the tasks (SentEval's files, a treebank, or data sets).")] = None,
+    tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Only these of the ten tasks, e.g. Depth BigramShift.")] = None,
+    position: Annotated[str | None, typer.Option(help="cls, last or mean; default: by the kind of model.")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Choose by cross-validation with so many folds; default: by validation.")
+    ] = None,
+    top: Annotated[int | None, typer.Option(help="Heads in the top-n embedding; default: heads per layer.")] = None,
+    sweep: Annotated[list[int] | None, typer.Option(help="Further numbers of heads; -1: 1, 2, 4, … up to all.")] = None,
+    controls: Annotated[list[str] | None, typer.Option(help="labels, encoder, or none. Default: labels.")] = None,
+    pairs: Annotated[str, typer.Option(help="compare: [|u-v|; u*v] of both texts; together: the model reads both.")] = "compare",
+    examples: Annotated[int | None, typer.Option(help="At most so many examples of each split.")] = None,
+    size: Annotated[int, typer.Option(help="Sentences of the grammar.")] = 6000,
+    seed: Annotated[int, typer.Option(help="Of samples, folds and controls.")] = 0,
+    figures: Annotated[bool, typer.Option(help="Also draw heat maps, sweep and scatter.")] = True,
+    out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path("runs/probe"),
+    jobs: Annotated[int | None, typer.Option(help="Tasks at once; 0: in this process.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Tables 3 and 5, Figs. 3, 5-7).
+
+    Example: headwise probe --model bert-base-uncased --tasks senteval --path DIR --out runs/probe
+    """
+    names = tasks or ["senteval"]
+    ten = names[0] in ("senteval", "treebank", "grammar")
+    if ten and len(names) > 1:
+        raise HeadwiseError(f"--tasks {' '.join(names)}: {names[0]} stands alone; choose among its tasks with --only")
+    source: dict[str, Any] = {"source": names[0] if ten else "tasks", "names": only or [] if ten else names, "size": size}
+    source |= {name: str(given.absolute()) for name, given in (("path", path), ("file", tasks_file)) if given is not None}
+    given: dict[str, Any] = {"position": position, "folds": folds, "top": top, "examples": examples, "sweep": sweep or []}
+    chosen = [name for name in controls if name != "none"] if controls else ["labels"]
+    recipe = {
+        "kind": "probing",
+        "models": _models(model),
+        "tasks": source,
+        "probing": {"pairs": pairs, "controls": chosen, **{name: value for name, value in given.items() if value is not None}},
+        "seed": seed,
+    }
+    from headwise.runs.study import run_study, validate
+    from headwise.studies.probing_study import figures as draw
+    from headwise.studies.probing_study import study, table_of
+
+    checked, _ = validate(study, recipe, Path.cwd(), out)
+    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
+    if board.failed or board.blocked:
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
+        )
+    table = table_of(out)
+    drawn = [str(file) for file in draw(out)] if figures else []
+    if emit({"table": table.to_dict("records"), "figures": drawn}, as_json):
+        return
+    columns = [
+        c for c in ("model", "task", "majority", "best head", "last", "best", "top", "best gain %", "top gain %") if c in table
+    ]
+    shares = {"majority", "best head", "last", "best", "top"}
+    rows = [
+        [f"{100 * row[c]:.1f}" if c in shares else f"{row[c]:+.1f}" if "%" in c else row[c] for c in columns]
+        for row in table.to_dict("records")
+    ]
+    print_table("test scores in percent, everything chosen on validation", columns, rows, f"tables and figures in {out}")
+
+
+def _models(given: list[str] | None) -> dict[str, str]:
+    """Models by their names in tables; without any, the embedded one."""
+    if not given:
+        from headwise.heads import default_model
+
+        return {"MiniLM": str(default_model())}
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, place = text.partition("=")
+        target = place if equals else text
+        label = name if equals else Path(text).name
+        if label in found:
+            raise HeadwiseError(f"two models are called {label!r}: name them with --model NAME=FOLDER")
+        found[label] = str(Path(target).absolute()) if Path(target).is_dir() else target
+    return found

@@ -1,0 +1,191 @@
+"""Probing as a study: every model × task, then the papers' tables over all of them (Tables 3 and 5, Figs. 3, 5, 6, 7)."""
+
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from headwise import runs
+from headwise.errors import HeadwiseError
+from headwise.probing.fitting import STRENGTHS
+from headwise.probing.results import Probes
+from headwise.probing.senteval import SENTEVAL, canonical
+from headwise.tasks.task import Task
+
+SOURCES = ("senteval", "treebank", "grammar", "tasks")
+
+
+class ProbingTasks(runs.Settings):
+    """Which tasks, and where they come from.
+
+    `source` is "senteval" (files or folders of SentEval's tasks in `path`), "treebank" (generated from CoNLL-U or bracketed trees in
+    `path`), "grammar" (generated from `size` synthetic sentences), or "tasks" (presets in the folder `path`, or tables of `file`).
+    Without `names`: all there are.
+    """
+
+    source: Literal["senteval", "treebank", "grammar", "tasks"] = "senteval"
+    names: tuple[str, ...] = ()
+    path: runs.DataPath | None = None
+    file: runs.DataPath | None = None
+    size: int = Field(6000, ge=100)
+
+
+class Probing(runs.Settings):
+    """Settings of the probes; see `headwise.probing.probe`."""
+
+    position: Literal["cls", "last", "mean"] | None = None
+    strengths: tuple[float, ...] = STRENGTHS
+    folds: int | None = Field(None, ge=2)
+    top: int | None = Field(None, ge=1)
+    sweep: tuple[int, ...] = ()
+    controls: tuple[Literal["labels", "encoder"], ...] = ("labels",)
+    pairs: Literal["compare", "together"] = "compare"
+    examples: int | None = Field(None, ge=10)
+    max_length: int | None = Field(None, ge=8)
+    batch_size: int | None = Field(None, ge=1)
+    dtype: Literal["float16", "float32"] = "float16"
+    tolerance: float = Field(1e-3, gt=0)
+
+
+class ProbingRecipe(runs.Recipe):
+    """`models` names what is probed: a label for tables, and a folder or hub id."""
+
+    kind: Literal["probing"]
+    models: dict[str, runs.ModelName] = Field(min_length=1)
+    tasks: ProbingTasks = ProbingTasks()
+    probing: Probing = Probing()
+    seed: int = 0
+
+
+class ProbeConfig(runs.Settings):
+    model: runs.ModelName
+    task: str
+    tasks: ProbingTasks
+    probing: Probing
+
+
+@runs.step()
+def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """All probes of one model on one task."""
+    from headwise.probing.probes import probe
+
+    (task,) = open_tasks(config.tasks, [config.task])
+    found = probe(str(config.model), task, seed=out.seed, quiet=False, **config.probing.model_dump())
+    for name in ("test", "validation", "stderr", "control", "random_encoder"):
+        if name in found.data:
+            out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
+    out.table("embeddings", found.embeddings.drop(columns="task").assign(metric=task.metric, synthetic=task.synthetic))
+    out.table("sweep", found.sweep.drop(columns="task"))
+    out.model("probes", found.write)
+
+
+@runs.step()
+def summarise(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> None:
+    """One model's tables over its tasks."""
+    from headwise.loading import load
+
+    found = Probes.join([load(result.model("probes")) for result in inputs["tasks"]])
+    out.table("probing", found.table().reset_index())
+    if found.has_syntactic_and_semantic:
+        out.table("syntactic-semantic", found.syntactic_semantic())
+
+
+def cells(recipe: ProbingRecipe) -> Iterator[runs.Cell]:
+    """One cell per model and task, and one per model over its tasks."""
+    names = task_names(recipe.tasks)
+    for label, model in recipe.models.items():
+        parts = []
+        for name in names:
+            config = ProbeConfig(model=model, task=name, tasks=recipe.tasks, probing=recipe.probing)
+            parts.append(runs.Cell(probe_task, config, {"model": label, "task": name}, seed=recipe.seed, megabytes=10))
+        yield from parts
+        yield runs.Cell(summarise, {}, {"model": label}, {"tasks": parts})
+
+
+def check(recipe: ProbingRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    tasks = recipe.tasks
+    if tasks.source in ("senteval", "treebank") and tasks.path is None:
+        yield f"tasks.path: a folder is needed for source = {tasks.source!r}"
+    elif tasks.source == "tasks" and not tasks.names and tasks.file is None:
+        yield "tasks.names: name presets, or give tasks.file, a TOML file that defines tasks"
+    else:
+        try:
+            task_names(tasks)
+        except HeadwiseError as error:
+            yield f"tasks: {error}"
+
+
+study = runs.Study(ProbingRecipe, cells, check)
+
+
+@cache
+def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
+    """The names of the tasks that a recipe asks for."""
+    if tasks.source == "tasks" and tasks.names:
+        return tasks.names
+    if tasks.names:
+        return tuple(canonical(name) for name in tasks.names)
+    if tasks.source == "grammar":
+        return tuple(SENTEVAL)
+    return tuple(task.name for task in open_tasks(tasks))
+
+
+def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[Task]:
+    """The tasks themselves; some of them by name, or all the recipe asks for."""
+    wanted = list(names) if names is not None else list(tasks.names) or None
+    if tasks.source == "tasks":
+        from headwise.tasks import find_tasks
+
+        return find_tasks(wanted or [], tasks.path, tasks.file)
+    if tasks.source == "grammar":
+        from headwise.probing.generation import grammar_tasks
+
+        return grammar_tasks(tasks.size, wanted)
+    if tasks.path is None:
+        raise HeadwiseError(f"tasks.path: a folder is needed for source = {tasks.source!r}")
+    if tasks.source == "treebank":
+        from headwise.probing.generation import treebank_tasks
+
+        return treebank_tasks(tasks.path, wanted, skip_bad=True)
+    from headwise.probing.senteval import senteval_tasks
+
+    return senteval_tasks(tasks.path, wanted)
+
+
+def probes_of(run: str | Path, model: str | None = None) -> Probes:
+    """What a finished probing study found for one of its models."""
+    from headwise.loading import load
+
+    where = {} if model is None else {"model": model}
+    found = list(runs.open(run).results("probe-task", **where))
+    labels = {task["coords"]["model"] for task, _ in found}
+    if len(labels) != 1:
+        raise HeadwiseError(f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model=")
+    return Probes.join([load(result.model("probes")) for _, result in found])
+
+
+def figures(run: str | Path, out: str | Path | None = None) -> list[Path]:
+    """Draws every model's heat maps (sorted and not, Figs. 3, 6, 7), sweep and scatter (Fig. 5); PDF and PNG of each."""
+    from headwise.figures.style import save
+
+    place = Path(out) if out is not None else Path(run) / "figures"
+    files: list[Path] = []
+    for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in runs.open(run).results("probe-task")):
+        found = probes_of(run, model)
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in model)
+        files += save(found.heatmap(), place / f"heads-{name}")
+        files += save(found.heatmap(sort=True), place / f"heads-sorted-{name}")
+        if found.sweep.groupby("task")["n"].nunique().max() > 1:
+            files += save(found.sweep_plot(), place / f"sweep-{name}")
+        if found.has_syntactic_and_semantic:
+            files += save(found.scatter(), place / f"syntactic-semantic-{name}")
+    return files
+
+
+def table_of(run: str | Path) -> pd.DataFrame:
+    """Last layer, best layer and top-n heads of every model and task (Tables 3 and 5)."""
+    return runs.open(run).table("probing")
