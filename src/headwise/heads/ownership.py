@@ -87,6 +87,8 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
         if not marks.any():
             return
         owned = result.setdefault(name, Owned(name, dim, output, {}))
+        if owned.dim != dim:
+            raise UnsupportedModel(f"{name} is used both by rows and by columns, so its parts cannot be told apart by heads")
         owned.owners[site.index] = owned.owners.get(site.index, torch.zeros_like(marks)) | marks
 
     for site, dependence in zip(sites, found, strict=True):

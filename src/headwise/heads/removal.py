@@ -78,10 +78,11 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
 def _outputs(model: nn.Module, example: dict[str, Any], paths: list[str]) -> list[tuple[str, Tensor]]:
     """What the modules at `paths` and the model give, in float tensors."""
     found: list[tuple[str, Tensor]] = []
-    handles = [
-        model.get_submodule(path).register_forward_hook(lambda _, __, output, path=path: found.append((path, output)))
-        for path in dict.fromkeys(paths)
-    ]
+
+    def note(path: str) -> Any:
+        return lambda _, __, output: found.extend((path, tensor) for tensor in _tensors(output))
+
+    handles = [model.get_submodule(path).register_forward_hook(note(path)) for path in dict.fromkeys(paths)]
     try:
         found += [("the output", tensor) for tensor in _tensors(run(model, example))]
     finally:
