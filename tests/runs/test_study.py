@@ -239,6 +239,12 @@ def test_provenance_says_where_a_result_comes_from(finished: Path) -> None:
     assert record["inputs"].keys() == {"trained"}
 
 
+class TrivialSaver:
+    def save(self, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "made").touch()
+
+
 def test_what_a_step_may_not_save(tmp_path: Path) -> None:
     out = runs.Out(tmp_path, 0, {"seed": 3}, tmp_path)
     with pytest.raises(HeadwiseError, match="'seed', which is also a coordinate of its cell with the value 3"):
@@ -249,6 +255,8 @@ def test_what_a_step_may_not_save(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match=r"cannot save under the name '\.\./b'"):
         out.json("../b", 2)
     out.array("scores", xr.DataArray([1.0, 2.0], dims="head", attrs={"task": "sst2", "n": [1, 2]}))
+    out.model("saved", TrivialSaver())
+    assert (tmp_path / "saved" / "made").is_file()
     out.model("model", lambda folder: (folder / "pytorch_model.bin").touch())
     with pytest.raises(HeadwiseError, match=r"model/pytorch_model\.bin, a pickle"):
         runs.results.contents(tmp_path)

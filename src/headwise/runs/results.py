@@ -84,12 +84,13 @@ class Out:
         self._new(name, ".json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     def model(self, name: str, model: Saveable | Pretrained | Callable[[Path], Any]) -> None:
-        """Saves a model into the folder `name`: by its `save`, its `save_pretrained`, or by calling it with the folder."""
+        """Saves a model into the folder `name`: by its `save` (which makes it), its `save_pretrained`, or by calling it with it."""
         folder = self._new(name, "")
-        folder.mkdir()
         if isinstance(model, Saveable):
             model.save(folder)
-        elif isinstance(model, Pretrained):
+            return
+        folder.mkdir()
+        if isinstance(model, Pretrained):
             model.save_pretrained(folder)
         else:
             model(folder)
