@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headwise.heads.errors import UnsupportedModel as UnsupportedModel
     from headwise.heads.heads import Heads as Heads
     from headwise.heads.headset import HeadSet as HeadSet
+    from headwise.heads.opening import open_model as open_model
     from headwise.heads.ownership import parameters_per_head as parameters_per_head
     from headwise.heads.recording import Tape as Tape
     from headwise.heads.saving import save as save
@@ -35,6 +36,7 @@ __all__ = [
     "Tape",
     "UnsupportedModel",
     "default_model",
+    "open_model",
     "parameters_per_head",
     "save",
 ]

@@ -19,9 +19,9 @@ def root_of(model: nn.Module) -> nn.Module:
 def device_of(model: nn.Module) -> torch.device:
     """Where a model takes its inputs: the device of its first parameter, or where accelerate brings offloaded ones."""
     for module in model.modules():
-        hook = getattr(module, "_hf_hook", None)
-        if getattr(hook, "execution_device", None) is not None:
-            return torch.device(hook.execution_device)
+        place = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
+        if place is not None:
+            return torch.device(place)
         for parameter in module.parameters(recurse=False):
             if parameter.device.type != "meta":
                 return parameter.device

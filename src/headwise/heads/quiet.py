@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +31,12 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for module, attributes, buffers, children in before:
-            for present, past in ((module.__dict__, attributes), (module._buffers, buffers), (module._modules, children)):
+            states: tuple[tuple[Any, Any], ...] = (
+                (module.__dict__, attributes),
+                (module._buffers, buffers),
+                (module._modules, children),
+            )
+            for present, past in states:
                 present.clear()
                 present.update(past)
         with torch.no_grad():

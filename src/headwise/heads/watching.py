@@ -159,7 +159,11 @@ class Watcher(TorchFunctionMode):
         assert self.on_probabilities is not None
         seen = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
         out = seen @ value
-        return out if self.on_result is None else self.on_result(AttentionResult(out, *seen.shape[-2:], None, False, seen))
+        if self.on_result is None:
+            return out
+        return self.on_result(
+            AttentionResult(out, seen.shape[-2], seen.shape[-1], _value_heads(out, key, value), probabilities=seen)
+        )
 
     def _fused(self, out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.on_result is None:

@@ -1,0 +1,56 @@
+"""`headwise inspect`: the anatomy of a model."""
+
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import emit, print_table
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("inspect")(inspect)
+
+
+def inspect(
+    model: Annotated[str, typer.Argument(help="A folder, a model on the hub, or 'demo' for the embedded MiniLM.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Accept that some attention layers are out of reach.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Finds every attention layer of a model and prints what it is made of.
+
+    headwise inspect bert-base-uncased
+    """
+    from headwise.heads.anatomy import anatomy
+    from headwise.heads.heads import Heads
+    from headwise.heads.opening import open_model
+
+    found = {**anatomy(Heads(open_model(model), partial=partial)), "model": model}
+    if not emit(found, as_json):
+        show(found)
+
+
+def show(found: dict[str, Any]) -> None:
+    """Prints an anatomy as a table."""
+    rows = [
+        (
+            site["layer"],
+            site["kind"],
+            site["path"] + (f" (call {site['call'] + 1} of {site['n_calls']})" if site["n_calls"] > 1 else ""),
+            site["heads"],
+            site["head_dim"],
+            _grouping(site["heads"], site["groups"]),
+            "–" if site["parameters_per_head"] is None else f"{site['parameters_per_head']:,}",
+        )
+        for site in found["sites"]
+    ]
+    missed = "".join(f"\nout of reach: {path} ({reason})" for path, reason in found["missed"].items())
+    caption = f"{found['total_heads']} heads in {len(rows)} layers; {found['parameters']:,} parameters{missed}"
+    columns = ("layer", "kind", "output projection", "heads", "head size", "keys and values", "parameters per head")
+    print_table(f"{found['model']}: {found['class']}", columns, rows, caption)
+
+
+def _grouping(heads: int, groups: int) -> str:
+    if groups == heads:
+        return "one per head"
+    return f"{groups} shared by {heads // groups} heads each" if groups > 1 else "one shared by all heads"
