@@ -1,0 +1,62 @@
+"""Figures of the stem-cell study show the numbers they were given."""
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headwise.figures import stemcells as draw
+
+TASKS = ["pos", "ner", "dep"]
+CLAIMS = xr.DataArray(
+    np.random.default_rng(0).random((2, 3, 4, 5)) < 0.3,
+    dims=("run", "task", "layer", "head"),
+    coords={"run": [0, 1], "task": TASKS},
+)
+
+
+def test_overlay_counts_runs_and_frames_heads_claimed_in_all() -> None:
+    figure = draw.claims_overlay(CLAIMS)
+    for ax, task in zip(figure.axes, TASKS, strict=False):
+        assert ax.get_title() == task
+        np.testing.assert_array_equal(ax.images[0].get_array(), CLAIMS.sel(task=task).sum("run"))
+        assert len(ax.patches) == int(CLAIMS.sel(task=task).all("run").sum())
+
+
+def test_stem_cell_map_frames_stem_cells() -> None:
+    stem = CLAIMS.isel(run=0, task=0, drop=True)
+    ax = draw.stem_cell_map(CLAIMS, stem).axes[0]
+    assert len(ax.patches) == int(stem.sum())
+    np.testing.assert_allclose(ax.images[0].get_array(), CLAIMS.sum("task").mean("run"))
+
+
+def test_overlap_is_symmetric_with_runs_on_the_diagonal() -> None:
+    pairs = [("pos", "pos", 0.9), ("pos", "dep", 0.4), ("dep", "dep", 0.8)]
+    ax = draw.task_overlap(pd.DataFrame(pairs, columns=["first", "second", "overlap"])).axes[0]
+    np.testing.assert_allclose(ax.images[0].get_array(), [[0.9, 0.4], [0.4, 0.8]])
+    assert [text.get_text() for text in ax.texts] == ["0.90", "0.40", "0.40", "0.80"]
+
+
+def labels(shift: float) -> pd.DataFrame:
+    rows = [
+        {"task": "dep", "label": f"r{i}", "layer": i % 4, "recall": 0.5 + shift * i, "f1": 0.1, "gold": 10 - i} for i in range(6)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_changes_are_in_points_of_the_commonest_labels() -> None:
+    ax = draw.label_changes(labels(0.0), labels(-0.01), most=3).axes[0]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["r0", "r1", "r2"]
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [0, -1, -2], atol=1e-9)
+
+
+def test_best_layers_stand_at_their_layer() -> None:
+    ax = draw.best_layers(labels(0.05), layers=4, most=4).axes[0]
+    np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 0], [0, 1, 2, 3])
+
+
+def test_effects_with_an_infinite_interval_are_drawn() -> None:
+    table = pd.DataFrame(
+        {"gates": ["subset", "l0"], "effect": ["a", "b"], "mean": [-0.1, 0.0], "low": [-0.2, -np.inf], "high": [0, np.inf]}
+    )
+    ax = draw.effects(table).axes[0]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["subset: a", "l0: b"]
