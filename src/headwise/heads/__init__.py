@@ -24,6 +24,7 @@ _WHERE = {
     "Tape": "recording",
     "UnsupportedModel": "errors",
     "default_model": "embedded",
+    "open_model": "opening",
     "parameters_per_head": "ownership",
     "save": "saving",
 }
