@@ -59,6 +59,8 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
 def test_mistakes(recipe: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "missing.csv").touch()
     (tmp_path / "empty").mkdir()
+    (tmp_path / "weightless").mkdir()
+    (tmp_path / "weightless" / "config.json").write_text("{}")
     file = tmp_path / "recipe.toml"
     file.write_text(recipe)
     for verb in ("run", "validate"):
@@ -100,6 +102,23 @@ def test_overrides(tmp_path: Path) -> None:
     override(data, ["training.stepz=9"])
     with pytest.raises(RecipeError, match=r"training\.stepz: unknown key; did you mean 'steps'\?"):
         read_recipe(GridRecipe, data, tmp_path)
+
+
+def test_a_model_counts_by_its_weights(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name / "encoder").mkdir(parents=True)
+        (tmp_path / name / "config.json").write_text("{}")
+        (tmp_path / name / "README.md").write_text(f"this is the {name}")
+        (tmp_path / name / "encoder" / "model.safetensors").write_bytes(b"weights")
+
+    def prints() -> list[str]:
+        return [
+            read_recipe(GridRecipe, {"kind": "x", "model": name}, tmp_path).model.fingerprint() for name in ("first", "second")
+        ]
+
+    assert len(set(prints())) == 1
+    (tmp_path / "second" / "encoder" / "model.safetensors").write_bytes(b"others!")
+    assert len(set(prints())) == 2
 
 
 def test_the_disk_is_checked_before_any_work(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def content(path: str | Path) -> str:
 def model_content(folder: str | Path) -> str:
     """Hash of the weights, configuration and tokenizer in a model folder; notes and pictures in it do not count."""
     folder = Path(folder)
-    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES and file.is_file())
+    files = sorted(file for file in folder.rglob("*") if file.suffix in MODEL_FILES and file.is_file())
     if not files:
         raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no {', '.join(MODEL_FILES)} file")
     return folder_content(folder, files)

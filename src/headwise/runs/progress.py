@@ -20,7 +20,14 @@ _report: ContextVar[Report | None] = ContextVar("headwise_progress_report", defa
 _bars: Progress | None = None  # rich allows one live display at a time, so nested loops share it
 
 
-def track(iterable: Iterable[T], description: str, total: int | None = None, *, silent: bool = False) -> Iterator[T]:
+def track(
+    iterable: Iterable[T],
+    description: str,
+    total: int | None = None,
+    *,
+    silent: bool = False,
+    note: Callable[[], str] | None = None,
+) -> Iterator[T]:
     """Yields the items of `iterable` and shows how far the loop is.
 
     On a terminal: a bar with the time left (nested loops stack). Otherwise: a plain line on standard error after 5 s and then
@@ -31,6 +38,7 @@ def track(iterable: Iterable[T], description: str, total: int | None = None, *, 
         description: a few words in front of the bar.
         total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end otherwise.
         silent: show nothing at all.
+        note: gives what stands behind the description, asked anew after each item: a throughput, a loss.
     """
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
@@ -39,9 +47,9 @@ def track(iterable: Iterable[T], description: str, total: int | None = None, *, 
     elif (report := _report.get()) is not None:
         yield from _reported(iterable, description, total, report)
     elif sys.stderr.isatty():
-        yield from _barred(iterable, description, total)
+        yield from _barred(iterable, description, total, note)
     else:
-        yield from _reported(iterable, description, total, _Lines())
+        yield from _reported(iterable, description, total, _Lines(note))
 
 
 @contextmanager
@@ -78,7 +86,8 @@ def _reported(iterable: Iterable[T], description: str, total: int | None, report
 class _Lines:
     """Prints 'description: done/total, time left' when there is news worth a line."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[], str] | None = None) -> None:
+        self.note = note
         self.start = time.monotonic()
         self.next = self.start + FIRST_LINE_S
 
@@ -90,10 +99,11 @@ class _Lines:
         took = now - self.start
         count = f"{done}/{total}" if total is not None else f"{done}"
         left = f", {duration(took / done * (total - done))} left" if done and total is not None and done < total else ""
-        print(f"{description}: {count} in {duration(took)}{left}", file=sys.stderr, flush=True)
+        note = f", {self.note()}" if self.note and done else ""
+        print(f"{description}: {count} in {duration(took)}{note}{left}", file=sys.stderr, flush=True)
 
 
-def _barred(iterable: Iterable[T], description: str, total: int | None) -> Iterator[T]:
+def _barred(iterable: Iterable[T], description: str, total: int | None, note: Callable[[], str] | None) -> Iterator[T]:
     global _bars
     outermost = _bars is None
     if _bars is None:
@@ -103,7 +113,7 @@ def _barred(iterable: Iterable[T], description: str, total: int | None) -> Itera
     try:
         for item in iterable:
             yield item
-            _bars.advance(task)
+            _bars.update(task, advance=1, description=f"{description}, {note()}" if note else description)
     finally:
         if outermost:
             _bars.stop()

@@ -70,6 +70,8 @@ class ModelName(str):
         if folder.is_dir():
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
+            if not any(folder.rglob("*.safetensors")):
+                raise ValueError(f"looked for a model in {folder}, which has no weights as *.safetensors")
             return cls(folder)
         if value.startswith((".", "/", "~")) or value.count("/") > 1:
             raise ValueError(f"looked for a model folder {folder}, which does not exist")
