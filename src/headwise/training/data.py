@@ -1,5 +1,7 @@
 """Feeding the loop: each task cycles through reshuffled passes of its own data, prepared a few steps ahead."""
 
+import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from queue import Queue
@@ -54,6 +56,24 @@ class Step:
     task: int
     size: int
     micro: list[tuple[Batch, float]]
+
+
+class Throughput:
+    """Examples per second over the last minute or so, for the progress bar."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=200)
+
+    def add(self, examples: int) -> None:
+        """Notes that so many examples were taken up."""
+        self._seen.append((time.monotonic(), examples))
+
+    def note(self) -> str:
+        """As text; nothing before there are two steps to compare."""
+        if len(self._seen) < 2:
+            return "…"
+        took = self._seen[-1][0] - self._seen[0][0]
+        return f"{sum(size for _, size in self._seen) * (1 - 1 / len(self._seen)) / max(took, 1e-9):.0f} examples/s"
 
 
 def shares(chosen: NDArray[np.int64], rank: int, world: int, micro: int | None) -> list[tuple[NDArray[np.int64], float]]:

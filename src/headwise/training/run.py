@@ -17,7 +17,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.runs import Checkpoint, track
 from headwise.tasks import Task, encode
-from headwise.training.data import Step, Stream, steps
+from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
 from headwise.training.evaluating import evaluate
 from headwise.training.methods.base import Method
@@ -151,7 +151,9 @@ class Run:
         feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, **shared)
         quiet = not settings.progress or not a.is_main_process
         self.wrapped.train()
-        for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet):
+        speed = Throughput()
+        for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet, note=speed.note):
+            speed.add(step.size)
             if self.step in self._branches:
                 self._save(Checkpoint(self._branches[self.step]))
             if self.step == branch:
