@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -236,7 +237,7 @@ def test_nested_blocks_train_what_all_of_them_name() -> None:
         # keys and values of a group learn if any of its heads does
         ("llama", [(0, 1)], {"layers.0.self_attn.k_proj.weight": slice(0, 8)}, {"layers.0.self_attn.k_proj.weight": slice(8, 16)}),
         ("llama", [(0, 1)], {"layers.0.self_attn.q_proj.weight": slice(8, 16)}, {"layers.0.self_attn.q_proj.weight": slice(0, 8)}),
-        ("falcon-mqa", [(0, 0)], {"h.0.self_attention.query_key_value.weight": slice(32, 48)}, {"h.1.self_attention.dense.weight": slice(0, 32)}),
+        ("falcon-mqa", [(0, 0)], {"h.0.self_attention.query_key_value.weight": slice(32, 48)}, {"h.1.self_attention.dense.weight": slice(0, 8)}),
         # the rows of a head in a transposed, fused weight are columns
         ("gpt2", [(0, 3)], {"h.0.attn.c_proj.weight": slice(24, 32)}, {"h.0.attn.c_proj.weight": slice(0, 24)}),
         # what serves all heads learns
@@ -294,6 +295,54 @@ def test_accelerate_wrapper_checkpointing_and_closures() -> None:
             assert frozen_part(after[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
         if frozen.all():
             assert torch.equal(after[name, "step"], before[name, "step"])
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_data_parallel_training(views: bool, tmp_path: Path) -> None:
+    """Its reducer hands gradients back after the hooks, also for parameters that are frozen as a whole."""
+    from torch import distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model = build("bert").train()
+        heads = Heads(model)
+        parallel = DistributedDataParallel(model, gradient_as_bucket_view=views)
+        optimizer = OPTIMIZERS["AdamW"](model.parameters())
+        step(parallel, optimizer, 0)
+        before = snapshot(model, optimizer)
+        with heads.training_only(CHOSEN, optimizer):
+            step(parallel, optimizer, 1)
+            step(parallel, optimizer, 2)
+        after = snapshot(model, optimizer)
+        step(parallel, optimizer, 3)  # the reducer still works
+        trained = snapshot(model, optimizer)
+    finally:
+        distributed.destroy_process_group()
+    for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
+        for key in ("", "exp_avg", "exp_avg_sq"):
+            assert frozen_part(after[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
+        assert frozen_part(trained[name, "exp_avg"], dim, frozen) != frozen_part(after[name, "exp_avg"], dim, frozen)
+
+
+def test_gradient_scaler_skips_and_steps() -> None:
+    model = build("bert")
+    heads, optimizer = Heads(model), OPTIMIZERS["SGD"](model.parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    step(model, optimizer, 0)
+    before = snapshot(model, optimizer)
+    with heads.training_only(CHOSEN, optimizer):
+        for factor in (float("inf"), 1.0):  # the first step is skipped
+            optimizer.zero_grad()
+            loss = model(input_ids=torch.arange(5, 17).view(2, 6), labels=torch.tensor([0, 1])).loss
+            scaler.scale(loss * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    after = snapshot(model, optimizer)
+    assert not torch.equal(after["classifier.weight", ""], before["classifier.weight", ""])
+    for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
+        for key in ("", "momentum_buffer"):
+            assert frozen_part(after[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
 
 
 def test_adapters_belong_to_heads_too() -> None:

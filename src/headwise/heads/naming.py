@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from headwise.heads.headless import Headless
 from headwise.heads.sites import projection_weight
 from headwise.heads.watching import AttentionResult
 
@@ -27,6 +28,7 @@ def attention_modules(model: nn.Module) -> list[str]:
         and "norm" not in path.rsplit(".", 1)[-1]
         and any(word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower() for word in ("attention", "attn"))
         and sum(projection_weight(part) is not None and not isinstance(part, nn.Embedding) for part in module.modules()) >= 2
+        and not any(isinstance(part, Headless) for part in module.modules())  # its heads were removed
     ]
     return [path for path in named if not any(other.startswith(f"{path}.") for other in named)]
 
