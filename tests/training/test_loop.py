@@ -71,8 +71,8 @@ def test_training_is_reproducible_and_depends_on_the_seed() -> None:
 
 
 def test_training_learns() -> None:
-    tasks = [toy.task("animal", 200), toy.task("warmth", 100)]
-    run = trained(tasks, {"epochs": 8, "learning_rate": 5e-3}, dropout=0.1)
+    tasks = [toy.task("animal", 200), toy.task("warmth", 200)]
+    run = trained(tasks, {"epochs": 10, "learning_rate": 2e-3})
     scores = [evaluate(run.model, task, progress=False).score for task in tasks]
     assert scores[0] > tasks[0].chance + 0.15
     assert scores[1] > 0.5
