@@ -83,6 +83,8 @@ def test_unlabelled_rows_are_allowed_in_test_and_can_be_skipped() -> None:
     assert [len(snli.split(s)) for s in ("train", "validation")] == [4, 1]
     number = Task("t", data={"train": [("a", 1.5), ("b", 2.5)], "test": [{"text": "c"}]}, kind="number")
     assert np.isnan(number.split("test").labels).all()
+    glue = Task("t", data={"train": [("a", 1.5), ("b", 2.5)], "test": [("c", -1.0), ("d", -1.0)]}, kind="number")
+    assert not glue.split("test").labelled
 
 
 def test_labels_by_name_number_and_order() -> None:

@@ -72,6 +72,7 @@ def test_structured_tasks_share_their_sentences_and_have_all_layers() -> None:
     assert [task.name for task in made] == ["pos", "topic", "srl", "con", "dep", "ner"]
     assert made[0].split("test").texts == made[2].split("test").texts
     assert all(task.synthetic for task in made)
+    assert grammar.task("dep", 32, held_out=16, metric="uas").metric == "uas"
     assert len(grammar.treebank(30, seed=1)) == 30
     assert [s.text for s in grammar.treebank(30, seed=1)] == [s.text for s in grammar.treebank(40, seed=1)][:30]
 

@@ -147,6 +147,11 @@ def test_hub_class_names_subsets_and_missing_library(monkeypatch: pytest.MonkeyP
         made = datasets.Dataset.from_dict(rows, features=features)
         return {"train": made, "validation_matched": made.select(range(4)), "validation_mismatched": made.select(range(6))}
 
+    made = load("n", "given", None)
+    given = Task("given", data=datasets.DatasetDict({"train": made["train"], "test": made["validation_matched"]}))
+    with pytest.warns(UserWarning, match="of the 4 test examples"):
+        assert given.classes == ("no", "yes")
+    asked.clear()
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(datasets, "get_dataset_config_names", lambda name, revision: ["a", "b"])
     task = Task("m", hub="some/set", subset="x", revision="abc", splits={"train": "train", "validation": "validation_matched"})

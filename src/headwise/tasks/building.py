@@ -112,7 +112,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
 
 
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
-    """Labels as floats, (n,); NaN where missing, which `may_miss` allows."""
+    """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
     out = np.empty(len(column(raw, label)))
     for row, value in enumerate(column(raw, label).tolist()):
         try:
@@ -121,7 +121,7 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
             raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a number") from None
         if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
             raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; mend or remove the row")
-    return out
+    return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out
 
 
 def plain(raw: Raw, kind: str, text: Sequence[str], label: str, classes: Sequence[str], *, may_miss: bool) -> Examples:

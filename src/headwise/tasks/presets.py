@@ -51,7 +51,7 @@ PRESETS: dict[str, Preset] = {
     "wnli": Preset(GLUE, PAIR, "wnli", classes=("not entailment", "entailment")),
     "ax": Preset(GLUE, ("premise", "hypothesis"), "ax", classes=NLI),
     "ag_news": Preset("fancyzhx/ag_news", "text", classes=("World", "Sports", "Business", "Sci/Tech")),
-    "imdb": Preset("stanfordnlp/imdb", "text", classes=("negative", "positive")),
+    "imdb": Preset("stanfordnlp/imdb", "text", classes=("negative", "positive"), splits={"train": "train", "test": "test"}),
     "snli": Preset("stanfordnlp/snli", ("premise", "hypothesis"), classes=NLI, options={"skip_unlabelled": True}),
     "scitail": Preset("allenai/scitail", ("premise", "hypothesis"), "tsv_format", classes=("entails", "neutral")),
     "sick": Preset("RobZamp/sick", ("sentence_A", "sentence_B"), classes=NLI, revision=PARQUET),
@@ -153,13 +153,13 @@ def find_folder(path: Path, name: str) -> Path:
 
 def _folder_splits(folder: Path, splits: Mapping[str, str] | None) -> dict[str, str] | None:
     """The splits a folder has of those wanted; files may carry our names (validation) or the hub's (validation_matched)."""
-    if splits is None:
-        return None
+    if splits is None or all(ours == theirs for ours, theirs in splits.items()):
+        return None  # what lies in a folder is meant
     have = folder_files(folder)
     found = {ours: theirs for ours, theirs in splits.items() if theirs in have}
     if all(theirs.endswith("_matched") or theirs == ours for ours, theirs in splits.items()):  # plain files are the matched ones
         found |= {ours: ours for ours in splits if ours in have and ours not in found}
-    if "validation" not in found:
+    if "validation" in splits and "validation" not in found:
         raise HeadwiseError(f"{folder} has no {splits['validation']} file, only: {', '.join(have)}")
     return found
 

@@ -68,6 +68,10 @@ def tasks(
         {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()} if layers else {}
     )
     found = {made.name: made for made in structured(treebanks, layers, synthetic=True)} if layers else {}
+    if metric is not None:
+        found = {
+            name: Task.of(name, {s: made.split(s) for s in SPLITS}, metric=metric, synthetic=True) for name, made in found.items()
+        }
     for name in names:
         if name in NAMES:
             made = {split: _split(name, count, Source(f"{name}/{seed}", split, shared_words)) for split, count in sizes.items()}
