@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,7 +20,7 @@ from headwise.probing.fitting import KINDS, SPLITS, STRENGTHS, Choice, Labels, S
 from headwise.probing.reading import Recording
 from headwise.probing.recording import record
 from headwise.probing.results import Probes, ranked
-from headwise.runs import track
+from headwise.runs import fingerprint, track
 from headwise.tasks import metrics
 from headwise.tasks.examples import Examples
 from headwise.tasks.splitting import by_fraction, text_key
@@ -72,7 +73,7 @@ def probe(
         batch_size, max_length, dtype: of the recording; see `headwise.probing.record`.
         tolerance: of the fits; see `headwise.probing.logistic.fit`.
         seed: of samples, folds and controls.
-        device: where to run the model and fit; default: where the model is.
+        device: where to run the model and fit; default: where the model is, for a folder or hub id a GPU if there is one.
         folder: keep the recordings there, and find them again; default: a temporary folder.
         quiet: show no progress.
     """
@@ -80,6 +81,8 @@ def probe(
     if wrong:
         raise HeadwiseError(f"unknown control {wrong[0]!r}; expected some of {', '.join(CONTROLS)}")
     encoder = open_encoder(model, tokenizer, position)
+    if device is None and isinstance(model, str | Path) and torch.cuda.is_available():
+        device = "cuda"
     if device is not None:
         encoder.model.to(device)
     settings = Settings(strengths=tuple(strengths), folds=folds, tolerance=tolerance, seed=seed, device=str(encoder.device))
@@ -91,6 +94,9 @@ def probe(
         "quiet": quiet,
     }
     random = with_random_weights(encoder, seed) if "encoder" in controls else None
+    identities = [
+        fingerprint(part.model) if part is not None else "" for part in (encoder, random)
+    ]  # once, not for every recording
     n_top = top if top is not None else encoder.heads.shape[1]
     parts = []
     given = [tasks] if isinstance(tasks, Task) else list(tasks)
@@ -99,11 +105,17 @@ def probe(
         splits = three_splits(task, examples, seed)
         labels = labels_of(task, splits)
         with _recordings(folder, task.name) as place:
-            found = {name: record(encoder, splits[name], place / name, hidden=layers, **recording) for name in SPLITS}
+            found = {
+                name: record(encoder, splits[name], place / name, hidden=layers, identity=identities[0], **recording)
+                for name in SPLITS
+            }
             parts.append(_task(task, found, labels, settings, n_top, _sizes(sweep, encoder), "labels" in controls, layers, quiet))
             if random is not None:
                 control = {
-                    name: record(random, splits[name], place / f"random-{name}", hidden=False, **recording) for name in SPLITS
+                    name: record(
+                        random, splits[name], place / f"random-{name}", hidden=False, identity=identities[1], **recording
+                    )
+                    for name in SPLITS
                 }
                 grid, _ = probe_heads(control, labels, settings, f"{task.name}: random weights", quiet)
                 parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])

@@ -40,6 +40,7 @@ def record(
     max_length: int | None = None,
     dtype: str = "float16",
     shard: int = 20_000,
+    identity: str | None = None,
     quiet: bool = False,
 ) -> Recording:
     """Records `examples` into `folder`, or goes on where an earlier call with the same model, texts and settings stopped.
@@ -54,6 +55,7 @@ def record(
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
         dtype: "float16", or "float32" for models whose states overflow half precision.
         shard: examples per shard.
+        identity: the fingerprint of the model's weights, if it was computed already.
         quiet: show no progress.
 
     Raises:
@@ -78,7 +80,7 @@ def record(
         "position": encoder.position,
         "dtype": dtype,
         "max_length": max_length,
-        "of": fingerprint(encoder.model, [side.texts for side in sides]),
+        "of": fingerprint(identity or fingerprint(encoder.model), [side.texts for side in sides]),
     }
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).is_file():
