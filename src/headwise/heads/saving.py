@@ -51,7 +51,6 @@ def save(model: nn.Module, folder: str | Path) -> None:
         target,
         KIND,
         model_class=name,
-        dtype=str(model.dtype).removeprefix("torch."),
         surgeries=[surgery.to_json() for surgery in removed],
         shapes={name: list(parameter.shape) for name, parameter in model.named_parameters() if name in cut},
     )
@@ -74,7 +73,9 @@ def load_folder(folder: Path, record: dict[str, Any]) -> PreTrainedModel:
     surgeries = [Surgery(**values) for values in record["surgeries"]]
     for surgery in surgeries:
         operate(model, surgery)
-    model.to(getattr(torch, record["dtype"]))
+    places = model.state_dict(keep_vars=True)
+    for name, tensor in safetensors.torch.load_file(folder / WEIGHTS).items():
+        places[name].data = places[name].data.to(tensor.dtype)  # not model.to: tables of frequencies stay in full precision
     safetensors.torch.load_model(model, str(folder / WEIGHTS))
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
