@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import GPT2Config, GPT2Model
 from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
@@ -182,3 +183,20 @@ def test_batches_move_as_a_whole(wordpiece: Tokenizer) -> None:
     tensors = [*moved.inputs.values(), moved.labels, moved.index, moved.owner, moved.words, moved.context_words, moved.n_words]
     assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
     assert collate(encode(task.split("train"), wordpiece), np.array([3, 1])).index.tolist() == [3, 1]
+
+
+def test_left_padding_changes_no_result(sentencepiece: Tokenizer, corpus: list[str]) -> None:
+    config = GPT2Config(vocab_size=len(sentencepiece), n_positions=128, n_embd=16, n_layer=2, n_head=2)
+    torch.manual_seed(0)
+    model = GPT2Model(config).eval()
+    encoded = encode(classes(corpus[:12]), sentencepiece)
+    assert encoded.left
+
+    def last(size: int) -> torch.Tensor:
+        found = torch.zeros(12, 16)
+        for batch in batches(encoded, size, pad_to_multiple=8 if size > 1 else None):
+            with torch.no_grad():
+                found[batch.index] = model(**batch.inputs).last_hidden_state[:, -1]
+        return found
+
+    torch.testing.assert_close(last(1), last(12), atol=1e-5, rtol=1e-5)
