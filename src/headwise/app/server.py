@@ -92,6 +92,7 @@ class Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > MAX_BODY:
             self.close_connection = True
+            self.rfile.read(min(int(length) if length.isdigit() else 0, 16 * MAX_BODY))  # so that the answer can be read
             self._problem(413, f"a request may hold {MAX_BODY} bytes")
             return
         body = self.rfile.read(int(length))

@@ -1,0 +1,123 @@
+"""The app in a real browser: clicks and drags change what the model itself says."""
+
+import json
+import urllib.request
+from pathlib import Path
+
+import pytest
+import torch
+
+from headwise.heads import Heads, HeadSet
+
+pytestmark = pytest.mark.browser
+TEXT = "The nurse did not praise the tired surgeons."
+
+
+def opened(watched, served: str):  # type: ignore[no-untyped-def]
+    page = watched.page
+    page.goto(served)
+    page.wait_for_selector("html[data-ready=yes]")
+    page.fill("#text", TEXT)
+    answered(page)
+    return page
+
+
+def until(page, expression: str, seconds: float = 60) -> None:  # type: ignore[no-untyped-def]
+    """Waits until a JavaScript expression is true; asked from outside, since the page's policy forbids evaluation within."""
+    for _ in range(int(seconds * 20)):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never became true: {expression}")
+
+
+def answered(page) -> None:  # type: ignore[no-untyped-def]
+    page.wait_for_timeout(400)  # typing is answered after a quarter of a second
+    until(page, "document.documentElement.dataset.answered == asked")
+
+
+def test_clicking_heads_shows_what_the_silenced_model_says(watched, served: str, model) -> None:  # type: ignore[no-untyped-def]
+    page = opened(watched, served)
+    assert page.locator("#name").inner_text() == "small <b>model</b>"
+    for head in ("1.2", "3.4"):
+        page.locator(f'#grid td[data-head="{head}"]').click()
+    answered(page)
+    assert page.locator("#count").inner_text() == "2"
+    shown = page.locator('.answer[data-task="tense"] .line span:last-child').all_inner_texts()
+    inputs = model.tokenizer(TEXT, return_tensors="pt")
+    from headwise.tasks import Batch
+
+    batch = Batch(dict(inputs), torch.tensor([-1]), torch.arange(1), torch.arange(1), "classes")
+    with torch.no_grad(), Heads(model.encoder).silenced(HeadSet([(1, 2), (3, 4)])):
+        expected = model("tense", batch).logits.softmax(-1)[0].tolist()
+    assert [float(text.rstrip(" %")) for text in shown] == pytest.approx([100 * p for p in expected], abs=0.06)
+    assert page.locator("#attention tbody tr").count() == inputs["input_ids"].shape[1]
+    page.locator('#grid td[data-head="1.2"]').click()
+    answered(page)
+    assert page.locator("#count").inner_text() == "1"
+    assert watched.fits()
+    assert all(url.startswith((served, "data:", "blob:")) for url in watched.requests)
+
+
+def test_a_gate_can_be_dragged_and_a_lesion_kept_and_exported(watched, served: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    page = opened(watched, served)
+    page.locator('#grid td[data-head="0.0"]').click()
+    box = page.locator("#gate").bounding_box()
+    page.mouse.move(box["x"] + 3, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    answered(page)
+    assert 0.35 < float(page.locator("#gate-value").inner_text()) < 0.65
+    page.locator('#grid td[data-head="2.1"]').click()
+    page.fill("#set-name", "my lesion")
+    page.click("#keep")
+    assert "my lesion (2 heads)" in page.locator("#sets").inner_text()
+    with page.expect_download() as download:
+        page.click("#export")
+    record = json.loads(Path(download.value.path()).read_text())
+    assert record["heads"] == [[2, 1]]
+    assert HeadSet.from_json(json.dumps(record["heads"])) == HeadSet([(2, 1)])
+    page.click("#reset")
+    answered(page)
+    assert page.locator("#count").inner_text() == "0"
+    page.locator("#sets button", has_text="use").click()
+    answered(page)
+    assert page.locator("#count").inner_text() == "2"
+
+
+def test_top_heads_examples_and_evaluation(watched, served: str) -> None:  # type: ignore[no-untyped-def]
+    page = opened(watched, served)
+    page.click("#top")
+    until(page, "gates.size === 7")  # floor(0.3 × 24)
+    page.select_option("#evaluate-task", "tense")
+    page.fill("#size", "16")
+    page.click("#evaluate")
+    until(page, "document.getElementById('result').textContent.includes('with this lesion')")
+    assert "tense, accuracy on 16 examples" in page.locator("#result").inner_text()
+    until(page, "document.getElementById('example').options.length > 5")
+    page.select_option("#example", index=2)
+    answered(page)
+    assert page.locator("#text").input_value() != TEXT
+
+
+def test_strangers_and_nonsense_are_refused(served: str) -> None:
+    def ask(path: str, body: bytes, **headers: str) -> tuple[int, str]:
+        request = urllib.request.Request(served + path, data=body, headers={"Content-Type": "application/json", **headers})
+        try:
+            with urllib.request.urlopen(request) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    assert ask("api/model", b"{}")[0] == 200
+    assert ask("api/model", b"{}", Host="evil.example")[0] == 403
+    assert ask("api/model", b"{}", Origin="http://evil.example")[0] == 403
+    assert ask("api/nothing", b"{}")[0] == 404
+    assert "not valid" in ask("api/predict", b"{")[1] or ask("api/predict", b"{")[0] == 400
+    for gates, said in (([[9, 0, 0]], "no head 9.0"), ([[0, 0, 2]], "between 0 and 1"), (["x"], "not [layer, head, value]")):
+        status, text = ask("api/predict", json.dumps({"text": "a", "gates": gates}).encode())
+        assert status == 400
+        assert said in text
+    assert "at most 2000" in ask("api/predict", json.dumps({"text": "a" * 3000}).encode())[1]
+    assert ask("api/predict", b"{" + b" " * 300_000)[0] == 413

@@ -1,0 +1,89 @@
+"""The report in a real browser: what it shows is what the run holds; nothing is fetched; text stays text."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import xarray as xr
+
+from headwise.report import write_report
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def report(dissociation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report([dissociation], tmp_path_factory.mktemp("report") / "report.html", title="A <i>title</i>")
+
+
+def test_the_page_shows_the_numbers_of_the_run(watched, report: Path, dissociation: Path) -> None:  # type: ignore[no-untyped-def]
+    page = watched.page
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.locator("h1").inner_text() == "A <i>title</i>"
+    assert "<script>alert(1)<" in page.locator("h2").nth(1).inner_text()
+    table = pd.read_csv(dissociation / "performance.csv")
+    shown = page.locator("section#section-1 table.data").first.locator("tbody tr").all_inner_texts()
+    assert len(shown) == len(table)
+    for text, row in zip(shown, table.itertuples(index=False), strict=True):
+        cells = text.split("\t")
+        assert cells[0] == row[0]
+        assert [float(cell) if cell != "–" else None for cell in cells[1:]] == [
+            None if pd.isna(v) else pytest.approx(v, abs=0.051) for v in row[1:]
+        ]
+    heat = page.evaluate("report.charts[0].data[0].z")
+    relative = pd.read_csv(dissociation / "relative.csv").set_index("lesion").to_numpy()
+    assert [value for row in heat for value in row] == pytest.approx(relative.ravel().tolist(), nan_ok=True)
+    assert page.locator(".chart .main-svg").count() > 0
+    assert watched.fits()
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in watched.requests)
+
+
+def test_heads_answer_to_mouse_and_keys(watched, report: Path, dissociation: Path) -> None:  # type: ignore[no-untyped-def]
+    page = watched.page
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    with xr.open_dataset(dissociation / "scores.nc", engine="scipy") as data:
+        scores = data["score"].load()
+    task = str(scores["task"].values[0])
+    rank = 1 + int((scores.sel(task=task) > scores.sel(task=task)[2, 5]).sum())
+    cell = page.locator("table.heads").first.locator('td[data-head="2.5"]')
+    cell.hover()
+    assert page.locator("#tip").is_visible()
+    assert f"{task}: rank {rank} of" in page.locator("#tip").inner_text()
+    cell.click()
+    profile = page.locator(".profile").first
+    assert "Head 2.5" in profile.inner_text()
+    assert f"rank {rank}" in profile.inner_text()
+    page.locator("table.heads").first.locator('td[data-head="0.0"]').focus()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    assert "Head 1.1" in profile.inner_text()
+    page.locator("select[id$=-scale]").first.select_option("rank")
+    page.locator("#theme").click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_a_large_study_stays_small_and_quick(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import numpy as np
+
+    from headwise.report.blocks import HeadMaps, Section
+    from headwise.report.html import render
+
+    values = xr.DataArray(
+        np.random.default_rng(0).random((20, 24, 16)),
+        dims=("task", "layer", "head"),
+        coords={"task": [f"task {i}" for i in range(20)]},
+    )
+    maps = HeadMaps("big", "384 heads × 20 tasks", "importance", values, lambda: None)  # type: ignore[arg-type,return-value]
+    path = tmp_path / "big.html"
+    path.write_text(render([Section("big", ["a finding"], [maps], "", {}, {}, "")], "big"), encoding="utf-8")
+    assert path.stat().st_size < 8_000_000
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.locator("table.heads td[data-head]").count() == 20 * 384
+    repaint = page.evaluate("(() => { const t = performance.now(); paint(report.maps[0]); return performance.now() - t; })()")
+    assert repaint < 5000  # a broken loop, not a slow machine
+    page.close()
