@@ -85,6 +85,20 @@ def test_half_precision_and_other_files_stay(tmp_path: Path) -> None:
     assert (tmp_path / "tokenizer.json").read_text() == "{}"
 
 
+def test_adapters_are_merged_first(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(build("llama"), LoraConfig(r=2, target_modules=["q_proj", "o_proj"], init_lora_weights=False))
+    heads = Heads(adapted)
+    smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1), *((1, head) for head in range(4))]))
+    with pytest.raises(HeadwiseError, match="merge adapters"):
+        save(smaller, tmp_path)
+    merged = smaller.merge_and_unload()
+    save(merged, tmp_path)
+    with torch.no_grad():
+        assert torch.equal(headwise.load(tmp_path)(**heads.example)[0], merged(**heads.example)[0])
+
+
 def test_the_manifest_says_what_was_cut(tmp_path: Path) -> None:
     save(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
     record = json.loads((tmp_path / "headwise.json").read_text())

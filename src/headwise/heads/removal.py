@@ -1,6 +1,7 @@
 """Removing heads for good: a smaller model that computes what the silenced one does, which is checked before it is handed out."""
 
 from copy import deepcopy
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,7 +41,7 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
             heads.install()
     operate(model, versions[0])
     done = verified(heads, head_set, model, versions)
-    root_of(model).headwise_removed = [*removed_from(heads.model), done]  # type: ignore[assignment]
+    root_of(model).headwise_removed = [*removed_from(heads.model), _without_adapters(done, heads.model)]  # type: ignore[assignment]
     return model
 
 
@@ -48,6 +49,19 @@ def removed_from(model: nn.Module) -> list[Surgery]:
     """What was cut out of a model so far, oldest first."""
     found: list[Surgery] = vars(root_of(model)).get("headwise_removed", [])
     return found
+
+
+def _without_adapters(surgery: Surgery, model: nn.Module) -> Surgery:
+    """The same cut by the names that parameters and modules have once adapters (PEFT) are merged into the model."""
+    root = root_of(model)
+    prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is root)
+
+    def plain(values: dict[str, Any]) -> dict[str, Any]:
+        return {n.removeprefix(prefix).replace(".base_layer", ""): v for n, v in values.items() if ".lora_" not in n}
+
+    parts: dict[str, Any] = {part.name: getattr(surgery, part.name) for part in fields(surgery)}
+    renamed: Any = {name: plain(value) if isinstance(value, dict) else value for name, value in parts.items()}
+    return Surgery(**renamed)
 
 
 def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list[Surgery]) -> Surgery:
