@@ -5,6 +5,7 @@ encoded = encode(task.split("train"), tokenizer, max_length=128)
 for batch in batches(encoded, 32, seed=0): ...
 """
 
+from headwise.tasks import grammar, readers
 from headwise.tasks.ag_pair import ag_pair
 from headwise.tasks.batching import Batch, Batches, batches, collate
 from headwise.tasks.encoding import Encoded, encode
@@ -41,9 +42,11 @@ __all__ = [
     "collate",
     "encode",
     "find_tasks",
+    "grammar",
     "preset",
     "presets",
     "read_toml",
+    "readers",
     "structured",
     "write_glue",
 ]
