@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from headwise.errors import HeadwiseError
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.gates import Gates
 from headwise.heads.inputs import root_of
+from headwise.heads.positions import read_pass
 from headwise.heads.quiet import unchanged
 from headwise.heads.sites import Site, input_axis
 
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     from headwise.heads.heads import Heads
 
 
-def check_view(heads: Heads, inputs: Mapping[str, Any]) -> None:
+def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
     """Checks that gates of one change nothing, to the last bit, and that silencing a head equals zeroing its columns of W_O.
+
+    Returns:
+        Whether gates of one row of a batch reach that row alone (taken for granted if `inputs` have one row).
 
     Raises:
         UnsupportedModel: the view does not hold; says where.
@@ -35,6 +40,7 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> None:
             columns.remove()
         with heads._taps.applying(ones, heads.sites):
             gated = _run(heads, inputs)
+        apart = _rows_apart(heads, inputs, plain)
     if len(plain) != len(gated) or not all(torch.equal(a, b) for a, b in zip(plain, gated, strict=True)):
         raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated truly")
     if columns.wrong:
@@ -43,6 +49,27 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> None:
             f"{name}: silencing head 0 of layer {site.index} does not equal zeroing its columns of the output projection {site.path} "
             f"({type(heads.model.get_submodule(site.path)).__name__}), so a head is not a slice of its input"
         )
+    return apart
+
+
+def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) -> bool:
+    """With the first row's gates at one and the others' at zero, some output must keep its first row and change the others."""
+    rows = read_pass(inputs).batch
+    if rows is None or rows < 2:
+        return True
+    gates = torch.zeros(rows, *heads.shape)
+    gates[0] = 1
+    try:
+        with heads._taps.applying(Gates(gates, heads.sites, skip=False), heads.sites):
+            gated = _run(heads, inputs)
+    except HeadwiseError:  # its projections see another number of rows
+        return False
+    for before, after in zip(plain, gated, strict=True):
+        if before.shape == after.shape and before.numel() % rows == 0:
+            moved = (before - after).abs().reshape(rows, -1).amax(1)  # (rows,)
+            if moved[0] <= 1e-4 * (1 + before.abs().max()) and bool((moved[1:] > moved[0]).all()):
+                return True
+    return False
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:

@@ -48,7 +48,7 @@ class Heads:
         self.missed: dict[str, str] = findings.missed
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
-        check_view(self, self.example)
+        self.rows_apart: bool = check_view(self, self.example)  # whether rows of a batch may have gates of their own
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -69,26 +69,25 @@ class Heads:
         """Every head."""
         return HeadSet((site.index, head) for site in self.sites for head in range(site.n_heads))
 
-    def check(self, head_set: HeadSet) -> HeadSet:
+    def check(self, head_set: Iterable[tuple[int, int]]) -> HeadSet:
         """Returns `head_set` if the model has all of its heads.
 
         Raises:
             HeadwiseError: it names a head the model does not have.
         """
-        counts = [site.n_heads for site in self.sites]
-        beyond = [(layer, head) for layer, head in head_set if layer >= len(counts) or head >= counts[layer]]
-        if beyond:
-            layer, head = beyond[0]
-            where = (
-                f"layer {layer} has {self.sites[layer].n_heads} heads"
-                if layer < len(self.sites)
-                else f"it has {len(self.sites)} layers"
-            )
-            raise HeadwiseError(
-                f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {where}, counted from 0. "
-                "Was the set made for another model?"
-            )
-        return head_set
+        chosen = head_set if isinstance(head_set, HeadSet) else HeadSet(head_set)
+        for layer, head in chosen:
+            if layer >= len(self.sites) or head >= self.sites[layer].n_heads:
+                has = (
+                    f"layer {layer} has {self.sites[layer].n_heads} heads"
+                    if layer < len(self.sites)
+                    else f"it has {len(self.sites)} layers"
+                )
+                raise HeadwiseError(
+                    f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {has}, counted from 0. "
+                    "Was the set made for another model?"
+                )
+        return chosen
 
     def gated(self, gates: Tensor) -> AbstractContextManager[None]:
         """Multiplies every head's output by its gate, in each pass inside the block.
@@ -100,7 +99,13 @@ class Heads:
             HeadwiseError: at once, if the shape does not fit the model.
             HeadsDidNotFire: on leaving, if no pass reached the heads.
         """
-        edit = Gates(check_gates(gates, self.shape), self.sites, skip=not self._taps.installed)
+        gates = check_gates(gates, self.shape)
+        if gates.ndim > 2 and not self.rows_apart:
+            raise HeadwiseError(
+                f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per row would reach other rows: "
+                "run rows one by one with gates (layers, heads)"
+            )
+        edit = Gates(gates, self.sites, skip=not self._taps.installed)
         return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
 
     def silenced(
@@ -119,10 +124,10 @@ class Heads:
         Raises:
             HeadwiseError: a head is not in the model, or the reference is missing.
         """
+        head_set = self.check(head_set)
         if how == "zero":
-            mask = self.check(head_set).to_mask(self.shape)
-            return self.gated(1 - torch.from_numpy(mask).to(torch.get_default_dtype()))
-        edit = replacement(self, self.check(head_set), how, reference, seed)
+            return self.gated(1 - torch.from_numpy(head_set.to_mask(self.shape)).to(torch.get_default_dtype()))
+        edit = replacement(self, head_set, how, reference, seed)
         return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
 
     def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:

@@ -1,6 +1,7 @@
 """Which tokens of a pass are real, and pooling head outputs over them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from torch import Tensor
@@ -11,39 +12,55 @@ from headwise.heads.sites import Site
 Position = Literal["cls", "last", "mean", "all"]
 
 
+INPUTS = (
+    "input_ids",
+    "inputs_embeds",
+    "decoder_input_ids",
+    "decoder_inputs_embeds",
+    "pixel_values",
+    "input_values",
+    "input_features",
+)
+
+
 @dataclass(frozen=True)
 class Pass:
     """What the arguments of a forward pass say about its batch.
 
     Attributes:
         batch: number of rows; None if no argument tells.
-        masks: attention masks (batch, tokens) by kind of site: True at real tokens; None if none was passed.
+        masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was passed.
         cached: whether earlier tokens come from a cache, so that a mask also covers tokens that are not in this pass.
     """
 
-    batch: int | None
-    masks: dict[str, Tensor | None]
-    cached: bool
+    batch: int | None = None
+    masks: Mapping[str, Tensor | None] = field(default_factory=dict)
+    cached: bool = False
 
     def rows(self, site: Site, x: Tensor) -> Tensor:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
         if not site.batch_first:
             x = x.transpose(0, 1)
         batch = self.batch if self.batch is not None else x.shape[0]
-        return x.reshape(batch, -1, site.n_heads, site.head_dim)
+        return x[..., : site.width].reshape(batch, -1, site.n_heads, site.head_dim)
 
     def real(self, kind: str, tokens: int) -> Tensor | None:
-        """Real tokens (batch, tokens) at sites of this kind; None if all are real.
+        """Real tokens at sites of this kind, (batch, tokens) bool; None if all are real.
 
         Raises:
-            HeadwiseError: the mask covers another number of tokens, as in models that shorten their input.
+            HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as in models that
+                shorten their input.
         """
         mask = self.masks.get(kind)
         if mask is None:
             return None
-        if self.cached:
-            mask = mask[:, -tokens:]
-        if bool(mask.all()):
+        if mask.ndim != 2:
+            raise HeadwiseError(
+                f"an attention mask of shape {tuple(mask.shape)} does not say which tokens are real: pass one of (batch, tokens), "
+                "or record position='all'"
+            )
+        mask = mask[:, -tokens:].bool() if self.cached else mask.bool()
+        if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
             return None
         if mask.shape[1] != tokens:
             raise HeadwiseError(
@@ -53,18 +70,15 @@ class Pass:
         return mask
 
 
-def read_pass(arguments: dict[str, Any]) -> Pass:
+def read_pass(arguments: Mapping[str, Any]) -> Pass:
     """Reads batch size and masks from the named arguments of a model's forward pass."""
-    values = {**arguments, **arguments.get("kwargs", {})}
-    masks = {name: values.get(name) for name in ("attention_mask", "decoder_attention_mask")}
-    plain = {name: m.bool() if isinstance(m, Tensor) and m.ndim == 2 else None for name, m in masks.items()}
-    tensors = [v for name, v in values.items() if isinstance(v, Tensor) and v.ndim >= 2 and not name.startswith("past")]
-    own, decoder = plain["attention_mask"], plain["decoder_attention_mask"]
-    # Cross attention has the decoder's tokens; in a model without a decoder (a latent array reading the input) nothing masks them.
+    given = [value for name in INPUTS if isinstance(value := arguments.get(name), Tensor)]
+    own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
+    in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
     return Pass(
-        batch=tensors[0].shape[0] if tensors else None,
-        masks={"self": own, "decoder": decoder, "cross": decoder},
-        cached=values.get("past_key_values") is not None,
+        batch=given[0].shape[0] if given else None,
+        masks={"self": own, "decoder": decoder, "cross": decoder if in_pair else own},
+        cached=arguments.get("past_key_values") is not None,
     )
 
 

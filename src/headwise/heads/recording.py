@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from headwise.errors import HeadwiseError
 from headwise.heads.positions import Pass, Position, pool, read_pass
 from headwise.heads.sites import Site
+from headwise.heads.taps import in_backward
 
 
 class Tape:
@@ -27,7 +28,7 @@ class Tape:
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
-        self._pass = Pass(None, {}, False)
+        self._pass = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
 
     def start(self, arguments: dict[str, Any]) -> None:
@@ -37,7 +38,7 @@ class Tape:
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
-        if torch._C._current_graph_task_id() == -1:  # not when gradient checkpointing runs the layer again
+        if not in_backward():  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
             self._keep(self._heads, site, pool(self.position, rows, self._real(site, rows)))
             if self._latest is not None:
@@ -52,7 +53,7 @@ class Tape:
 
     def hidden_at(self, site: Site, output: Any) -> None:
         """Keeps the output of the layer that `site` belongs to."""
-        if torch._C._current_graph_task_id() == -1:
+        if not in_backward():
             state = output if isinstance(output, Tensor) else output[0]
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
             self._keep(self._hidden, site, pool(self.position, rows, self._real(site, rows)))

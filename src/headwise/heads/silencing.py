@@ -127,7 +127,7 @@ class Resampled:
     def __init__(self, head_set: HeadSet, bank: dict[int, list[Tensor]], seed: int) -> None:
         self.members, self.bank = head_set.layers(), bank
         self.generator = torch.Generator().manual_seed(seed)
-        self.passed = Pass(None, {}, False)
+        self.passed = Pass()
         self.chosen: list[int] = []
 
     def start(self, arguments: dict[str, Any]) -> None:

@@ -32,28 +32,28 @@ class Edit(Protocol):
 
 
 class Tap:
-    """One projection module: its sites in the order of its calls, and which call comes next."""
+    """One projection module: which site each of its calls is, and which call comes next."""
 
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
-        self.sites, self.path = tuple(sites), sites[0].path
+        self.sites, self.path = {site.call: site for site in sites}, sites[0].path
         self.module = model.get_submodule(self.path)
-        self.shared = len(sites) > 1
-        self.block = model.get_submodule(sites[0].layer_path) if self.shared else None
+        self.n_calls = sites[0].n_calls
+        self.block = model.get_submodule(sites[0].layer_path) if self.n_calls > 1 else None
         self.next = 0
         self.fired = False
         self.by_input: dict[int, int] = {}  # address of a shared layer's input -> number of its first call, for recomputation
 
-    def called(self) -> Site:
-        """Which site the present call is."""
-        if not self.shared:
+    def called(self) -> Site | None:
+        """Which site the present call is; None if the module is used for something else then."""
+        if self.n_calls == 1:
             return self.sites[0]
-        if self.next >= len(self.sites):
+        if self.next >= self.n_calls:
             raise HeadwiseError(
-                f"{self.path} was called more often than the {len(self.sites)} times seen when Heads was built: "
+                f"{self.path} was called more often than the {self.n_calls} times seen when Heads was built: "
                 "run the whole model, not its layers, inside this block"
             )
         self.next += 1
-        return self.sites[self.next - 1]
+        return self.sites.get(self.next - 1)
 
 
 class Taps:
@@ -102,14 +102,17 @@ class Taps:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Sets the open contexts aside, for a pass of the model as it is."""
-        edits, running, calls = self.edits, self.running, [tap.next for tap in self.taps]
-        self.edits, self.running = [], None
+        edits, running, installed = self.edits, self.running, self.installed
+        states = [(tap.next, tap.fired) for tap in self.taps]
+        self.edits, self.running, self.installed = [], None, True  # installed: blocks inside must not take off our hooks
+        self._hook()
         try:
             yield
         finally:
-            self.edits, self.running = edits, running
-            for tap, call in zip(self.taps, calls, strict=True):
-                tap.next = call
+            self.edits, self.running, self.installed = edits, running, installed
+            for tap, (call, fired) in zip(self.taps, states, strict=True):
+                tap.next, tap.fired = call, fired
+            self._unhook()
 
     def _check_fired(self, must_fire: Sequence[Site]) -> None:
         """Sites of one stack of layers fire together, unless layers are dropped in training; and some must fire at all."""
@@ -153,7 +156,7 @@ class Taps:
                 "head_mask= was passed to the model, which transformers 5 ignores without a word: "
                 "use `with heads.gated(gates):` or `with heads.silenced(head_set):` instead"
             )
-        if self.running is not None or _in_backward():
+        if self.running is not None or in_backward():
             return
         self.running = module
         for tap in self.taps:
@@ -169,7 +172,7 @@ class Taps:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
             tap.fired = True
             site = tap.called()
-            if not self.edits:
+            if not self.edits or site is None:
                 return None
             x = args[0]
             for edit in self.edits:
@@ -192,7 +195,7 @@ def entries_of(model: nn.Module) -> list[nn.Module]:
     ]
 
 
-def _in_backward() -> bool:
+def in_backward() -> bool:
     """Whether autograd is running: what runs forward then is gradient checkpointing repeating a layer."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
@@ -207,7 +210,7 @@ def _remember(tap: Tap) -> Any:
         hidden = next((value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)), None)
         if hidden is None:
             return
-        if _in_backward():
+        if in_backward():
             tap.next = tap.by_input[hidden.data_ptr()]
         else:
             tap.by_input[hidden.data_ptr()] = tap.next
