@@ -106,9 +106,15 @@ def test_the_reference_is_run_outside_open_contexts() -> None:
     random = torch.random.get_rng_state()
     with heads.gated(torch.full(heads.shape, 0.5)):
         inside = heads.mean_outputs({"input_ids": OTHERS})
-        heads.model(OTHERS)
+        heads.model.eval()
+        after = logits(heads, OTHERS)  # still gated
+        heads.model.train()
     assert torch.equal(inside, expected)
-    assert heads.model.training
+    heads.model.eval()
+    with heads.gated(torch.full(heads.shape, 0.5)):
+        assert torch.equal(logits(heads, OTHERS), after)
+    assert not torch.equal(logits(heads, OTHERS), after)
+    heads.model.train()
     with heads.silenced(CHOSEN, how="mean", reference={"input_ids": OTHERS}):
         torch.random.set_rng_state(random)
         heads.model(OTHERS)

@@ -141,7 +141,23 @@ def test_an_encoder_decoder_in_generation() -> None:
         direct.of(1)
 
 
+def test_other_arguments_do_not_confuse_the_batch(bert: Heads) -> None:
+    with torch.no_grad(), bert.recorded("last") as plain:
+        bert.model(TOKENS)
+    with torch.no_grad(), bert.recorded("last") as tape:
+        bert.model(position_ids=torch.arange(6)[None], input_ids=TOKENS)
+    assert torch.equal(tape.outputs, plain.outputs)
+    with torch.no_grad(), bert.recorded("last") as tape:  # the body of the task model on its own
+        bert.model.bert(inputs_embeds=bert.model.get_input_embeddings()(TOKENS), attention_mask=MASK)
+    with torch.no_grad(), bert.recorded("last") as plain:
+        bert.model(TOKENS, attention_mask=MASK)
+    assert torch.equal(tape.outputs, plain.outputs)
+
+
 def test_what_cannot_be_recorded_says_so(bert: Heads) -> None:
+    whole = MASK[:, None, None].expand(-1, -1, 6, -1).bool()  # (batch, 1, queries, keys)
+    with pytest.raises(HeadwiseError, match="does not say which tokens are real"), bert.recorded("mean"), torch.no_grad():
+        bert.model(TOKENS, attention_mask=whole)
     with pytest.raises(HeadwiseError, match="position is one of cls, last, mean, all; got 'first'"), bert.recorded("first"):
         pass
     with bert.recorded("cls") as tape:

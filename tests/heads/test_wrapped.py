@@ -10,6 +10,7 @@ from small_models import build
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import GPT2Config, GPT2ForSequenceClassification
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
@@ -189,3 +190,21 @@ def test_a_task_model_without_padding_token() -> None:
         GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=50, bos_token_id=1, eos_token_id=1)
     )
     assert Heads(model).total == 8
+
+
+def test_attention_that_cannot_be_watched_gives_way_while_heads_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        with torch._C.DisableTorchFunction():  # as a fused kernel: nothing of it is seen
+            return torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).contiguous(), None
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hidden_kernel", hidden)
+    model: Any = build("bert").eval()
+    expected = Heads(model).sites
+    model.config._attn_implementation = "hidden_kernel"
+    heads = Heads(model)
+    assert heads.sites == expected
+    assert model.config._attn_implementation == model.bert.config._attn_implementation == "hidden_kernel"
+    with torch.no_grad(), heads.recorded("cls", attention=True) as tape:
+        model(TOKENS)
+    assert tape.attention[0].shape == (3, 4, 6, 6)
+    assert model.config._attn_implementation == "hidden_kernel"

@@ -1,7 +1,7 @@
 """Attention maps: eager attention while recording, and back."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import nn
@@ -13,20 +13,36 @@ from headwise.heads.recording import Tape
 from headwise.heads.sites import Site
 from headwise.heads.watching import Watcher
 
+VISIBLE = ("eager", "sdpa")  # implementations whose calls can be watched
+
 
 @contextmanager
-def eager(model: nn.Module) -> Iterator[None]:
-    """Attention written out in full inside the block; afterwards every part of the model has its implementation back."""
+def implementation(model: nn.Module, name: str, instead_of: Callable[[str], bool]) -> Iterator[None]:
+    """Attention by implementation `name` inside the block, if any part of the model now has one that `instead_of` accepts.
+
+    Afterwards every part has its own back.
+    """
     parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
     before = [(part.config, part.config._attn_implementation) for part in parts]  # outermost first
     root: Any = root_of(model)
     try:
-        if any(implementation != "eager" for _, implementation in before):
-            root.set_attn_implementation("eager")
+        if any(instead_of(own) for _, own in before if own is not None):
+            root.set_attn_implementation(name)
         yield
     finally:
-        for config, implementation in before:  # setting an outer one also sets those inside, which follow
-            config._attn_implementation = implementation
+        for config, own in before:  # setting an outer one also sets those inside, which follow
+            if config._attn_implementation != own:
+                config._attn_implementation = own
+
+
+def eager(model: nn.Module) -> AbstractContextManager[None]:
+    """Attention written out in full inside the block."""
+    return implementation(model, "eager", lambda own: own != "eager")
+
+
+def visible(model: nn.Module) -> AbstractContextManager[None]:
+    """Attention that can be watched inside the block: flash and flex attention give way to sdpa."""
+    return implementation(model, "sdpa", lambda own: own not in VISIBLE)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
+from headwise.heads.attention import visible
 from headwise.heads.errors import UnsupportedModel
 from headwise.heads.inputs import ENCODER_TOKENS, root_of, tiny_inputs
 from headwise.heads.leaves import Leaf, Split, split_heads
@@ -63,7 +64,7 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     problem: Exception | None = None
     for make in ATTEMPTS if example is None else (lambda _: dict(example),):
         try:
-            with unchanged(model), torch.no_grad():
+            with unchanged(model), visible(model), torch.no_grad():
                 return _Watch(model).run(make(model))
         except Exception as error:
             problem = problem or error
