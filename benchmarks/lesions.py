@@ -25,7 +25,7 @@ from headwise.tasks.batching import collate
 from headwise.tasks.naming import find_tasks
 
 PAPER = ["mnli", "qqp", "qnli", "ag_news", "sst2"]
-GRAMMAR = [f"grammar:{name}" for name in ("topic", "agreement", "tense", "sentiment", "entailment")]
+GRAMMAR = [f"grammar:{name}" for name in ("topic", "tense", "subject_number", "sentiment", "entailment")]
 
 
 def main() -> None:

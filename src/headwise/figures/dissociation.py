@@ -21,7 +21,7 @@ def lesion_matrix(table: pd.DataFrame, what: str) -> "Figure":
     """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed."""
     from matplotlib.patches import Rectangle
 
-    figure, axes = panels(size=(1.6 + 0.8 * table.shape[1], 1.2 + 0.5 * table.shape[0]))
+    figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
     ax: Axes = axes[0, 0]
     image = ax.imshow(table.to_numpy(dtype=float), cmap=SEQUENTIAL, aspect="auto")
     _label_cells(ax, table, image)
@@ -35,7 +35,7 @@ def lesion_matrix(table: pd.DataFrame, what: str) -> "Figure":
 
 def overlap(table: pd.DataFrame) -> "Figure":
     """Shared heads of every pair of sets, in percent (Table 11)."""
-    figure, axes = panels(size=(1.6 + 0.8 * table.shape[1], 1.2 + 0.5 * table.shape[0]))
+    figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
     ax: Axes = axes[0, 0]
     values = table.to_numpy(dtype=float, copy=True)
     np.fill_diagonal(values, np.nan)
@@ -47,7 +47,7 @@ def overlap(table: pd.DataFrame) -> "Figure":
 
 def pair_scores(table: pd.DataFrame) -> "Figure":
     """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation (Fig. 2 for one model)."""
-    figure, axes = panels(size=(1.5 + 0.7 * len(table), 3.2))
+    figure, axes = panels(size=(max(3.4, 1.5 + 0.7 * len(table)), 3.2))
     ax: Axes = axes[0, 0]
     place = np.arange(len(table))
     middle = table["D"].to_numpy(dtype=float)
@@ -61,14 +61,14 @@ def pair_scores(table: pd.DataFrame) -> "Figure":
     ax.axhline(THRESHOLD, color=COLOURS[7], linewidth=0.8, linestyle=":")
     ax.set_xticks(place, [f"{a}\n{b}" for a, b in zip(table["A"], table["B"], strict=True)], fontsize=7)
     ax.set_ylabel("dissociation (%)")
-    ax.legend(frameon=False, ncols=3)
+    figure.legend(loc="outside upper center", frameon=False, ncols=3)
     return figure
 
 
 def heads_per_layer(table: pd.DataFrame) -> "Figure":
     """Chosen heads in each layer, one bar a task, their mean as a line and σ between tasks above (Fig. 4)."""
     names = [name for name in table.columns if name not in ("mean", "sigma")]
-    figure, axes = panels(size=(1.5 + 0.55 * len(table), 3.0))
+    figure, axes = panels(size=(max(3.4, 1.5 + 0.55 * len(table)), 3.0))
     ax: Axes = axes[0, 0]
     place, width = np.arange(len(table)), 0.8 / len(names)
     for number, name in enumerate(names):
@@ -81,7 +81,7 @@ def heads_per_layer(table: pd.DataFrame) -> "Figure":
     ax.set_xticks(place, [str(layer) for layer in table.index])
     ax.set_xlabel("layer")
     ax.set_ylabel("heads chosen")
-    ax.legend(frameon=False, ncols=3, fontsize=7)
+    figure.legend(loc="outside upper center", frameon=False, ncols=6, fontsize=7)
     return figure
 
 
@@ -107,7 +107,7 @@ def sweep(table: pd.DataFrame) -> "Figure":
     ax.axhline(0, color=COLOURS[7], linewidth=0.8)
     ax.set_xlabel("heads silenced (%)")
     ax.set_ylabel("dissociation (%)")
-    ax.legend(frameon=False, fontsize=7)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=7)
     return figure
 
 

@@ -1,6 +1,5 @@
 """`Dissociation`: what `headwise.dissociate` found, with its tables, its figures, and its folder."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +18,7 @@ from headwise.lesions.analysis import Analysis, analyse
 from headwise.lesions.evaluation import COLUMNS, Lesions, TaskOutcome
 from headwise.lesions.statistics import TestOfD, permutation_test
 from headwise.lesions.tables import TABLES
+from headwise.scoring.saving import load_scores, save_scores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -153,9 +153,7 @@ class Dissociation:
         if target.exists():
             raise HeadwiseError(f"{target} exists already; choose another folder, or remove it first")
         with atomic_folder(target) as aside:
-            stored = self.scores.copy(deep=False)
-            stored.attrs = {"settings": json.dumps(self.scores.attrs, sort_keys=True)}
-            stored.to_netcdf(aside / "scores.nc", engine="scipy")
+            save_scores(self.scores, aside / "scores.nc")
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
                 self.table(kind).reset_index().to_csv(aside / f"{kind}.csv", index=False)
@@ -194,9 +192,7 @@ def by(task: str, how: str) -> str:
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
     """Opens what `Dissociation.save` wrote."""
-    with xr.open_dataset(folder / "scores.nc", engine="scipy") as data:
-        scores = data["score"].load()
-    scores.attrs = json.loads(scores.attrs["settings"])
+    scores = load_scores(folder / "scores.nc")
     predictions = pd.read_parquet(folder / "predictions.parquet")
     sets = {name: HeadSet.from_json(text) for name, text in record["lesions"]}
     outcomes = {name: _outcome(predictions[predictions["task"] == name], len(sets), facts) for name, facts in record["tasks"]}

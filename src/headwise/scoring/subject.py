@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwise import manifest
 from headwise.decoders.model import MultiTaskModel
 from headwise.decoders.output import DecoderOutput
 from headwise.decoders.plain import TaskModel, as_task_model
@@ -18,6 +19,14 @@ from headwise.runs.progress import track
 from headwise.tasks.batching import Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.task import Task
+
+# which transformers class has the head for a kind of task; the other kinds need decoders of headwise's own
+HEADS = {
+    **dict.fromkeys(("classes", "number"), "AutoModelForSequenceClassification"),
+    "tags": "AutoModelForTokenClassification",
+    **dict.fromkeys(("next-token", "minimal-pairs"), "AutoModelForCausalLM"),
+    "masked-token": "AutoModelForMaskedLM",
+}
 
 
 class Reading(TypedDict, total=False):
@@ -128,19 +137,43 @@ def as_subject_model(model: Any, tasks: Task | list[Task], tokenizer: Any = None
     """Whatever a user brings, as a model that answers tasks by name.
 
     Args:
-        model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
+        model: a multi-task model, a plain transformers model with a head, a folder that headwise saved, or the folder or hub id of
+            a plain transformers model whose head can answer the tasks.
         tasks: what it will be asked.
         tokenizer: for a plain transformers model; default: the one beside its weights.
     """
     if isinstance(model, str | Path):
-        from headwise.loading import load
-
-        model = load(model)
+        model = _opened(model, tasks)
     if isinstance(model, MultiTaskModel | TaskModel):
         return model
     if tokenizer is None:
         tokenizer = _tokenizer_of(model)
     return as_task_model(model, tokenizer, tasks)
+
+
+def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
+    """A model from a folder that headwise saved; otherwise from transformers, with the head the tasks call for."""
+    if (Path(place) / manifest.NAME).is_file():
+        from headwise.loading import load
+
+        model = load(place)
+        if not isinstance(model, MultiTaskModel | TaskModel):
+            raise HeadwiseError(f"{place} holds a {type(model).__name__}, not a model that answers tasks")
+        return model
+    import transformers
+
+    kinds = {task.kind for task in (tasks if isinstance(tasks, list) else [tasks])}
+    heads = {HEADS.get(kind) for kind in kinds}
+    head = heads.pop() if len(heads) == 1 else None
+    if head is None:
+        raise HeadwiseError(
+            f"{place} is a plain transformers model, which has no head for tasks of kind {', '.join(sorted(kinds))} together; "
+            "train decoders for them first: headwise.train(model, tasks)"
+        )
+    try:
+        return getattr(transformers, head).from_pretrained(place)
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"no {head.removeprefix('AutoModelFor')} model could be opened at {str(place)!r}: {error}") from error
 
 
 def _tokenizer_of(model: Any) -> Any:

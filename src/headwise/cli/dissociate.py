@@ -1,0 +1,152 @@
+"""`headwise dissociate`: do tasks need different heads?"""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwise.cli.common import Many, emit, print_table
+from headwise.errors import HeadwiseError
+
+SHOWN = ("performance", "pairs")
+FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    app.command("dissociate", cls=Many)(dissociate)
+
+
+def dissociate(
+    model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`.")],
+    tasks: Annotated[
+        list[str] | None, typer.Option(help="Presets, grammar:topic, names in --tasks-file; default: the model's.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the hub.")] = None,
+    tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    fraction: Annotated[float, typer.Option(help="Share of all heads silenced for each task, 0-1.")] = 0.3,
+    fractions: Annotated[list[float] | None, typer.Option(help="Further shares, for a sweep.")] = None,
+    method: Annotated[str, typer.Option(help="How heads are scored; see `headwise score`.")] = "gate-gradient",
+    random_draws: Annotated[int, typer.Option(help="Random sets of heads for the random row.")] = 10,
+    test_draws: Annotated[int, typer.Option(help="Re-splits of the test of D for each pair; 199 or more, 0 for none.")] = 0,
+    within_layers: Annotated[bool, typer.Option(help="The test re-splits heads within layers.")] = False,
+    also: Annotated[list[str] | None, typer.Option(help="Also silence by mean and/or resample.")] = None,
+    min_per_layer: Annotated[int, typer.Option(help="Heads of each layer that are never silenced.")] = 0,
+    split: Annotated[str, typer.Option(help="Held-out split that lesions are judged on.")] = "validation",
+    examples: Annotated[int | None, typer.Option(help="Most held-out examples of each task; default: all.")] = None,
+    score_examples: Annotated[int, typer.Option(help="Most training examples to score on.")] = 10_000,
+    bootstrap: Annotated[int, typer.Option(help="Resamples of the examples for intervals.")] = 1000,
+    max_length: Annotated[int, typer.Option(help="Tokens per text or pair.")] = 256,
+    batch_size: Annotated[int | None, typer.Option(help="Examples at a time; the result does not depend on it.")] = None,
+    size: Annotated[int, typer.Option(help="Training examples of a grammar task.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of samples, random sets and tests.")] = 0,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save everything here; a finished one is shown again.")] = None,
+    figures: Annotated[bool, typer.Option(help="With --out, also draw the figures.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.
+
+    headwise dissociate --model runs/five --data DIR --fraction 0.3 --test-draws 199 --out runs/five-dissociation
+    """
+    from headwise.cli.score import open_for_tasks
+    from headwise.figures.style import panels
+    from headwise.lesions import dissociate as run
+    from headwise.lesions.result import KIND
+
+    asked = {
+        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "random_draws": random_draws,
+        "test_draws": test_draws, "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split,
+        "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "size": size, "seed": seed,
+    }  # fmt: skip
+    result = _finished(out, asked, KIND) if out is not None else None
+    if out is not None and figures:
+        panels()  # says at once if matplotlib is missing, not after the work
+    if result is None:
+        answering, found = open_for_tasks(model, tasks, data, tasks_file, size=size, seed=seed, device=device)
+        if test_draws and not as_json:
+            own, tests = len(found) * (len(found) + 1 + random_draws), 2 * test_draws * len(found) * (len(found) - 1)
+            typer.echo(f"the tests of D take {tests} evaluations of a task, beside the study's {own}", err=True)
+        result = run(
+            answering,
+            found,
+            fraction=fraction,
+            fractions=fractions or (),
+            method=method,
+            random_draws=random_draws,
+            test_draws=test_draws,
+            within_layers=within_layers,
+            also=also or (),  # type: ignore[arg-type]
+            min_per_layer=min_per_layer,
+            split=split,
+            examples=examples,
+            score_examples=score_examples,
+            bootstrap=bootstrap,
+            max_length=max_length,
+            batch_size=batch_size,
+            seed=seed,
+            quiet=as_json,
+        )
+        result.settings["command"] = asked
+        if out is not None:
+            result.save(out)
+            if figures:
+                _draw(result, out)
+    if emit(_record(result, out), as_json):
+        return
+    for kind in SHOWN:
+        table = result.table(kind)
+        table = table.reset_index() if kind == "performance" else table
+        print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
+    for note in result.notes:
+        typer.echo(f"note: {note}")
+    if out is not None:
+        typer.echo(f"tables and figures in {out}")
+
+
+def _finished(out: Path, asked: dict[str, Any], kind: str) -> Any:
+    """The result that this very command saved before; an error if the folder holds another."""
+    from headwise import manifest
+    from headwise.loading import load
+
+    if not out.exists():
+        return None
+    record = manifest.read(out)
+    before = record.get("settings", {}).get("command")
+    if record["kind"] != kind or before != asked:
+        differs = [name for name, value in asked.items() if (before or {}).get(name) != value]
+        raise HeadwiseError(f"{out} holds another result (it differs in {', '.join(differs) or 'kind'}): choose another --out")
+    return load(out)
+
+
+def _draw(result: Any, out: Path) -> None:
+    from headwise.figures.style import save
+
+    wanted = [*FIGURES, *(["sweep"] if result.fractions else []), *(["null"] if result.tests else [])]
+    for kind in wanted:
+        save(result.plot(kind), out / "figures" / kind)
+
+
+def _caption(result: Any, kind: str) -> str:
+    if kind == "performance":
+        n, total = result.settings["heads_each"], result.settings["heads_total"]
+        return f"percent; T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}"
+    test = result.permutation
+    low, high = result.analysis.d_interval()
+    p = f"; permutation p = {test.p:.3g}" if len(result.tasks) > 2 else ""
+    return f"percent; D = {100 * result.d:.2f} [{100 * low:.2f}, {100 * high:.2f}]{p}; distinct: both positive and D ≥ 10 %"
+
+
+def _record(result: Any, out: Path | None) -> dict[str, Any]:
+    return {
+        "D": result.d,
+        "D_interval": result.analysis.d_interval(),
+        "permutation_p": result.permutation.p,
+        "tables": {
+            kind: result.table(kind).reset_index().to_dict("records") for kind in ("performance", "summary", "pairs", "overlap")
+        },
+        "sets": {name: [list(head) for head in chosen] for name, chosen in result.sets.items()},
+        "notes": result.notes,
+        "settings": result.settings,
+        "out": str(out) if out else None,
+    }
