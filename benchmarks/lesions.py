@@ -13,7 +13,6 @@ import json
 
 import numpy as np
 import torch
-from side_by_side import encoder, machine, medians, race, ratio
 
 from headwise.decoders.model import MultiTaskModel
 from headwise.heads import Heads, HeadSet
@@ -23,6 +22,7 @@ from headwise.scoring.selection import random_heads
 from headwise.scoring.subject import open_subject
 from headwise.tasks.batching import collate
 from headwise.tasks.naming import find_tasks
+from side_by_side import encoder, machine, medians, race, ratio
 
 PAPER = ["mnli", "qqp", "qnli", "ag_news", "sst2"]
 GRAMMAR = [f"grammar:{name}" for name in ("topic", "tense", "subject_number", "sentiment", "entailment")]
@@ -44,7 +44,14 @@ def main() -> None:
     body, tokenizer = encoder(args.model, 12, args.dim, 12)
     model = MultiTaskModel(body, tokenizer, tasks).to(args.device).eval()
     heads = Heads(model.encoder)
-    reading = {"heads": heads, "examples": args.examples, "split": "validation", "quiet": True, "max_length": 128, "seed": args.seed}
+    reading = {
+        "heads": heads,
+        "examples": args.examples,
+        "split": "validation",
+        "quiet": True,
+        "max_length": 128,
+        "seed": args.seed,
+    }
     result = {
         "data": [task.name for task in tasks],
         "examples of each": args.examples,

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from side_by_side import encoder, machine, medians, race, ratio
 
 from headwise.decoders.model import MultiTaskModel
 from headwise.heads import Heads
@@ -23,6 +22,7 @@ from headwise.scoring import gate_gradient
 from headwise.scoring.subject import open_subject
 from headwise.tasks.batching import batches, collate
 from headwise.tasks.naming import find_tasks
+from side_by_side import encoder, machine, medians, race, ratio
 
 
 def main() -> None:

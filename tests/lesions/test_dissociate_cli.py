@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-import planted
 import pytest
 from typer.testing import CliRunner
 
+import planted
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.scoring.saving import load_scores
@@ -59,8 +59,21 @@ def test_score(place: Path) -> None:
 
 def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
     out = place / "study"
-    options = ("dissociate", "--model", str(place / "model"), "--tasks-file", str(place / "tasks.toml"), "--fraction", "0.125", "--random-draws", "2",
-               "--bootstrap", "50", "--fractions", "0.25", "0.5", "--test-draws", "19", "--device", "cpu", "--out", str(out))  # fmt: skip
+    where = ("--model", str(place / "model"), "--tasks-file", str(place / "tasks.toml"), "--out", str(out), "--device", "cpu")
+    sizes = (
+        "--fraction",
+        "0.125",
+        "--random-draws",
+        "2",
+        "--bootstrap",
+        "50",
+        "--fractions",
+        "0.25",
+        "0.5",
+        "--test-draws",
+        "19",
+    )
+    options = ("dissociate", *where, *sizes)
     first = json.loads(invoke(*options, "--json"))
     assert first["tables"]["pairs"][0]["verdict"] == "distinct"
     assert (out / "performance.csv").is_file()
