@@ -43,7 +43,7 @@ def main() -> None:
     args = parser.parse_args()
     found: dict[str, Any] = {"machine": machine(args.device)}
     if args.device == "cuda":
-        found["bare loop"] = bare_loop(args.rounds, args.steps)
+        found["bare loop"] = bare_loop("cuda", args.rounds, args.steps)
     else:
         if args.data is None:
             parser.error("--data DIR: the folder that holds the data sets")
@@ -154,17 +154,18 @@ class Segments(Method):
     name: ClassVar[str] = "segments"
     bare: Any = None
     length: int = 20
+    device: str = "cuda"
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "bare": []}, init=False)
 
     def around_step(self, run: Run, task: str) -> AbstractContextManager[Any]:
         @contextmanager
         def timing() -> Iterator[None]:
             if run.step % self.length == 0:
-                wait("cuda")
+                wait(self.device)
                 began = time.perf_counter()
                 for _ in range(self.length):
                     self.bare()
-                wait("cuda")
+                wait(self.device)
                 self.seconds["bare"].append(time.perf_counter() - began)
                 self.began = time.perf_counter()
             yield
@@ -172,35 +173,33 @@ class Segments(Method):
         return timing()
 
     def after(self) -> None:
-        wait("cuda")
+        wait(self.device)
         self.seconds["ours"].append(time.perf_counter() - self.began)
 
 
-def bare_loop(rounds: int, length: int, rows: int = 256, tokens: int = 128) -> dict[str, Any]:
+def bare_loop(device: str, rounds: int, length: int, rows: int = 256, tokens: int = 128, **size: int) -> dict[str, Any]:
     """Our loop, data feed included, beside forward + backward + fused AdamW on one batch of random tokens: bf16, 12 × 768."""
     from transformers import BertConfig, BertForSequenceClassification, BertModel
 
-    total = (rounds + 1) * length
     words = [f"w{i}" for i in range(1000)]
     draw = np.random.default_rng(0)
-    rows_of = [(" ".join(draw.choice(words, tokens - 2)), "yes" if draw.random() < 0.5 else "no") for _ in range(rows * length)]
-    task = Task("random", data={"train": rows_of, "validation": rows_of[:64]}, kind="classes", classes=("no", "yes"))
-    tokenizer = whole_words(words)
-    model = MultiTaskModel(BertModel(BertConfig()), tokenizer, [task])
-    plain = BertForSequenceClassification(BertConfig()).cuda().train()
+    texts = [(" ".join(draw.choice(words, tokens - 2)), "yes" if draw.random() < 0.5 else "no") for _ in range(rows * length)]
+    task = Task("random", data={"train": texts, "validation": texts[:64]}, kind="classes", classes=("no", "yes"))
+    model = MultiTaskModel(BertModel(BertConfig(**size)), whole_words(words), [task])
+    plain = BertForSequenceClassification(BertConfig(**size)).to(device).train()
     optimizer = torch.optim.AdamW(plain.parameters(), lr=2e-5, fused=True)
-    ids, labels = torch.randint(4, 1000, (rows, tokens), device="cuda"), torch.randint(0, 2, (rows,), device="cuda")
+    ids, labels = torch.randint(4, 1000, (rows, tokens), device=device), torch.randint(0, 2, (rows,), device=device)
 
     def bare() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16):
             loss = plain(input_ids=ids, labels=labels).loss
         loss.backward()
         optimizer.step()
 
-    method = Segments(bare, length)
+    method = Segments(bare, length, device)
     settings = TrainingSettings(
-        epochs=total // length, batch_size=rows, precision="bf16", max_length=tokens, progress=False, log_every=length
+        epochs=rounds + 1, batch_size=rows, precision="bf16", max_length=tokens, progress=False, log_every=length
     )
     run = Run(model, [task], method, settings)
     original = run._one

@@ -128,6 +128,8 @@ def steps(
 
     def work() -> None:
         try:
+            if device is not None and device.type == "cuda":
+                torch.cuda.set_device(device)  # each thread has its own current device
             for step in make():
                 ready.put(step)
                 if stop.is_set():
