@@ -59,7 +59,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 def test_the_embedded_model_and_the_demo() -> None:
     assert (Path(default_model()) / "model.safetensors").is_file()
-    result = CliRunner().invoke(app, ["demo", "--json"])
+    result = CliRunner().invoke(app, ["demo", "--quick", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["anatomy"]["total_heads"] == 72

@@ -1,5 +1,6 @@
 """`headwise demo`: what headwise does, on the embedded model, in a few seconds and without the network."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +19,42 @@ def register(app: typer.Typer) -> None:
     app.command("demo")(demo)
 
 
-def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False) -> None:
-    """Shows the anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="Where results go; the same command again goes on.")] = Path("runs/demo"),
+    size: Annotated[int, typer.Option(help="Training sentences of each task.")] = 800,
+    epochs: Annotated[int, typer.Option(help="Epochs of the training.")] = 4,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the model's anatomy and one lesion, in seconds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Trains five tasks on the embedded model and corpus, finds the heads each needs, and writes a report; minutes on two cores.
+
+    Example: headwise demo --out runs/demo
+    """
+    if quick:
+        anatomy_and_lesion(as_json)
+        return
+    from headwise.report import write_report
+    from headwise.studies.demo import run_demo
+
+    found = run_demo(out, size=size, epochs=epochs, say=lambda text: typer.echo(text, err=True))
+    report = write_report(found["folders"], out / "report.html", title="headwise demo (synthetic text)")
+    tables = {name: found[name].reset_index() for name in ("scores", "performance", "pairs")}
+    written = {"report": str(report), "figures": [str(file) for file in found["figures"]]}
+    if emit({**{name: table.to_dict("records") for name, table in tables.items()}, "d": found["d"], **written}, as_json):
+        return
+    titles = {
+        "scores": "Five tasks, one model (synthetic text): scores in percent",
+        "performance": "Each task (column) with the top 30 % of heads of a task silenced (row), in percent",
+        "pairs": f"Pairs of tasks: dissociation in percent; D of all five is {100 * found['d']:.1f} %",
+    }
+    for name, table in tables.items():
+        shown = table.drop(columns=[c for c in ("index", "p", "p_fdr") if c in table])
+        print_table(titles[name], [str(c) for c in shown.columns], shown.to_numpy().tolist())
+    typer.echo(f"report: {report}\nfigures: {out / 'figures'}")
+
+
+def anatomy_and_lesion(as_json: bool) -> None:
+    """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
     from headwise.cli.inspect import show
     from headwise.heads.anatomy import anatomy
     from headwise.heads.heads import Heads
