@@ -11,8 +11,8 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
-
-from zoo_table import CHANGES, EXAMPLES, SMALL  # isort: skip
+from zoo_inputs import image_and_text, image_patches
+from zoo_table import CHANGES, EXAMPLES, SMALL
 
 LISTS = ("layer_types", "layers_block_type", "block_types", "mlp_layer_types", "hybrid_layer_pattern")
 LARGEST = 20_000_000  # parameters
@@ -142,13 +142,10 @@ def example(family: str, model: PreTrainedModel) -> dict[str, Any] | None:
     """Inputs for families whose input cannot be guessed; None for the rest."""
     if family in EXAMPLES:
         return EXAMPLES[family](model)
-    parameters = inspect.signature(model.forward).parameters
-    if {"hidden_states", "grid_thw"} <= set(parameters) or {"pixel_values", "grid_thw"} <= set(
-        parameters
-    ):  # two images in patches
-        config = model.config
-        width = (getattr(config, "in_channels", None) or getattr(config, "num_channels", 3)) * config.patch_size**2
-        patches = torch.linspace(-9, 9, 32 * width * getattr(config, "temporal_patch_size", 1)).sin().view(32, -1)
-        name = "hidden_states" if "hidden_states" in parameters else "pixel_values"
-        return {"grid_thw": torch.tensor([[1, 4, 4], [1, 4, 4]]), name: patches}
-    return None
+    patches = image_patches(model)
+    if patches is None and kind(model) == "several":
+        try:
+            return image_and_text(model)
+        except Exception:  # text alone, then; the page says what that leaves out
+            return None
+    return patches

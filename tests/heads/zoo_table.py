@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from zoo_inputs import wave
+
 # Small values by the names configurations use.
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "emb_dim", "embedding_size", "projection_dim"), 32),
@@ -72,8 +75,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     **many("glm4v_text glm_ocr_text glm_image_text glm4v_moe_text", head_dim=16, rope_parameters=HALF_MROPE),
     **many("swin swinv2 donut-swin maskformer-swin", **SWIN),
     **many("longformer led", attention_window=4),
+    **many("aya_vision cohere2_vision deepseek_vl paligemma gemma3 colpali", vision_config={"vision_use_head": False}),
     "bamba": {**MAMBA, "attn_layer_indices": [1], "layer_types": ...},
-    "bros": {"dim_bbox_sinusoid_emb_2d": 8, "dim_bbox_projection": 8, "dim_bbox_sinusoid_emb_1d": 1},
+    "bros": {"hidden_size": 64, "dim_bbox_projection": 16},
     "canine": {"local_transformer_stride": 4, "downsampling_rate": 2, "attend_from_chunk_width": 4, "attend_to_chunk_width": 4},
     "deepseek_v2": {"topk_group": 1, "n_group": 1, "num_experts_per_tok": 2},
     "deepseek_v4": {"o_groups": 2, "head_dim": 16, "num_key_value_heads": 1},
@@ -102,6 +106,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "layoutlmv3": {"coordinate_size": 6, "shape_size": 4, "visual_embed": False},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "lilt": {"channel_shrink_ratio": 2, "max_2d_position_embeddings": 1024, "hidden_size": 48},
+    "longcat_flash": {"head_dim": 4, "zero_expert_num": 2},
     "reformer": {
         "axial_pos_embds_dim": (8, 24),
         "axial_pos_shape": (4, 4),
@@ -142,4 +147,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 # Inputs of families whose input cannot be guessed from their signature: model -> keyword arguments.
-EXAMPLES: dict[str, Callable[[Any], dict[str, Any]]] = {}
+EXAMPLES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "canine": lambda model: {"input_ids": torch.arange(5, 69).view(2, 32)},
+    "vit_mae": lambda model: {"pixel_values": wave(2, 3, 32, 32), "noise": wave(2, 16)},
+}
