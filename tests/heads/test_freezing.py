@@ -105,7 +105,7 @@ def test_frozen_heads_keep_every_bit_and_all_else_learns(name: str, warm: int) -
             assert not torch.equal(now, before[parameter, ""]), f"the free part of {parameter} did not learn"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     free=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 3))),
     name=st.sampled_from(["AdamW", "SGD", "RMSprop"]),
