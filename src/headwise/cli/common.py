@@ -47,8 +47,14 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
         numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+        table.add_row(*(_cell(cell) for cell in row))
     Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _cell(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return "–" if value != value else f"{value:.4g}"
 
 
 def print_mapping(title: str, values: Mapping[str, Any]) -> None:
