@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=6)
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5, help="of recording and embedding")
+    parser.add_argument("--texts", type=int, default=1024, help="of recording and embedding")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--recordings", default=None, help="keep recordings here")
     args = parser.parse_args()
@@ -153,11 +154,11 @@ def spread(members: list[Any], count: int) -> list[Any]:
     return [members[i] for i in np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)]
 
 
-def recording(args: argparse.Namespace, part: str, place: Path, examples: int = 1024, pad: int = 128) -> dict[str, Any]:
+def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) -> dict[str, Any]:
     """Ours, onto the disk, against eager attention with everything asked for."""
     from transformers import AutoModel
 
-    texts = all_examples(args.path, "SubjNumber").sample(examples)
+    texts = all_examples(args.path, "SubjNumber").sample(args.texts)
     encoder = open_encoder(args.model or default_model())
     encoder.model.to(args.device)
     plain = (
@@ -196,9 +197,9 @@ def recording(args: argparse.Namespace, part: str, place: Path, examples: int = 
     }
 
 
-def embedding(args: argparse.Namespace, part: str, place: Path, examples: int = 512) -> dict[str, Any]:
+def embedding(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
     """Embeddings from the lower layers against the whole model."""
-    texts = [text[0] for text in all_examples(args.path, "SubjNumber").sample(examples).texts]
+    texts = [text[0] for text in all_examples(args.path, "SubjNumber").sample(args.texts).texts]
     encoder = open_encoder(args.model or default_model())
     encoder.model.to(args.device)
     layers, heads = encoder.heads.shape
@@ -208,7 +209,7 @@ def embedding(args: argparse.Namespace, part: str, place: Path, examples: int = 
         ways[str(top)] = lambda module=module: module.encode(texts, batch_size=64)
     seconds = race(ways, args.rounds, args.device)
     whole = str(layers)
-    out: dict[str, Any] = {"texts": examples, "layers": layers, "seconds": medians(seconds)}
+    out: dict[str, Any] = {"texts": args.texts, "layers": layers, "seconds": medians(seconds)}
     for top in ways:
         if top != whole:
             saved = 1 - 1 / ratio(seconds, whole, top)["median"]

@@ -33,7 +33,7 @@ def heatmaps(
     """
     tasks = [str(name) for name in values["task"].values]
     columns = min(WIDE, len(tasks))
-    figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.6, 2.4))
+    figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.9, 2.4))
     array = within_layers(values.values) if sort else values.values
     if limits is None and shared:
         bound = float(np.nanmax(np.abs(array)))
@@ -65,7 +65,7 @@ def before_and_after(before: xr.DataArray, after: dict[str, xr.DataArray], *, so
     """
     tasks = [str(name) for name in before["task"].values]
     columns = {"before": before, **after}
-    figure, axes = panels(len(tasks), len(columns), size=(2.6, 2.4))
+    figure, axes = panels(len(tasks), len(columns), size=(2.9, 2.4))
     for row, task in enumerate(tasks):
         arrays = [part.sel(task=task).values for part in columns.values()]
         if sort:
