@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
@@ -36,6 +37,9 @@ class Pass:
     batch: int | None = None
     masks: Mapping[str, Tensor | None] = field(default_factory=dict)
     cached: bool = False
+    _known: dict[Any, Tensor | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # found once for all layers of a pass
 
     def rows(self, site: Site, x: Tensor) -> Tensor:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
@@ -51,6 +55,11 @@ class Pass:
             HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as in models that
                 shorten their input.
         """
+        if (kind, tokens) not in self._known:
+            self._known[kind, tokens] = self._real(kind, tokens)
+        return self._known[kind, tokens]
+
+    def _real(self, kind: str, tokens: int) -> Tensor | None:
         mask = self.masks.get(kind)
         if mask is None:
             return None
@@ -69,6 +78,30 @@ class Pass:
             )
         return mask
 
+    def pooled(self, position: Position, kind: str, x: Tensor) -> Tensor:
+        """Takes x (batch, tokens, ...) to (batch, ...): its first real token ("cls"), its last, or the mean; with "all" it stays."""
+        if position == "all":
+            return x
+        tokens = x.shape[1]
+        real = self.real(kind, tokens)
+        if real is None:
+            return x[:, 0] if position == "cls" else x[:, -1] if position == "last" else x.mean(1)
+        key = (position, kind, tokens, x.device, x.dtype)
+        if key not in self._known:
+            self._known[key] = _weights(position, real).to(x.device, x.dtype if position == "mean" else None)
+        weights = self._known[key]
+        assert weights is not None
+        if position == "mean":
+            return torch.bmm(weights[:, None], x.flatten(2)).view(x.shape[0], *x.shape[2:])
+        return x[torch.arange(x.shape[0], device=x.device), weights]
+
+
+def _weights(position: Position, real: Tensor) -> Tensor:
+    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,)."""
+    if position == "mean":
+        return real.float() / real.float().sum(1, keepdim=True).clamp(min=1)
+    return real.int().argmax(1) if position == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
+
 
 def read_pass(arguments: Mapping[str, Any]) -> Pass:
     """Reads batch size and masks from the named arguments of a model's forward pass."""
@@ -80,21 +113,6 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
         masks={"self": own, "decoder": decoder, "cross": decoder if in_pair else own},
         cached=arguments.get("past_key_values") is not None,
     )
-
-
-def pool(position: Position, x: Tensor, real: Tensor | None) -> Tensor:
-    """Takes x (batch, tokens, ...) to (batch, ...): the first real token ("cls"), the last, or the mean of real tokens; "all": x."""
-    if position == "all":
-        return x
-    if real is None:
-        return x[:, 0] if position == "cls" else x[:, -1] if position == "last" else x.mean(1)
-    real = real.to(x.device)
-    if position == "mean":
-        weights = real.to(x.dtype).view(*real.shape, *[1] * (x.ndim - 2))
-        return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
-    tokens = real.shape[1]
-    index = real.int().argmax(1) if position == "cls" else tokens - 1 - real.int().flip(1).argmax(1)  # (batch,)
-    return x[range(x.shape[0]), index]
 
 
 def check_position(position: str) -> Position:

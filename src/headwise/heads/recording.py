@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from headwise.errors import HeadwiseError
-from headwise.heads.positions import Pass, Position, pool, read_pass
+from headwise.heads.positions import Pass, Position, read_pass
 from headwise.heads.sites import Site
 from headwise.heads.taps import in_backward
 
@@ -40,7 +40,7 @@ class Tape:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
         if not in_backward():  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
-            self._keep(self._heads, site, pool(self.position, rows, self._real(site, rows)))
+            self._keep(self._heads, site, self._pass.pooled(self.position, site.kind, rows))
             if self._latest is not None:
                 self._keep_map(site, self._latest)
                 self._latest = None
@@ -56,15 +56,12 @@ class Tape:
         if not in_backward():
             state = output if isinstance(output, Tensor) else output[0]
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
-            self._keep(self._hidden, site, pool(self.position, rows, self._real(site, rows)))
+            self._keep(self._hidden, site, self._pass.pooled(self.position, site.kind, rows))
 
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
         order = site.head_order
         self._keep(self._maps, site, maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)])
-
-    def _real(self, site: Site, rows: Tensor) -> Tensor | None:
-        return None if self.position == "all" else self._pass.real(site.kind, rows.shape[1])
 
     def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
         # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in place).
