@@ -10,15 +10,18 @@ import pandas as pd
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
 from headwise.report.blocks import Section
-from headwise.report.sections import dissociation, probing, similarity, stemcells, training, transfer
+from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 from headwise.runs.results import PROVENANCE
 
 SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.read, "probes": probing.read}
 STUDIES: dict[str, Callable[..., Section]] = {
+    **dict.fromkeys(grids.SHOWN, grids.read),
     "similarity": similarity.read,
     "stem-cells": stemcells.read,
     "transfer": transfer.read,
 }
+
+WHOLE = 3  # results of a grid that are shown whole
 
 
 class Opened:
@@ -82,11 +85,15 @@ def _of_study(folder: Path) -> list[Section]:
     found: list[Section] = []
     if recipe["kind"] in STUDIES:
         found.append(STUDIES[recipe["kind"]](opened, folder.name, provenance(opened), recipe))
-    for _, result in opened.run.results():  # results that were saved whole inside a cell
-        for inner in sorted(result.folder.glob(f"*/{manifest.NAME}")):
-            record = manifest.read(inner.parent)
-            if record["kind"] in SAVED:
-                found.append(SAVED[record["kind"]](inner.parent, record, f"{folder.name}, {inner.parent.name}"))
+    inside = [
+        (task, file.parent)
+        for task, result in opened.run.results()
+        for file in sorted(result.folder.rglob(manifest.NAME))
+        if manifest.read(file.parent)["kind"] == "dissociation"
+    ]
+    for task, inner in inside[:WHOLE]:  # the tables above hold all of them; a grid of hundreds would drown them
+        place = ", ".join(f"{name} {value}" for name, value in task["coords"].items())
+        found.append(dissociation.read(inner, manifest.read(inner), f"{folder.name}, {place}"))
     if not found:
         raise HeadwiseError(
             f"{folder} is a study of kind {recipe['kind']!r}, which reports cannot show yet; export it: headwise study export"

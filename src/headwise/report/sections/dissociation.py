@@ -25,7 +25,7 @@ PUBLISHED = {
 
 def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
     """The section of a saved dissociation."""
-    tables = {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
+    tables = {path.stem: pd.read_csv(path).drop(columns="index", errors="ignore") for path in folder.glob("*.csv")}
     with xr.open_dataset(folder / "scores.nc", engine="scipy") as data:
         scores = data["score"].load()
     sets = {name: [tuple(head) for head in _heads(chosen)] for name, chosen in record["sets"]}
@@ -130,6 +130,8 @@ def blocks(tables: Mapping[str, pd.DataFrame], scores: xr.DataArray, sets: Mappi
         ),
         layer_chart(layers),
     ]
+    if corrected.isna().all(axis=None):  # no task above chance: nothing to correct
+        found = [block for block in found if block.name != "lesions-corrected"]
     if len(tables["sweep"]) > 1:
         found.append(sweep_chart(tables["sweep"]))
     found.append(

@@ -1,0 +1,97 @@
+"""Studies that are grids over models, tasks, methods and seeds: specialization, training, probing, fine-tuning from heads."""
+
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures import dissociation as figures
+from headwise.figures import probing as probing_figures
+from headwise.report.blocks import HeadMaps, Section, Table, matrix_chart, number
+from headwise.report.sections.training import findings as training_findings
+from headwise.report.sections.training import score_chart
+
+# which tables of a run are shown, in order, and what they are called
+SHOWN = {
+    "specialization": {
+        "d": "D of every result, seed by seed",
+        "pairs-mean": "Every pair, means over seeds (Table 9)",
+        "performance-mean": "Performance under lesions, in percent (Table 3)",
+        "overlap-mean": "Heads shared by two tasks, in percent (Table 11)",
+        "layers-mean": "Heads chosen per layer (Fig. 4)",
+        "sweep-mean": "D over the share of heads silenced",
+        "paradigms": "D within and across input paradigms",
+        "training": "Performance of the methods, in percent",
+    },
+    "training": {"training": "Scores, mean and standard deviation over seeds"},
+    "probing": {
+        "probing": "Last layer, best layer, top heads",
+        "syntactic-semantic": "Syntactic and semantic score of every head",
+    },
+    "head-finetuning": {
+        "fine-tuning": "Fine-tuning from heads and from layers",
+        "shift": "What fine-tuning changed in every head",
+    },
+}
+METHODS = {
+    "specialization": "Models were trained on groups of tasks; each task's top heads by Eq. 4 were silenced and every task evaluated (Eq. 5–7).",
+    "training": "One task per step; scores on validation with each task's own metric.",
+    "probing": "Logistic regression on each head's output and each layer's hidden state; everything chosen on validation, scored on test.",
+    "head-finetuning": "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer.",
+}
+
+
+def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
+    """The section of such a run."""
+    kind = settings["kind"]
+    blocks: list[Any] = []
+    said: list[str] = []
+    if kind == "specialization" and run.has("grid"):
+        grid = run.table("grid").set_index("label")
+        drawn = matrix_chart(
+            "grid", "Dissociation of every model and pair (Fig. 2)", grid, lambda: figures.model_grid(grid), unit="%"
+        )
+        blocks.append(drawn)
+        said += [
+            f"{name}: D is {number(row['average'])} % on average over pairs, positive on {int((row.drop('average') > 0).sum())} of "
+            f"{int(row.drop('average').notna().sum())}."
+            for name, row in grid.iterrows()
+        ]
+    if kind == "training" and run.has("scores"):
+        scores = run.table("scores")
+        scores = scores[scores["split"] == "validation"]
+        for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
+            where = ", ".join(map(str, place))
+            said += [f"{where}: {sentence}" for sentence in training_findings(some)]
+            blocks.append(score_chart(some))
+    if kind == "probing" and run.has_array("test"):
+        for model in dict.fromkeys(run.table("embeddings")["model"]):
+            values = run.array("test", model=model).drop_vars("model", errors="ignore")
+            if "task" not in values.dims:
+                values = values.expand_dims("task")
+            values = values.transpose("task", "layer", "head")
+            blocks.append(
+                HeadMaps(
+                    f"probes-{model}",
+                    f"What every head of {model} knows",
+                    "probe score",
+                    values,
+                    lambda values=values: probing_figures.heatmaps(values),  # type: ignore[misc]
+                )
+            )
+            said.append(_probing_finding(run.table("embeddings", model=model), str(model)))
+    for name, title in SHOWN[kind].items():
+        if run.has(name):
+            blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
+    return Section(
+        f"{kind.capitalize()}: {label}", said, blocks, METHODS[kind], settings, provenance, f"headwise study run {label}"
+    )
+
+
+def _probing_finding(embeddings: pd.DataFrame, model: str) -> str:
+    kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
+    wide = kinds.pivot_table(index="task", columns="kind", values="test") * 100
+    gain = wide["top"] - wide["last"]
+    return (
+        f"{model}: the top heads concatenated beat the last layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
+        f"{number(gain.median())} points in the median."
+    )

@@ -1,0 +1,83 @@
+"""The report without a browser: it names the numbers of the run, escapes text, and writes figures for papers."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import headwise as hw
+from headwise.decoders import MultiTaskModel
+from headwise.errors import HeadwiseError
+from headwise.heads import default_model
+from headwise.report import read, write_figures, write_report
+from headwise.report.blocks import Table
+from headwise.report.html import cell
+from headwise.report.papers import latex
+from headwise.tasks import grammar
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    torch.manual_seed(0)
+    tasks = grammar.tasks(["topic", "tense", "sentiment"], size=64)
+    config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, initializer_range=0.5)
+    model = MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks).eval()
+    return hw.dissociate(model, tasks, fraction=0.3, random_draws=2, fractions=(0.5,), quiet=True).save(
+        tmp_path_factory.mktemp("r") / "saved"
+    )
+
+
+def test_every_number_of_the_tables_is_in_the_report(saved: Path, tmp_path: Path) -> None:
+    page = write_report([saved], tmp_path / "report.html").read_text(encoding="utf-8")
+    found = hw.load(saved)
+    for kind, digits in (("performance", 1), ("summary", 1), ("pairs", 2), ("pairwise", 1)):
+        for value in filter(lambda value: value != "", found.table(kind).reset_index().to_numpy().ravel()):
+            assert f">{cell(value, digits)}</td>" in page, (kind, value)
+    data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
+    maps = data["maps"][0]
+    assert np.allclose(np.array(maps["values"]), found.scores.to_numpy(), rtol=1e-4)
+    assert {task: len(heads) for task, heads in maps["chosen"].items()} == {
+        task: len(heads) for task, heads in found.sets.items()
+    }
+    assert data["charts"][0]["data"][0]["z"] == [pytest.approx(row) for row in found.table("relative").to_numpy().tolist()]
+    assert f"the dissociation score D is {100 * found.d:.1f} %" in page
+
+
+def test_nothing_is_loaded_from_elsewhere_and_text_stays_text(saved: Path, tmp_path: Path) -> None:
+    page = write_report([saved], tmp_path / "r.html", title="<script>alert(1)</script>").read_text(encoding="utf-8")
+    assert "<script>alert(1)</script>" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    outside = page.split("<script>")[0]
+    assert not re.search(r'(src|href)="(https?:)?//', outside)
+    assert len(page.encode()) < 8_000_000
+
+
+def test_figures_and_tables_for_papers(saved: Path, tmp_path: Path) -> None:
+    files = write_figures([saved], tmp_path / "figures")
+    names = {file.name for file in files}
+    assert {"head-scores.pdf", "head-scores.png", "lesions.pdf", "pairs.pdf", "performance.tex", "performance.csv"} <= names
+    assert all(file.stat().st_size > 50 for file in files)
+    text = (tmp_path / "figures" / "performance.tex").read_text(encoding="utf-8")
+    assert r"topic$\dagger$" in text
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "figures" / "pairs.csv"), hw.load(saved).table("pairs"), check_dtype=False
+    )
+
+
+def test_latex_escapes_what_latex_would_read() -> None:
+    table = latex(Table("t", "title", pd.DataFrame({"a_b": ["50 % & {x}"], "±": [0.5]})))
+    assert r"a\_b & $\pm$ \\" in table
+    assert r"50 \% \& \{x\} & 0.5 \\" in table
+
+
+def test_folders_without_results_are_named(tmp_path: Path) -> None:
+    with pytest.raises(HeadwiseError, match="there is no folder"):
+        read([tmp_path / "missing"])
+    with pytest.raises(HeadwiseError, match="holds no results"):
+        read([tmp_path])
