@@ -18,6 +18,7 @@ Source = Annotated[Path, typer.Argument(help="A recipe (TOML), or the folder of 
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
+Scale = Annotated[str | None, typer.Option("--scale", help="One of the recipe's own scales, e.g. small.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -33,6 +34,7 @@ def run(
     source: Source,
     out: Out = None,
     sets: Sets = None,
+    scale: Scale = None,
     engine: Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")] = "local",
     jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process; default: by GPUs, cores, memory.")] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of each worker; default: the cores, shared out.")] = None,
@@ -44,7 +46,7 @@ def run(
     from headwise.runs.study import Interrupted, run_study
     from headwise.runs.study import validate as check
 
-    study, data, base, folder = _open(source, out, sets)
+    study, data, base, folder = _open(source, out, sets, scale)
     recipe, _ = check(study, data, base, folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
     try:
@@ -119,11 +121,11 @@ def show(
         raise typer.Exit(1)
 
 
-def validate(source: Source, out: Out = None, sets: Sets = None, as_json: Json = False) -> None:
+def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = None, as_json: Json = False) -> None:
     """Checks a recipe, its data and models, and the disk, and computes nothing."""
     from headwise.runs.study import validate as check
 
-    study, data, base, folder = _open(source, out, sets)
+    study, data, base, folder = _open(source, out, sets, scale)
     _, found = check(study, data, base, folder)
     if not emit(found, as_json):
         print_mapping(f"{source} is ready to run", found)
@@ -145,9 +147,11 @@ def export(
         print_mapping(str(folder), written)
 
 
-def _open(source: Path, out: Path | None, sets: list[str] | None) -> tuple[Any, dict[str, Any], Path, Path]:
+def _open(
+    source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
+) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.runs.recipe import RecipeError, override, read_toml
+    from headwise.runs.recipe import RecipeError, at_scale, override, read_toml
     from headwise.runs.steps import Study, resolve
     from headwise.runs.study import stored_recipe
     from headwise.studies import STUDIES
@@ -156,6 +160,7 @@ def _open(source: Path, out: Path | None, sets: list[str] | None) -> tuple[Any, 
         data, base, folder = stored_recipe(source), Path.cwd(), out or source
     else:
         data, base, folder = read_toml(source), source.absolute().parent, out or Path("runs") / source.stem
+    at_scale(data, scale)
     override(data, sets or ())
     kind = data.get("kind")
     if not isinstance(kind, str):

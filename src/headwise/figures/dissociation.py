@@ -141,6 +141,50 @@ def model_grid(table: pd.DataFrame) -> "Figure":
     return figure
 
 
+def methods(table: pd.DataFrame) -> "Figure":
+    """D of every model under every training method, seeds one by one and their mean (Fig. 8)."""
+    models, ways = (list(dict.fromkeys(table[name])) for name in ("model", "method"))
+    figure, axes = panels(size=(max(3.4, 1.2 + 1.1 * len(models)), 3.0))
+    ax: Axes = axes[0, 0]
+    width = 0.8 / len(ways)
+    for number, way in enumerate(ways):
+        for place, model in enumerate(models):
+            values = table.loc[(table["model"] == model) & (table["method"] == way), "D"].to_numpy(dtype=float)
+            x = place + (number - (len(ways) - 1) / 2) * width
+            ax.bar(
+                x, values.mean() if len(values) else np.nan, width, color=COLOURS[number % 7], label=way if place == 0 else None
+            )
+            ax.plot(np.full(len(values), x), values, ".", color=COLOURS[7], markersize=4)
+    ax.axhline(0, color=COLOURS[7], linewidth=0.8)
+    ax.set_xticks(range(len(models)), models)
+    ax.set_ylabel("dissociation (%)")
+    figure.legend(loc="outside upper center", frameon=False, ncols=4)
+    return figure
+
+
+def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
+    """Average performance of important-head training over one of its settings, plain training as a line (Figs. 9 and 10).
+
+    Args:
+        table: one row per model, method, alpha and delta: `average` and `sd` in percent.
+        setting: "alpha" or "delta".
+    """
+    figure, axes = panels(size=(4.2, 3.0))
+    ax: Axes = axes[0, 0]
+    for number, (model, some) in enumerate(table.groupby("model", sort=False)):
+        learnt = some[some["method"] == "iat"].sort_values(setting)
+        spread = learnt["sd"].fillna(0)
+        ax.errorbar(
+            100 * learnt[setting], learnt["average"], spread, fmt="o-", color=COLOURS[number % 7], capsize=3, label=str(model)
+        )
+        for plain in some.loc[some["method"] == "multi-task", "average"]:
+            ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)
+    ax.set_xlabel({"alpha": "α: heads each task updates (%)", "delta": "δ: last share of the steps (%)"}[setting])
+    ax.set_ylabel("average performance (%)")
+    figure.legend(loc="outside upper center", frameon=False, ncols=3)
+    return figure
+
+
 def _label_cells(ax: "Axes", table: pd.DataFrame, image: Any) -> None:
     """Writes each value into its cell, dark on light and light on dark, and names rows and columns."""
     values = table.to_numpy(dtype=float)

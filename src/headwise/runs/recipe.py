@@ -113,6 +113,30 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise RecipeError(f"{path}: {error}") from None
 
 
+def at_scale(data: dict[str, Any], scale: str | None) -> None:
+    """Applies one of a recipe's own scales: the table `[scale.small]` holds what `--scale small` changes, key by key.
+
+    A table in it with `replace = true` stands for the whole table; the others change only the keys they name.
+
+    Raises:
+        RecipeError: the recipe has no such scale.
+    """
+    scales = data.pop("scale", {})
+    if scale is None:
+        return
+    if scale not in scales:
+        raise RecipeError(f"--scale {scale}: the recipe has {', '.join(scales) or 'no scales: it has no [scale.…] tables'}")
+    _merge(data, scales[scale])
+
+
+def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if isinstance(value, dict) and isinstance(data.get(name), dict) and not value.pop("replace", False):
+            _merge(data[name], value)
+        else:
+            data[name] = value
+
+
 def override(data: dict[str, Any], sets: Sequence[str]) -> None:
     """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as TOML, or else as text."""
     for one in sets:

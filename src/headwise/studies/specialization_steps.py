@@ -1,0 +1,142 @@
+"""The steps of a specialization study: lesions of one trained model, and the tables over all of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import Field
+
+from headwise import runs
+from headwise.studies.training import StudyTasks
+
+
+class Lesioning(runs.Settings):
+    """The `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it. See `headwise.dissociate`."""
+
+    fraction: float = Field(0.3, gt=0, lt=1)
+    fractions: tuple[float, ...] = ()
+    method: str = "gate-gradient"
+    random_draws: int = Field(10, ge=0)
+    test_draws: int = Field(0, ge=0)
+    within_layers: bool = False
+    also: tuple[str, ...] = ()
+    min_per_layer: int = Field(0, ge=0)
+    score_examples: int | None = Field(10_000, ge=1)
+    examples: int | None = Field(None, ge=1)
+    bootstrap: int = Field(1000, ge=0)
+
+
+class DissociationConfig(runs.Settings):
+    tasks: StudyTasks
+    method: str
+    lesions: Lesioning
+    max_length: int
+
+
+@runs.step(name="dissociation")
+def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """Scores, lesions and dissociation of one trained model; keeps every prediction."""
+    import torch
+
+    from headwise.lesions import dissociate
+    from headwise.loading import load
+    from headwise.studies.training import set_apart
+    from headwise.tasks import find_tasks
+
+    given = config.tasks
+    found, _ = set_apart(find_tasks(given.names, given.data, given.file, size=given.size, metric=given.metric))
+    model = load(inputs["trained"].model(config.method)).to("cuda" if torch.cuda.is_available() else "cpu")
+    settings = config.lesions.model_dump()
+    result = dissociate(model, found, seed=out.seed, max_length=config.max_length, **settings)
+    out.model("dissociation", lambda folder: result.save(folder / "result"))
+    out.array("scores", result.scores)
+    performance = result.lesions.performance[list(result.tasks)] * 100
+    out.table("performance", performance.reset_index().melt("lesion", var_name="task"))
+    out.table("pairs", result.table("pairs"))
+    out.table("summary", result.table("summary").reset_index().assign(permutation_p=result.permutation.p))
+    out.table("overlap", result.table("overlap").reset_index().melt("B", var_name="A", value_name="overlap"))
+    layers = result.table("layers")
+    out.table("layers", layers.drop(columns=["mean", "sigma"]).reset_index().melt("layer", var_name="task", value_name="heads"))
+    out.table("sweep", result.table("sweep"))
+    out.json("notes", {"notes": result.notes})
+
+
+class TablesConfig(runs.Settings):
+    tasks: StudyTasks
+    trained: tuple[dict[str, Any], ...]
+    lesioned: tuple[dict[str, Any], ...]
+
+
+@runs.step(name="specialization-tables")
+def tables(config: TablesConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+    """Everything side by side: one row per result and seed, and means over seeds."""
+    from headwise.studies import specialization_tables as t
+    from headwise.tasks import find_tasks
+
+    out.table("training", t.averages(_training_scores(config, inputs["trained"])))
+    if not inputs["lesioned"]:
+        return
+    found: dict[str, pd.DataFrame] = {
+        name: t.stacked([result.table(name) for result in inputs["lesioned"]], config.lesioned)
+        for name in ("pairs", "summary", "performance", "overlap", "layers", "sweep")
+    }
+    out.table("pairs-all", found["pairs"])
+    out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
+    out.table("grid", t.grid(found["pairs"]))
+    out.table("d", t.overall(found["summary"]))
+    out.table("performance-mean", t.performance_over_seeds(found["performance"]))
+    out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
+    out.table("layers-mean", t.over_seeds(found["layers"], ["layer", "task"], ["heads"]))
+    out.table("sweep-mean", t.over_seeds(found["sweep"], ["fraction"], ["D"]))
+    given = config.tasks
+    two_texts = {task.name: task.pairs for task in find_tasks(given.names, given.data, given.file, size=given.size)}
+    out.table("paradigms", t.paradigms(found["pairs"], two_texts))
+
+
+def _training_scores(config: TablesConfig, results: list[Any]) -> pd.DataFrame:
+    """Scores of every training with its place; plain and frozen training have no α and δ of their own."""
+    frames = []
+    for result, place in zip(results, config.trained, strict=True):
+        scores = result.table("scores")
+        for method, some in scores.groupby("method", sort=False):
+            frames.append(some.assign(**{**place, **own_alpha(str(method), place)}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def own_alpha(method: str, place: dict[str, Any]) -> dict[str, float]:
+    """α and δ of a method: 1 and 0 for those without, of which plain training is the limit."""
+    if method in ("iat", "random-heads", "prune"):
+        return {"alpha": place["alpha"], "delta": place["delta"]}
+    return {"alpha": 1.0, "delta": 0.0}
+
+
+def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]:
+    """Draws a finished study's figures (Figs. 2, 4, 8–10) into `out` (default: "figures" in its folder), as PDF and PNG."""
+    from headwise.figures import dissociation as draw
+    from headwise.figures import save
+
+    run = runs.open(run_folder)
+    place = Path(out) if out is not None else Path(run_folder) / "figures"
+    files: list[Path] = []
+    training = run.table("training")
+    swept = training[training["method"] == "iat"]
+    for setting in ("alpha", "delta"):
+        if swept[setting].nunique() > 1:
+            files += save(draw.training_sweep(training, setting), place / f"training-{setting}")
+    if "grid.parquet" not in run.names().get("specialization-tables", []):
+        return files
+    grid = run.table("grid").set_index("label")
+    files += save(draw.model_grid(grid), place / "grid")
+    if run.table("d")["method"].nunique() > 1:
+        files += save(draw.methods(run.table("d")), place / "methods")
+    layers = run.table("layers-mean")
+    for (model, method, group), some in layers.groupby(["model", "method", "group"], sort=False):
+        wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
+        names = list(wide.columns)
+        wide = wide.assign(mean=wide[names].mean(axis=1), sigma=wide[names].std(axis=1, ddof=0))
+        files += save(draw.heads_per_layer(wide), place / f"layers-{_file_name(f'{model}-{method}-{group}')}")
+    return files
+
+
+def _file_name(text: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in text)

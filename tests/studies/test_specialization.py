@@ -1,0 +1,190 @@
+"""The specialization study: its tables against the paper's own figures, and the whole of it in miniature."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from transformers import BertConfig, BertModel
+
+import planted
+from headwise import runs
+from headwise.loading import load
+from headwise.runs.recipe import RecipeError, at_scale, read_recipe, read_toml
+from headwise.runs.study import run_study, validate
+from headwise.studies import specialization_tables as tables
+from headwise.studies.specialization import SpecializationRecipe, study
+from headwise.studies.specialization_steps import figures
+
+PAIRS = [("MNLI", "QQP"), ("MNLI", "QNLI"), ("MNLI", "AG"), ("MNLI", "SST-2"), ("QQP", "QNLI"), ("QQP", "AG"), ("QQP", "SST-2"), ("QNLI", "AG"),
+         ("QNLI", "SST-2"), ("AG", "SST-2")]  # fmt: skip
+# Functional specialization, Table 9: D_A, D_B of each pair
+TABLE_9 = {
+    ("BERT-base", "multi-task"): (
+        "2.78 2.60 2.34 2.63 11.36 16.26 13.81 0.21 1.92 4.82 28.97 10.39 11.34 3.18 13.27 6.91 32.87 3.28 2.98 4.05"
+    ),
+    (
+        "BERT-base",
+        "frozen",
+    ): "-0.96 0.35 -0.13 1.21 5.59 4.53 3.27 1.20 0.01 0.15 0.82 3.94 -1.07 6.95 6.74 0.90 7.68 2.14 2.48 3.90",
+    ("RoBERTa-base", "multi-task"): (
+        "8.56 10.86 1.31 4.32 17.43 38.23 5.48 8.40 2.43 0.54 23.27 22.73 22.19 5.59 15.96 47.73 16.09 5.01 6.62 6.16"
+    ),
+}
+
+
+def paper() -> pd.DataFrame:
+    rows = []
+    for (model, method), text in TABLE_9.items():
+        values = [float(value) for value in text.split()]
+        for number, (a, b) in enumerate(PAIRS):
+            d_a, d_b = values[2 * number : 2 * number + 2]
+            place = {"model": model, "method": method, "alpha": 1.0, "delta": 0.0, "group": f"{a}+{b}", "seed": 0}
+            rows.append(
+                {
+                    **place,
+                    "A": a,
+                    "B": b,
+                    "D_A": d_a,
+                    "D_B": d_b,
+                    "D": (d_a + d_b) / 2,
+                    "D_corrected": 0.0,
+                    "overlap": 0.0,
+                    "verdict": "",
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def test_the_papers_summary_figures_follow_from_its_table() -> None:
+    grid = tables.grid(paper()).set_index("label")
+    assert grid.loc["RoBERTa-base", "average"] == pytest.approx(13.44, abs=0.01)
+    assert grid.loc["BERT-base", "average"] - grid.loc["BERT-base*", "average"] == pytest.approx(6.32, abs=0.01)
+    two_texts = {"MNLI": True, "QQP": True, "QNLI": True, "AG": False, "SST-2": False}
+    means = tables.paradigms(paper(), two_texts).set_index(["model", "method", "paradigm"])["D"]
+    assert means["BERT-base", "multi-task", "same"] == pytest.approx(3.016, abs=0.005)
+    assert means["BERT-base", "multi-task", "different"] == pytest.approx(12.654, abs=0.005)
+    verdicts = tables.pairs_over_seeds(paper())
+    bert = verdicts[(verdicts["model"] == "BERT-base") & (verdicts["method"] == "multi-task")]
+    assert (bert["verdict"] == "distinct").sum() == 4  # §6.1: "a distinct functional specialization phenomenon in four"
+    assert set(bert["verdict"]) == {"distinct", "double"}
+
+
+def test_seeds_are_averaged_and_resampled_only_if_there_are_eight() -> None:
+    some = paper().iloc[:10]
+    three, eight = (pd.concat([some.assign(seed=seed, D=some["D"] + seed) for seed in range(n)]) for n in (3, 8))
+    means = tables.pairs_over_seeds(three)
+    assert means["D"].tolist() == pytest.approx((some["D"] + 1).tolist())
+    assert means["D_sd"].tolist() == pytest.approx([1.0] * 10)
+    assert means["D_seed_low"].isna().all()
+    assert tables.pairs_over_seeds(eight)["D_seed_low"].notna().all()
+
+
+def test_tasks_improved_are_counted_against_plain_training() -> None:
+    rows = []
+    for method, alpha, scores in (
+        ("multi-task", 1.0, (0.5, 0.6, 0.7)),
+        ("iat", 0.3, (0.6, 0.7, 0.6)),
+        ("iat", 0.5, (0.6, 0.7, 0.8)),
+    ):
+        for task, value in zip("xyz", scores, strict=True):
+            for seed in (0, 1):
+                place = {
+                    "model": "m",
+                    "method": method,
+                    "alpha": alpha,
+                    "delta": 0.1 if method == "iat" else 0.0,
+                    "group": "x+y+z",
+                    "seed": seed,
+                }
+                rows.append({**place, "task": task, "split": "validation", "score": value + 0.02 * seed})
+    table = tables.averages(pd.DataFrame(rows)).set_index(["method", "alpha"])
+    assert table.loc[("iat", 0.3), "tasks_improved"] == 2
+    assert table.loc[("iat", 0.5), "tasks_improved"] == 3
+    assert np.isnan(table.loc[("multi-task", 1.0), "tasks_improved"])
+    assert table.loc[("iat", 0.3), "average"] == pytest.approx(100 * (1.9 / 3 + 0.01))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    config = BertConfig(
+        vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16
+    )
+    BertModel(config).save_pretrained(folder)
+    planted.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def small(model: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "kind": "specialization",
+        "models": {"tiny": str(model)},
+        "tasks": {"names": ["grammar:topic", "grammar:tense", "grammar:sentiment"], "size": 64},
+        "seeds": 1,
+        "training": {"epochs": 1, "max_length": 32, "batch_size": 16},
+        "lesions": {"random_draws": 2, "bootstrap": 20, "score_examples": 16, "fraction": 0.25, "fractions": [0.5]},
+        **changes,
+    }
+
+
+def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
+    groups = [["grammar:topic", "grammar:tense"], ["grammar:tense", "grammar:sentiment"]]
+    recipe, _ = validate(
+        study, small(model, groups=groups, methods=["multi-task", "iat"], frozen=["tiny"]), tmp_path, tmp_path / "run"
+    )
+    board = run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True)
+    assert not board.failed
+    run = runs.open(tmp_path / "run")
+    pairs = run.table("pairs-all")
+    assert len(pairs) == 2 * 3  # two groups, three trainings each
+    assert set(pairs["method"]) == {"multi-task", "iat", "frozen"}
+    assert pairs.loc[pairs["method"] == "iat", "alpha"].tolist() == [0.3, 0.3]
+    assert pairs.loc[pairs["method"] == "multi-task", "alpha"].tolist() == [1.0, 1.0]
+    assert set(run.table("grid")["label"]) == {"tiny", "tiny*", "tiny + iat"}
+    assert len(run.table("training")) == 6
+    _, result = next(run.results("dissociation", method="iat"))
+    saved = load(result.model("dissociation") / "result")
+    assert saved.tasks in (("topic", "tense"), ("tense", "sentiment"))
+    drawn = figures(tmp_path / "run")
+    assert {path.stem for path in drawn} >= {"grid", "methods"}
+
+
+def test_sweeps_train_plain_only_once(model: Path, tmp_path: Path) -> None:
+    recipe = read_recipe(
+        SpecializationRecipe, small(model, methods=["multi-task", "iat"], alphas=[0.1, 0.5], dissociate=False), tmp_path
+    )
+    methods = [cell.coords["methods"] for cell in study.cells(recipe) if "methods" in cell.coords]
+    assert methods == ["multi-task+iat", "iat"]
+
+
+def test_mistakes_are_found_before_any_work(model: Path, tmp_path: Path) -> None:
+    for changes, message in (
+        ({"groups": [["grammar:topic"]]}, "compares two"),
+        ({"groups": [["grammar:topic", "sst2"]]}, "not among tasks.names"),
+        ({"frozen": ["big"]}, "not among the models"),
+        ({"methods": ["single-task"]}, "cannot be dissociated"),
+        ({"lesions": {"method": "guess"}}, "unknown"),
+    ):
+        with pytest.raises(RecipeError, match=message):
+            validate(study, small(model, **changes), tmp_path, tmp_path / "run")
+
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("specialization*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipes_are_sound_at_both_scales(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="small"):
+        at_scale(read_toml(path), "tiny")
+    whole, less = read_toml(path), read_toml(path)
+    at_scale(whole, None)
+    at_scale(less, "small")
+    recipe, _ = validate(study, less, path.parent, tmp_path / "run")
+    assert list(recipe.models) == ["MiniLM"]
+    whole["models"] = {"MiniLM": "default"}  # the real ones come from the hub
+    whole["frozen"] = []
+    full = read_recipe(SpecializationRecipe, whole, path.parent)
+    assert full.seeds == 3
+    assert full.training.epochs == 5  # type: ignore[attr-defined]
