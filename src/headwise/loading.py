@@ -10,6 +10,7 @@ from headwise.errors import HeadwiseError
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
     "multi-task": "headwise.training.saving:load_folder",
+    "task-model": "headwise.training.saving:load_task_model",
     "single-task": "headwise.training.saving:load_several",
     "dissociation": "headwise.lesions.result:load_folder",
     "study": "headwise.runs.reading:load_folder",

@@ -83,21 +83,33 @@ def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult,
         hw.train(folder, TASKS, batchsize=3)
 
 
-def test_live_models_of_every_kind_train() -> None:
+def test_models_with_their_own_head_train_and_open_again(tmp_path) -> None:
     tokenizer = toy.tokenizer()
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 25}
     headed = BertForSequenceClassification(BertConfig(**size, num_labels=2))
-    assert hw.train(headed, TASKS[0], "iat", tokenizer=tokenizer, **QUICK).model.encoder is headed
-    language = [
-        Task(name, data={"train": toy.texts(20, i), "validation": toy.texts(8, i + 5)}, kind="next-token")
-        for i, name in enumerate("ab")
-    ]
-    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=25, n_positions=64)
-    found = hw.train(GPT2LMHeadModel(config), language, "iat", delta=0.5, tokenizer=tokenizer, **{**QUICK, "epochs": 3})
-    assert found.history["loss"].iloc[-3:].mean() < found.history["loss"].iloc[:3].mean()
-    assert set(found.predictions.columns) >= {"right", "tokens", "nll"}
+    found = hw.train(headed, TASKS[0], "prune", delta=0.5, tokenizer=tokenizer, out=tmp_path, **QUICK)
+    assert found.model.encoder is headed
+    again = hw.load(tmp_path)
+    batch = next(iter(batches(encode(TASKS[0].split("validation"), tokenizer), 8)))
+    with torch.no_grad():
+        torch.testing.assert_close(again("mood", batch).logits, found.model("mood", batch).logits, rtol=0, atol=0)
+        masked = AutoModelForSequenceClassification.from_pretrained(tmp_path)(**batch.inputs).logits
+    assert not torch.allclose(masked, again("mood", batch).logits)  # plain transformers knows nothing of the mask
     with pytest.raises(HeadwiseError, match="pass tokenizer="):
         hw.train(toy.encoder(), TASKS, **QUICK)
+
+
+def test_two_kinds_of_text_share_a_language_models_head(tmp_path) -> None:
+    parts = [{"train": toy.texts(20, i), "validation": toy.texts(8, i + 5)} for i in range(2)]
+    tasks = [Task(name, data=part, kind="next-token") for name, part in zip("ab", parts, strict=True)]
+    config = GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=25, n_positions=64)
+    options = {**QUICK, "epochs": 3, "checkpoint_minutes": 0, "tokenizer": toy.tokenizer()}
+    found = hw.train(GPT2LMHeadModel(config), tasks, "iat", delta=0.5, out=tmp_path, **options)
+    assert found.history["loss"].iloc[-3:].mean() < found.history["loss"].iloc[:3].mean()
+    assert set(found.predictions.columns) >= {"right", "tokens", "nll"}
+    again = hw.load(tmp_path)
+    assert again.encoder.lm_head.weight is again.encoder.transformer.wte.weight
+    toy.assert_identical(toy.weights(again), toy.weights(found.model))
 
 
 def test_a_trained_model_learns_another_task(result: TrainingResult) -> None:

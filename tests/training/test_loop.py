@@ -156,3 +156,32 @@ def test_bfloat16_trains_close_to_float32() -> None:
 def test_wrong_settings_say_what_is_wrong(wrong, said) -> None:
     with pytest.raises(HeadwiseError, match=said):
         TrainingSettings().with_changes(**wrong)
+
+
+def test_trackers_get_losses_and_scores() -> None:
+    tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
+    run = Run(toy.model(tasks), tasks, settings=toy.settings(log_every=4, evaluate="epoch"))
+
+    class Tracker:
+        name = "stand-in"
+
+        def __init__(self) -> None:
+            self.seen, self.done = [], False
+
+        def log(self, values: dict[str, float], step: int) -> None:
+            self.seen.append((step, values))
+
+        def finish(self) -> None:
+            self.done = True
+
+    tracker = Tracker()
+    run.accelerator.trackers, run.settings = [tracker], run.settings.with_changes(trackers=("stand-in",))
+    run.train()
+    assert tracker.done
+    losses = [(step, values) for step, values in tracker.seen if "learning_rate" in values]
+    assert [step for step, _ in losses] == [4, 8, 10]
+    first = run.losses[:4][run.plan[:4] == 0].mean()
+    assert losses[0][1]["loss/mood"] == pytest.approx(first)
+    assert {name for _, values in tracker.seen for name in values} >= {"score/mood", "score/warmth", "loss/warmth"}
+    with pytest.raises(HeadwiseError, match="tracker 'nothing' is unknown; accelerate has"):
+        Run(toy.model(tasks), tasks, settings=toy.settings(trackers=("nothing",)))

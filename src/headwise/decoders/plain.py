@@ -1,19 +1,22 @@
 """Plain transformers models with the face of a MultiTaskModel: `forward(task_name, batch)` gives losses per example."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from headwise import manifest
 from headwise.decoders.language import masked_token_output, minimal_pair_output, next_token_output, tag_output
 from headwise.decoders.model import with_padding
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
 from headwise.errors import HeadwiseError
 
+KIND = "task-model"
 # what kinds of task each kind of transformers head answers
 ANSWERS = {
     "sequence-classification": ("classes", "number"),
@@ -77,6 +80,14 @@ class TaskModel(nn.Module):
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
+    def save(self, folder: str | Path) -> None:
+        """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`."""
+        folder = Path(folder)
+        self.encoder.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        tasks = [task.to_json() for task in self.tasks.values()]
+        manifest.write(folder, KIND, architecture=type(self.encoder).__name__, tasks=tasks, notes=self.notes)
+
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         """One loss and one prediction per example of a batch of task `name`."""
         if name not in self.tasks:
@@ -91,6 +102,17 @@ class TaskModel(nn.Module):
         if kind == "minimal-pairs":
             return minimal_pair_output(logits, batch)
         return next_token_output(logits, batch) if kind == "next-token" else masked_token_output(logits, batch)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
+    """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
+    import transformers
+
+    model = getattr(transformers, record["architecture"]).from_pretrained(folder, dtype=torch.float32)
+    tasks = [SavedTask.from_json(task) for task in record["tasks"]]
+    found = TaskModel(model, transformers.AutoTokenizer.from_pretrained(folder), tasks)
+    found.notes = dict(record["notes"])
+    return found.eval()
 
 
 def _is_peft(model: Any) -> bool:

@@ -14,10 +14,14 @@ def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
     """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started them), trackers."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.state import AcceleratorState
+    from accelerate.utils import LoggerType
 
     if AcceleratorState._shared_state and AcceleratorState().mixed_precision != settings.precision:
         # accelerate keeps one state per program and refuses another precision in it; the processes themselves stay connected
         AcceleratorState._reset_state()
+    for tracker in settings.trackers:
+        if tracker not in LoggerType.list():
+            raise HeadwiseError(f"tracker {tracker!r} is unknown; accelerate has: {', '.join(map(str, LoggerType.list()))}")
     accelerator = Accelerator(
         mixed_precision=settings.precision,
         cpu=settings.device == "cpu",

@@ -89,17 +89,23 @@ def compare(
         until = {method: branch_of(made[method][0], steps_of(tasks, made[method][1])) for method in methods}
         for method in sorted(methods, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
             others = {step: common / f"step-{step}" for step in until.values() if step is not None and until[method] is not None}
-            wanted = {step: path for step, path in others.items() if step <= (until[method] or 0) and not path.is_dir()}
+            wanted = {step: path for step, path in others.items() if step <= (until[method] or 0) and not _saved(path)}
             own = until[method]
-            start = others.get(own) if own is not None and others[own].is_dir() else None
+            start = others[own] if own is not None and _saved(others[own]) else None
             folder = out / method / f"seed-{seed}" if len(methods) * len(chosen) > 1 else out
             results[method, seed] = train(
                 model, tasks, method, out=folder, start=start, branches={} if start else wanted, **shared, **options[method]
             )
+            results[method, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
         shutil.rmtree(common, ignore_errors=True)
     if (out / "branches").is_dir():
         shutil.rmtree(out / "branches")
     return Comparison({(method, seed): results[method, seed] for method in methods for seed in chosen})
+
+
+def _saved(folder: Path) -> bool:
+    """Whether a whole checkpoint lies in `folder`."""
+    return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
 
 
 def branch_of(method: Method, steps: int) -> int | None:

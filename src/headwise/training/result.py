@@ -67,7 +67,7 @@ class TrainingResult:
         if self.description["method"] == SEVERAL:  # each task's own training has saved its model
             manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
         else:
-            _save_model(self.model, folder)
+            self.model.save(folder)
         for name in ("scores", "predictions", "history"):
             getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
         write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")
@@ -84,14 +84,6 @@ class TrainingResult:
             pd.read_parquet(folder / f"{name}.parquet") for name in ("scores", "predictions", "history")
         )
         return cls(scores, predictions, history, record["description"], from_json(record["heads"]), folder=folder)
-
-
-def _save_model(model: Any, folder: Path) -> None:
-    if isinstance(model, MultiTaskModel):
-        model.save(folder)
-    else:  # a plain transformers model, which plain transformers opens
-        model.encoder.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
 
 
 def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:

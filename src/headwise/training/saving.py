@@ -6,9 +6,10 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from headwise.decoders import MultiTaskModel
+from headwise.decoders import MultiTaskModel, TaskModel
 from headwise.decoders.model import ADAPTERS
 from headwise.decoders.model import load_folder as load_plain
+from headwise.decoders.plain import load_folder as load_headed
 from headwise.heads import Heads
 from headwise.training.masks import from_json, set_masks
 
@@ -29,6 +30,14 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     if "silenced" in model.notes:
         set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
     return model.eval()
+
+
+def load_task_model(folder: Path, record: Mapping[str, Any]) -> TaskModel:
+    """Opens a saved transformers model with its own head."""
+    model = load_headed(folder, record)
+    if "silenced" in model.notes:
+        set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
+    return model
 
 
 def load_several(folder: Path, record: Mapping[str, Any]) -> dict[str, MultiTaskModel]:

@@ -1,5 +1,6 @@
 """LoRA per task (Hu et al. 2022), through peft: the encoder is shared and frozen, each task has low-rank updates of its own."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,8 +62,10 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
         raise MissingExtra("peft", "peft") from error
 
     model.encoder.requires_grad_(False)
-    for task in record["tasks"]:
-        inject_adapter_in_model(LoraConfig(**record["options"]), model.encoder, adapter_name=task)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # several adapters are what we want
+        for task in record["tasks"]:
+            inject_adapter_in_model(LoraConfig(**record["options"]), model.encoder, adapter_name=task)
     layers = [module for module in model.encoder.modules() if isinstance(module, BaseTunerLayer)]
     updates = [param for name, param in model.encoder.named_parameters() if "lora_" in name]
 
