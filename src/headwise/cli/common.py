@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -10,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperCommand
+
+from headwise.errors import HeadwiseError
 
 
 class Many(TyperCommand):
@@ -49,6 +52,23 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
     Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
+    """Runs a study from what a verb was told, as if it were a recipe in this folder; gives the run, opened.
+
+    Raises:
+        HeadwiseError: the recipe is wrong (nothing was computed), or cells failed.
+    """
+    from headwise import runs
+
+    checked, _ = runs.validate(study, recipe, Path.cwd(), out)
+    board = runs.run_study(study, checked, out, jobs=jobs, quiet=quiet)
+    if board.failed or board.blocked:
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
+        )
+    return runs.open(out)
 
 
 def _cell(value: Any) -> str:

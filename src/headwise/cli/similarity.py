@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Many, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -43,19 +43,11 @@ def similarity(
     recipe |= {name: str(path) for name, path in given.items() if path is not None}
     if ahp:
         recipe["transfers"] = {"shots": shots}
-    from headwise import runs
     from headwise.figures import save
     from headwise.figures.similarity import link_scatter, similarity_matrices
-    from headwise.runs.study import run_study, validate
     from headwise.studies.similarity_study import study
 
-    checked, _ = validate(study, recipe, Path.cwd(), out)
-    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
-    if board.failed or board.blocked:
-        raise HeadwiseError(
-            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
-        )
-    run = runs.open(out)
+    run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("similarity-pairs")
     metrics = [name for name in ("DSE", "CRA", "CNM", "AHP", "heads") if name in table]
     save(similarity_matrices({name: run.array(name.lower()) for name in metrics}), out / "figures" / "similarity")

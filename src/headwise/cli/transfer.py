@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Many, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -51,17 +51,9 @@ def transfer(
         recipe["tasks"]["file"] = str(tasks_file)
     if evaluate is not None:
         recipe["evaluate"] = evaluate
-    from headwise import runs
-    from headwise.runs.study import run_study, validate
     from headwise.studies.transfer_study import study
 
-    checked, _ = validate(study, recipe, Path.cwd(), out)
-    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
-    if board.failed or board.blocked:
-        raise HeadwiseError(
-            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
-        )
-    run = runs.open(out)
+    run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("transfer")
     tests = run.table("transfer-tests") if len(recipe["sources"]) > 1 else None
     if emit({"scores": table.to_dict("records"), "tests": [] if tests is None else tests.to_dict("records")}, as_json):
