@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Many, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -60,16 +60,10 @@ def probe(
         "probing": {"pairs": pairs, "controls": chosen, **{name: value for name, value in given.items() if value is not None}},
         "seed": seed,
     }
-    from headwise.runs.study import run_study, validate
     from headwise.studies.probing_study import figures as draw
     from headwise.studies.probing_study import study, table_of
 
-    checked, _ = validate(study, recipe, Path.cwd(), out)
-    board = run_study(study, checked, out, jobs=jobs, quiet=as_json)
-    if board.failed or board.blocked:
-        raise HeadwiseError(
-            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
-        )
+    run_recipe(study, recipe, out, jobs, as_json)
     table = table_of(out)
     drawn = [str(file) for file in draw(out)] if figures else []
     if emit({"table": table.to_dict("records"), "figures": drawn}, as_json):
