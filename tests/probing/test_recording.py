@@ -182,6 +182,18 @@ def test_random_weights_differ_and_come_from_the_seed() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_a_folder_without_some_weights_is_the_same_model_each_time(tmp_path: Path) -> None:
+    model, tokenizer = tiny("bert")
+    model.save_pretrained(
+        tmp_path / "model", state_dict={k: v for k, v in model.state_dict().items() if not k.startswith("pooler")}
+    )
+    tokenizer.save_pretrained(tmp_path / "model")
+    one = record(open_encoder(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)
+    torch.rand(3)
+    two = record(open_encoder(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)  # would refuse another model
+    assert torch.equal(one.heads([(1, 0)]), two.heads([(1, 0)]))
+
+
 def test_manifest_is_plain_json(tmp_path: Path) -> None:
     record(open_encoder(*tiny("bert")), examples(), tmp_path, quiet=True)
     assert json.loads((tmp_path / "recording.json").read_text())["position"] == "cls"

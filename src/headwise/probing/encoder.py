@@ -56,7 +56,11 @@ def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None)
     if isinstance(model, Encoder):
         return model if position in (None, model.position) else Encoder(model.model, model.tokenizer, model.heads, str(position))
     if isinstance(model, str | Path):
-        model, found = load_encoder(model)
+        with torch.random.fork_rng():
+            torch.manual_seed(
+                0
+            )  # weights the folder lacks (a pooler, often) are drawn: the same each time, so that recordings are found again
+            model, found = load_encoder(model)
         tokenizer = tokenizer or found
     elif isinstance(model, MultiTaskModel):
         model, tokenizer, position = model.encoder, tokenizer or model.tokenizer, position or model.pooling
