@@ -7,7 +7,7 @@ import toy
 from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import batches, encode
+from headwise.tasks import Task, batches, encode
 from headwise.training import Run, TrainingSettings, evaluate
 from headwise.training.optimizing import LossBalance, build_schedule
 from headwise.training.samplers import plan
@@ -185,3 +185,11 @@ def test_trackers_get_losses_and_scores() -> None:
     assert {name for _, values in tracker.seen for name in values} >= {"score/mood", "score/warmth", "loss/warmth"}
     with pytest.raises(HeadwiseError, match="tracker 'nothing' is unknown; accelerate has"):
         Run(toy.model(tasks), tasks, settings=toy.settings(trackers=("nothing",)))
+
+
+def test_long_texts_are_cut_to_what_the_model_reads() -> None:
+    long = [(" ".join(toy.WORDS * 5), "yes"), (" ".join(toy.WORDS[::-1] * 5), "no")] * 4
+    task = Task("long", data={"train": long, "validation": long}, kind="classes")
+    run = trained([task])  # 100 words, 64 positions
+    assert run.max_length == 64
+    assert len(evaluate(run.model, task, progress=False).predictions) == 8

@@ -53,6 +53,12 @@ class Evaluation:
         return pd.DataFrame({**columns, "loss": self.losses})
 
 
+def token_limit(model: Any, max_length: int) -> int:
+    """`max_length`, or what the model and its tokenizer can read, if that is less."""
+    positions = model.encoder.config.get_text_config().to_dict().get("max_position_embeddings") or max_length
+    return int(min(max_length, positions, model.tokenizer.model_max_length))
+
+
 def evaluate(
     model: Any,
     task: Task,
@@ -77,7 +83,7 @@ def evaluate(
         progress: whether to show a bar.
     """
     examples = task.split(split)
-    encoded = encode(examples, model.tokenizer, max_length)
+    encoded = encode(examples, model.tokenizer, token_limit(model, max_length))
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     columns = len(COUNTS.get(task.kind, ()))
     exact = torch.float64 if model.device.type != "mps" else torch.float32

@@ -19,7 +19,7 @@ from headwise.runs import Checkpoint, track
 from headwise.tasks import Task, encode
 from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
-from headwise.training.evaluating import evaluate
+from headwise.training.evaluating import evaluate, token_limit
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
 from headwise.training.samplers import plan
@@ -61,7 +61,8 @@ class Run:
         self.folder = Path(folder) if folder is not None else None
         self._start, self._branches = start, dict(branches or {})
         self.accelerator = make_accelerator(self.settings, self.folder)
-        self.encoded = [encode(self._examples(task), model.tokenizer, self.settings.max_length) for task in self.tasks]
+        self.max_length = token_limit(model, self.settings.max_length)
+        self.encoded = [encode(self._examples(task), model.tokenizer, self.max_length) for task in self.tasks]
         self.streams = [Stream(data, self.settings.batch_size, self.settings.seed + i) for i, data in enumerate(self.encoded)]
         self.plan = plan(
             self.settings.sampling,
@@ -129,7 +130,7 @@ class Run:
                     self.model,
                     task.with_splits(train=self.encoded[i].examples),
                     examples=examples,
-                    max_length=self.settings.max_length,
+                    max_length=self.max_length,
                     seed=self.settings.seed,
                     heads=self.heads,
                     quiet=not self.settings.progress,
@@ -153,6 +154,8 @@ class Run:
         self.wrapped.train()
         speed = Throughput()
         for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet, note=speed.note):
+            if self._stopped():
+                break
             speed.add(step.size)
             if self.step in self._branches:
                 self._save(Checkpoint(self._branches[self.step]))
@@ -162,11 +165,10 @@ class Run:
             self.step += 1
             if len(self._unread) == settings.log_every or self.step == len(self.plan):
                 self._read()
-            stop = self.step % self.epoch_steps == 0 and settings.evaluate == "epoch" and self._evaluate()
+            if self.step % self.epoch_steps == 0 and settings.evaluate == "epoch":
+                self._evaluate()
             if checkpoint and self._due(checkpoint):
                 self._save(checkpoint)
-            if stop:
-                break
         self.method.finish(self)
         if self._best:
             self._parts["model"].load_state_dict(self._best["model"])
@@ -215,10 +217,15 @@ class Run:
             values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
             self.accelerator.log({**values, "learning_rate": self.schedule.get_last_lr()[0]}, step=self.step)
 
-    def _evaluate(self) -> bool:
-        """Evaluates all tasks on validation; says whether to stop early."""
+    def _stopped(self) -> bool:
+        """Whether the best evaluation lies too far back (a resumed training asks this again)."""
+        patience = self.settings.early_stopping
+        return patience is not None and bool(self._best) and self.step - self._best["step"] >= patience * self.epoch_steps
+
+    def _evaluate(self) -> None:
+        """Evaluates all tasks on validation, and keeps the weights if they are the best so far and training may stop early."""
         options: Any = {
-            "max_length": self.settings.max_length,
+            "max_length": self.max_length,
             "accelerator": self.accelerator,
             "progress": self.settings.progress,
         }
@@ -227,14 +234,13 @@ class Run:
         if self.settings.trackers:
             self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
         if self.settings.early_stopping is None:
-            return False
+            return
         mean = float(
             np.mean([score if task.higher_is_better else -score for task, score in zip(self.tasks, scores.values(), strict=True)])
         )
         if not self._best or mean > self._best["score"]:
             weights = {name: value.detach().cpu().clone() for name, value in self._parts["model"].state_dict().items()}
             self._best = {"score": mean, "step": self.step, "model": weights}
-        return self.step - self._best["step"] >= self.settings.early_stopping * self.epoch_steps
 
     def _due(self, checkpoint: Checkpoint) -> bool:
         """Whether to save now; several processes ask one another only when the losses are read anyway."""
