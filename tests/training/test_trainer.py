@@ -1,5 +1,7 @@
 """Head training inside a real Hugging Face Trainer, against our loop."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import toy
 from transformers import Trainer, TrainingArguments
 
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
+from headwise.heads import Heads, HeadSet
 from headwise.scoring import gate_gradient, top_heads
 from headwise.training import Run
 from headwise.training.methods import ImportantHeads
@@ -62,8 +64,6 @@ def test_a_trainer_run_equals_our_loop(tmp_path) -> None:
 def test_frozen_heads_stay_bit_identical_in_a_trainer(tmp_path) -> None:
     model = toy.model(TASKS)
     heads = Heads(model.encoder)
-    from headwise.heads import HeadSet
-
     only = {"mood": HeadSet([(0, 1)]), "warmth": HeadSet([(1, 2)])}
     data = TrainerData(TASKS, model.tokenizer, batch_size=16, epochs=1)
     before = toy.weights(model.encoder)
@@ -119,3 +119,24 @@ def test_batches_of_one_task_cover_all_rows_before_any_repeats() -> None:
     with pytest.raises(HeadwiseError, match="made for 3 epochs"):
         next(iter(sampler))
     assert np.array_equal(sampler.plan, SingleTaskBatches(task_of, 5, epochs=3, group=2, sampling="pooled", seed=1).plan)
+
+
+def test_a_resumed_trainer_keeps_the_heads_it_chose(tmp_path) -> None:
+    heads = Heads(toy.encoder())
+    sets = {"mood": HeadSet([(0, 1)])}
+    optimizer = torch.optim.SGD(heads.model.parameters(), lr=0.1)
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    begun = SimpleNamespace(global_step=5, max_steps=10, is_world_process_zero=True)
+    first = HeadTrainingCallback(heads, sets, delta=0.5)
+    first.on_train_begin(args, begun, None, model=heads.model, optimizer=optimizer)
+    first.on_step_begin(args, begun, None)
+
+    def never() -> dict[str, HeadSet]:
+        raise AssertionError("the heads were chosen before the interruption")
+
+    second = HeadTrainingCallback(heads, never, delta=0.5)
+    second.on_train_begin(args, SimpleNamespace(global_step=7, max_steps=10), None, model=heads.model, optimizer=optimizer)
+    assert second.chosen == sets
+    for callback in (first, second):
+        callback.on_train_end(args, begun, None)
+    assert not heads.model._forward_pre_hooks
