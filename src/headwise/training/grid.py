@@ -98,8 +98,7 @@ def compare(
             )
             results[method, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
         shutil.rmtree(common, ignore_errors=True)
-    if (out / "branches").is_dir():
-        shutil.rmtree(out / "branches")
+    shutil.rmtree(out / "branches", ignore_errors=True)
     return Comparison({(method, seed): results[method, seed] for method in methods for seed in chosen})
 
 
