@@ -201,6 +201,8 @@ def _value_heads(out: Tensor, key: Tensor | None, value: Tensor) -> int | None:
         return None
     if value.shape[1] < out.shape[1]:
         return value.shape[1]
+    if not bool(value.any()):  # nothing to tell them apart by
+        return None
     with torch.no_grad():
         differs = (value[:, 1:] != value[:, :-1]).flatten(2).any(-1).any(0)  # (heads - 1,)
         if key is not None and key.ndim == 4 and key.shape[1] == value.shape[1]:
