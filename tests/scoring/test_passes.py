@@ -94,6 +94,24 @@ def test_lower_layers_are_shared_where_that_pays() -> None:
     assert "share one module" in albert.note
 
 
+def test_removal_gives_the_same_and_is_chosen_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = CASES["bert"]()
+    sets = [HeadSet(), HeadSet([(0, 1)]), HeadSet([(0, 0), (0, 1), (1, 2), (3, 3)]), HeadSet([(2, 0), (2, 3)])]
+    expected = evaluate(subject, sets, way="one by one")
+    whole = subject.model.encoder
+    found = evaluate(subject, sets, way="removed")
+    assert found.ways["removed"] == 3
+    assert subject.model.encoder is whole
+    np.testing.assert_allclose(found.losses, expected.losses, rtol=2e-4, atol=1e-5)
+    assert not make_plan(subject, sets).removed  # seventeen short texts are not worth a copy
+    monkeypatch.setattr(passes, "WORTH_REMOVING_TOKENS", 5)
+    assert make_plan(subject, sets).removed == [2]
+    every = HeadSet((0, head) for head in range(4))
+    assert not make_plan(subject, [every]).removed  # a layer without heads is gated
+    assert not make_plan(CASES["bert, some heads silenced"](), sets).removed
+    assert not make_plan(CASES["llama"](), sets).removed  # grouped queries
+
+
 def test_a_model_that_cannot_be_entered_in_the_middle_is_noticed() -> None:
     model = bert()
     blocks, kept = model.bert.encoder.layer, {}

@@ -23,9 +23,9 @@ from headwise.scoring.subject import Subject
 from headwise.tasks.batching import Batch, collate
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
-TOKENS_AT_ONCE = {"cpu": 256, "cuda": 32768}
-# Removal copies the model; below so many tokens saved, copying costs more than it saves, and above so many bytes it is not copied.
-WORTH_REMOVING_TOKENS = 2000
+TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}
+# Removal copies the model and checks the copy, on the CPU the work of about 500 tokens; above so many bytes nothing is copied.
+WORTH_REMOVING_TOKENS = 800
 MAX_COPY_BYTES = 2_000_000_000
 
 
@@ -137,6 +137,8 @@ def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> P
 
 def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
     heads, encoder = subject.heads, subject.model.encoder
+    if subject.device.type != "cpu":
+        return False  # passes are quick there, and the copy is not
     if subject.model.contexts or not bool(subject.base[heads.valid.to(subject.device)].all()):
         return False  # contexts hold on to the modules of the model as it is
     counts = {layer: len(found) for layer, found in head_set.layers().items()}
