@@ -1,5 +1,6 @@
 """`headwise dissociate`: do tasks need different heads?"""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -134,7 +135,12 @@ def _caption(result: Any, kind: str) -> str:
     test = result.permutation
     low, high = result.analysis.d_interval()
     p = f"; permutation p = {test.p:.3g}" if len(result.tasks) > 2 else ""
-    return f"percent; D = {100 * result.d:.2f} [{100 * low:.2f}, {100 * high:.2f}]{p}; distinct: both positive and D ≥ 10 %"
+    d = (
+        f"D = {100 * result.d:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+        if not math.isnan(result.d)
+        else "D is not defined, see the notes"
+    )
+    return f"percent; {d}{p}; distinct: both positive and D ≥ 10 %"
 
 
 def _record(result: Any, out: Path | None) -> dict[str, Any]:

@@ -22,7 +22,8 @@ SHOWN = ["stem-cells", "effects"]
 def register(app: typer.Typer) -> None:
     """Adds the verb."""
     verb = typer.Typer(
-        help="Do tasks of different nature claim the same heads, and does training them together spoil those heads?",
+        help="Do tasks of different nature claim the same heads, and does training them together spoil those heads?\n\n"
+        "headwise stemcells --recipe recipes/stemcells-small.toml --out runs/stemcells --figures",
         no_args_is_help=False,
     )
     verb.callback(invoke_without_command=True)(whole_study)

@@ -24,7 +24,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    study = typer.Typer(no_args_is_help=True, help="Studies: run from a recipe, resume, show, check, export.")
+    study = typer.Typer(
+        no_args_is_help=True,
+        help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run recipes/training-small.toml --out runs/small",
+    )
     for name, command in (("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
         study.command(name)(command)
     app.add_typer(study, name="study")

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    model: Annotated[str, typer.Option("--model", "-m", help="A model folder or hub id; 'default' is the embedded MiniLM.")],
+    model: Annotated[str, typer.Option("--model", "-m", help="A model folder or hub id; 'demo' is the embedded MiniLM.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Where results go; the same command again continues.")],
     tasks: Annotated[list[str] | None, typer.Option(help="Presets (sst2 mrpc), grammar:topic, names in --tasks-file.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the hub.")] = None,
@@ -69,7 +69,7 @@ def train(
     }
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | dict(map(_pair, sets or []))
     methods = method or ["iat"]
-    name = str(default_model()) if model == "default" else model
+    name = str(default_model()) if model in ("demo", "default") else model
     result = compare(
         name,
         [task for task in found if task not in mismatched],

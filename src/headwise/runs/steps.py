@@ -169,7 +169,9 @@ def resolve(target: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise HeadwiseError(f"cannot find {target!r}: {error}; it must be importable here, as module:name") from error
+        raise HeadwiseError(
+            f"cannot find {target!r}: {error}; it must be importable here, as module:name (for a file in this folder: export PYTHONPATH=.)"
+        ) from error
 
 
 @cache

@@ -173,7 +173,9 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
     try:
         return getattr(transformers, head).from_pretrained(place)
     except (OSError, ValueError) as error:
-        raise HeadwiseError(f"no {head.removeprefix('AutoModelFor')} model could be opened at {str(place)!r}: {error}") from error
+        raise HeadwiseError(
+            f"no {head.removeprefix('AutoModelFor')} model could be opened at {str(place)!r}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _tokenizer_of(model: Any) -> Any:
