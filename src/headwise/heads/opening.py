@@ -22,7 +22,7 @@ def open_model(name: str) -> Any:
     import torch
     import transformers
 
-    place = default_model() if name == EMBEDDED else name
+    place = default_model() if name in (EMBEDDED, "default") else name
     if (Path(place) / manifest.NAME).is_file():
         saved = loading.load(place)
         return getattr(saved, "encoder", saved)
