@@ -285,5 +285,5 @@ def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], 
         )
     if folds is not None and (len(folds) < 2 or sum(folds) != features.shape[1]):
         raise HeadwiseError(f"fold sizes {list(folds)} must be at least two and add up to the {features.shape[1]} examples")
-    if not torch.isfinite(features.float().sum()):
+    if not torch.isfinite(features.sum(dtype=torch.float32)):
         raise HeadwiseError("features hold NaN or infinite values; record with dtype='float32' if half precision overflowed")
