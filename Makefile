@@ -21,8 +21,8 @@ test: $(READY) lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not slow'
 
 lint: $(READY)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 
 types: $(READY)
 	$(BIN)/mypy
