@@ -148,7 +148,7 @@ def train(
     run = fit(_model(model), tasks, settings)
     scores, _ = examine(run.model, tasks, "test", progress=not json)  # type: ignore[arg-type]
     if out is not None:
-        run.model.save(out)  # type: ignore[operator]
+        run.model.save(out)
     if emit({"settings": settings.to_json(), "scores": scores.to_dict("records"), "learning": run.evaluations}, json):
         return
     percent = scores.assign(score=100 * scores["score"])
