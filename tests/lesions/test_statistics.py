@@ -59,7 +59,7 @@ def test_the_level_of_the_resplit_test_is_five_percent(within_layers: bool) -> N
         model = SimulatedModel(rng)
         observed = resplit(*random_pair(rng), rng, within_layers)  # the null: the observed split is itself drawn at random
         p.append(
-            resplit_test(model.d_of([observed])[0], *observed, model.d_of, draws=99, seed=study, within_layers=within_layers).p
+            resplit_test(model.d_of([observed])[0], *observed, model.d_of, draws=59, seed=study, within_layers=within_layers).p
         )
     rejected = int((np.array(p) <= 0.05).sum())
     # within error: the exact 99 % binomial interval around 5 % of 300 studies

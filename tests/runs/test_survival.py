@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sample_study import GridRecipe, TrainSettings, TrivialRecipe, grid, many
@@ -57,9 +58,9 @@ def test_two_processes_share_the_work_and_ctrl_c_leaves_a_run_that_goes_on(tmp_p
     (tmp_path / "r.toml").write_text(f'kind = "sample_study:many"\ncells = 16\nsleep = 0.3\ntrace = "{tmp_path}/trace"\n')
     run = tmp_path / "runs" / "r"
     command = [*COMMAND, "r.toml", "--jobs", "0", "--quiet"]
-    rivals = [
-        subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) for _ in range(2)
-    ]
+    quiet: Any = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    quiet["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background ignores it
+    rivals = [subprocess.Popen(command, cwd=tmp_path, **quiet) for _ in range(2)]
     while not any((run / "results").glob("*")):
         assert all(rival.poll() is None for rival in rivals)
         time.sleep(0.02)

@@ -38,6 +38,12 @@ def attention_attribution(model: Any, task: Task, *, steps: int = 16, **reading:
     """
     reading.setdefault("examples", 200)
     subject = open_subject(model, task, **reading)
+    for site in subject.heads.sites:
+        if site.head_order is None:
+            raise HeadwiseError(
+                f"attention-attribution needs one attention map per head, and layer {site.index} ({site.path}) has none: its heads are made "
+                "of several softmaxes, or in an order that cannot be told; choose another method, for instance 'gate-gradient'"
+            )
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     stack = find_stack(subject.heads)
     with frozen(subject.model), _eager(subject):
@@ -69,7 +75,8 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
     assert maps is not None
     attr = maps * total
     attr = attr.reshape(-1, site.n_heads, *attr.shape[-2:])  # (rows, heads, queries, keys)
-    return attr[:, list(site.head_order)] if site.head_order is not None else attr
+    assert site.head_order is not None
+    return attr[:, list(site.head_order)]
 
 
 def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: Any) -> Tensor:

@@ -89,6 +89,11 @@ def evaluate(
     """
     for head_set in sets:
         subject.heads.check(head_set)
+    place = {head_set: number for number, head_set in enumerate(dict.fromkeys(sets))}
+    if len(place) < len(sets):  # equal lesions are run once
+        once = evaluate(subject, list(place), description, way, how, reference)
+        again = [place[head_set] for head_set in sets]
+        return Outcome(once.predictions[again], once.losses[again], once.ways)
     store = _Store(subject, len(sets))
     if how != "zero":
         with frozen(subject.model), torch.inference_mode():
@@ -104,7 +109,8 @@ def evaluate(
             warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=2)
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)
-        for lesion in plan.removed:
+        smaller = f"{description}, smaller models"
+        for lesion in track(plan.removed, smaller, silent=subject.quiet or not description or not plan.removed):
             with _smaller(subject, sets[lesion]):
                 _run_all(subject, lesion, store, gated=False)
     return Outcome(*store.arrays(), plan.ways())
@@ -222,7 +228,8 @@ def _sharing_holds(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> boo
 def _smaller(subject: Subject, head_set: HeadSet) -> Iterator[None]:
     """Inside, the model's encoder is a smaller one without these heads."""
     model, whole = subject.model, subject.model.encoder
-    model.encoder = subject.heads.remove(head_set).eval()
+    with torch.inference_mode(False):  # removal finds a head's parameters by their gradients
+        model.encoder = subject.heads.remove(head_set).eval()
     try:
         yield
     finally:
