@@ -173,7 +173,7 @@ def _row(name: str, row: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]
+    return (text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]).replace("[", "\\[")  # not a link
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
