@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -60,7 +61,8 @@ def examine(family: str) -> dict[str, Any]:
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:400] or type(error).__name__
+    said = re.sub(r" from '/[^']*'", "", " ".join(str(error).split()))  # no paths of this machine
+    return said[:400] or type(error).__name__
 
 
 class Worker:
