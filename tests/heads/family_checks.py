@@ -32,10 +32,12 @@ def same(one: list[Tensor], other: list[Tensor], tolerance: float = 0.0) -> bool
 
 
 def some_heads(heads: Heads, seed: int = 0) -> HeadSet:
-    """About a third of the heads; of modules that layers share, the same heads in each of them."""
+    """About a third of the heads; of weights that layers share, the same heads in each of them."""
     generator = torch.Generator().manual_seed(seed)
-    draws = {path: torch.rand(heads.shape[1], generator=generator) for path in dict.fromkeys(site.path for site in heads.sites)}
-    return HeadSet((s.index, h) for s in heads.sites for h in range(s.n_heads) if draws[s.path][h] < 0.35) or HeadSet([(0, 0)])
+    weights = [heads.model.get_submodule(site.path).weight for site in heads.sites]
+    draws = {id(weight): torch.rand(heads.shape[1], generator=generator) for weight in dict.fromkeys(weights)}
+    picked = [draws[id(weight)] < 0.35 for weight in weights]
+    return HeadSet((s.index, h) for s in heads.sites for h in range(s.n_heads) if picked[s.index][h]) or HeadSet([(0, 0)])
 
 
 def ones_change_nothing(heads: Heads, inputs: Inputs) -> None:

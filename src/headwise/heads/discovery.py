@@ -100,6 +100,11 @@ class _Watch:
             for handle in handles:
                 handle.remove()
         for leaf in self.leaves:
+            around = any(within([leaf.where], site.path) for site in self.findings.sites) and not within(
+                self.expected, leaf.where
+            )
+            if around:  # a softmax that mixes streams around attention (hyper-connections), not attention
+                continue
             self._miss(leaf.where, "its attention result reaches no projection module whose input splits into heads")
         for path in self.expected:
             if self.model.get_submodule(path) not in self.names:  # BigBird exchanges modules as it runs
@@ -151,7 +156,7 @@ class _Watch:
         if not feeding:
             return
         split = split_heads(x, feeding)
-        if split is not None and split.n_heads == 1 and not any(within(self.expected, p) for p in (path, feeding[0].where)):
+        if split is not None and split.n_heads == 1 and not within(self.expected, feeding[0].where):
             self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]  # a softmax that pools tokens is not a head
             return
         if split is None:
@@ -160,7 +165,7 @@ class _Watch:
         else:
             self._add_site(path, x, split, feeding)
         self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
-        torch.set_grad_enabled(False)
+        torch.set_grad_enabled(bool(self.leaves))
 
     def _try_norm(self, path: str, x: Tensor) -> None:
         """A norm over all heads mixes their gradients; heads are still side by side in its output (BitNet)."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
+from headwise.heads.positions import Pass, read_pass
 from headwise.heads.sites import Site
 
 
@@ -27,10 +28,13 @@ class Gates:
         if skip and not gates.requires_grad:
             ones = (gates == 1).flatten(0, -3).all(0) if gates.ndim > 2 else gates == 1  # (layers, heads)
             self.skipped = frozenset(site.index for site in sites if bool(ones[site.index, : site.n_heads].all()))
+        self._pass = Pass()
         self._rows: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
 
     def start(self, arguments: dict[str, Any]) -> None:
-        """Gates know nothing of the pass."""
+        """A pass begins: gates per row need to know its rows."""
+        if self.batch is not None:
+            self._pass = read_pass(arguments)
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
@@ -40,6 +44,8 @@ class Gates:
             return x * self._row(site, x)
         gate = _of(self.gates, site).to(x.device, x.dtype)  # (heads,), (batch, heads) or (batch, tokens, heads)
         if self.batch is not None:
+            if x.ndim == 2:
+                self._pass.together(site, x, self.batch)
             gate = per_row(site, x, gate if gate.ndim == 3 else gate[:, None])
         return on_heads(site, x, lambda heads: heads * gate[..., None])
 

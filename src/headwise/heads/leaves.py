@@ -84,21 +84,45 @@ def split_heads(x: Tensor, feeding: list[Leaf]) -> Split | None:
 
 def _split(x: Tensor, head_dim: int, feeding: list[Leaf]) -> Split | None:
     """Splits `x` into slices of `head_dim`; None if some head feeds two slices, or slices without heads come first."""
-    touched = []  # per slice: which units of all leaves feed it, (units,)
+    everywhere = _marks(x, head_dim, feeding, slice(None))
+    n_heads = int(everywhere.any(1).sum())
+    if n_heads == 0 or not bool(everywhere[:n_heads].any(1).all()) or bool((everywhere.sum(0) > 1).any()):
+        return None
+    if _numbered(feeding) and not _constant(x, head_dim, feeding, everywhere):
+        return None
+    return Split(n_heads, head_dim, _order(everywhere[:n_heads], feeding))
+
+
+def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor:
+    """For each slice, the units of all leaves that feed it at these rows (all axes of x but its last, run together): (slices, units)."""
+    touched = []
     for start in range(0, x.shape[-1], head_dim):
-        cotangent = torch.zeros_like(x)
-        cotangent[..., start : start + head_dim] = 1.0
-        gradients = torch.autograd.grad(x, [leaf.tensor for leaf in feeding], cotangent, retain_graph=True, allow_unused=True)
+        cotangent = torch.zeros_like(x).reshape(-1, x.shape[-1])
+        cotangent[rows, start : start + head_dim] = 1.0
+        leaves = [leaf.tensor for leaf in feeding]
+        gradients = torch.autograd.grad(x, leaves, cotangent.view(x.shape), retain_graph=True, allow_unused=True)
         parts = [
             leaf.units(torch.zeros_like(leaf.tensor) if g is None else g).flatten()
             for leaf, g in zip(feeding, gradients, strict=True)
         ]
         touched.append(torch.cat(parts))
-    marks = torch.stack(touched)  # (slices, units)
-    n_heads = int(marks.any(1).sum())
-    if n_heads == 0 or not bool(marks[:n_heads].any(1).all()) or bool((marks.sum(0) > 1).any()):
-        return None
-    return Split(n_heads, head_dim, _order(marks[:n_heads], feeding))
+    return torch.stack(touched)
+
+
+def _constant(x: Tensor, head_dim: int, feeding: list[Leaf], everywhere: Tensor) -> bool:
+    """Whether a slice holds the same heads at one token as at all: else heads also lie along another axis of x."""
+    count = x.shape[:-1].numel()
+    for row in (0, count // 2, count - 1):  # a token that is padding shows nothing
+        here = _marks(x, head_dim, feeding, slice(row, row + 1))
+        if bool(here.any()):
+            return torch.equal(*(m.view(m.shape[0], feeding[0].tensor.shape[0], -1).any(1) for m in (everywhere, here)))
+    return True
+
+
+def _numbered(feeding: list[Leaf]) -> bool:
+    """Whether one result with an axis of heads, (batch, heads, queries, head_dim), feeds all."""
+    leaf = feeding[0]
+    return len(feeding) == 1 and leaf.merged is None and not leaf.result.einsum and leaf.tensor.ndim == 4
 
 
 def _order(marks: Tensor, feeding: list[Leaf]) -> tuple[int, ...] | None:

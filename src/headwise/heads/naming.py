@@ -13,6 +13,7 @@ from headwise.heads.watching import AttentionResult
 REASONS = {
     "xlnet": "XLNet projects with an einsum, where no module is called that could be hooked",
     "jetmoe": "JetMoE mixes attention heads as experts, each with an output projection of its own",
+    "deepseek_v4": "DeepSeek-V4 projects heads in groups that lie along an axis of their own",
     "mra": "MRA approximates attention block by block, without a softmax over keys",
     "yoso": "YOSO samples attention by hashing, without a softmax",
 }

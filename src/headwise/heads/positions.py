@@ -13,15 +13,9 @@ from headwise.heads.sites import Site
 Position = Literal["cls", "last", "mean", "all"]
 
 
-INPUTS = (
-    "input_ids",
-    "inputs_embeds",
-    "decoder_input_ids",
-    "decoder_inputs_embeds",
-    "pixel_values",
-    "input_values",
-    "input_features",
-)
+TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")  # (batch, tokens) or (batch, tokens, dim)
+OTHERS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}  # axes, with the batch first
+GRIDS = ("grid_thw", "image_grid_thw")  # images cut into patches that run together: (images, 3)
 
 
 @dataclass(frozen=True)
@@ -30,11 +24,13 @@ class Pass:
 
     Attributes:
         batch: number of rows; None if no argument tells.
+        lengths: how many tokens a row may have, as far as arguments tell; for projections that see all rows run together.
         masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was passed.
         cached: whether earlier tokens come from a cache, so that a mask also covers tokens that are not in this pass.
     """
 
     batch: int | None = None
+    lengths: frozenset[int] = frozenset()
     masks: Mapping[str, Tensor | None] = field(default_factory=dict)
     cached: bool = False
     _known: dict[Any, Tensor | None] = field(
@@ -45,8 +41,24 @@ class Pass:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
         if not site.batch_first:
             x = x.transpose(0, 1)
-        batch = self.batch if self.batch is not None else x.shape[0]
+        if x.ndim == 2:
+            batch = self.together(site, x, self.batch or 1)
+        else:
+            batch = self.batch if self.batch is not None else x.shape[0]
         return x[..., : site.width].reshape(batch, -1, site.n_heads, site.head_dim)
+
+    def together(self, site: Site, x: Tensor, batch: int) -> int:
+        """Returns `batch` if x (rows × tokens, width) surely holds that many rows of one length.
+
+        Raises:
+            HeadwiseError: rows may have different lengths, as where padding is left out or images are packed.
+        """
+        if batch > 1 and x.shape[0] not in {batch * length for length in self.lengths}:
+            raise HeadwiseError(
+                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, and where one row ends cannot be "
+                "told: run rows one by one, or with padding (attn_implementation='sdpa')"
+            )
+        return batch
 
     def real(self, kind: str, tokens: int) -> Tensor | None:
         """Real tokens at sites of this kind, (batch, tokens) bool; None if all are real.
@@ -105,11 +117,17 @@ def _weights(position: Position, real: Tensor) -> Tensor:
 
 def read_pass(arguments: Mapping[str, Any]) -> Pass:
     """Reads batch size and masks from the named arguments of a model's forward pass."""
-    given = [value for name in INPUTS if isinstance(value := arguments.get(name), Tensor)]
+    given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    rows = [given[name].shape[0] for name in TEXTS if name in given]
+    rows += [given[name].shape[0] for name in GRIDS if name in given]
+    rows += [given[name].shape[0] for name, axes in OTHERS.items() if name in given and given[name].ndim >= axes]
+    lengths = {given[name].shape[1] for name in TEXTS if name in given}
+    lengths |= {int(grid[0].prod()) for name in GRIDS if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())}
     own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
     in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
     return Pass(
-        batch=given[0].shape[0] if given else None,
+        batch=rows[0] if rows else None,
+        lengths=frozenset(lengths),
         masks={"self": own, "decoder": decoder, "cross": decoder if in_pair else own},
         cached=arguments.get("past_key_values") is not None,
     )
