@@ -96,9 +96,10 @@ def _split(x: Tensor, head_dim: int, feeding: list[Leaf]) -> Split | None:
 def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor:
     """For each slice, the units of all leaves that feed it at these rows (all axes of x but its last, run together): (slices, units)."""
     touched = []
+    uneven = torch.arange(1, head_dim + 1, device=x.device).sqrt().to(x.dtype)  # a norm takes an even one to nothing
     for start in range(0, x.shape[-1], head_dim):
         cotangent = torch.zeros_like(x).reshape(-1, x.shape[-1])
-        cotangent[rows, start : start + head_dim] = 1.0
+        cotangent[rows, start : start + head_dim] = uneven
         leaves = [leaf.tensor for leaf in feeding]
         gradients = torch.autograd.grad(x, leaves, cotangent.view(x.shape), retain_graph=True, allow_unused=True)
         parts = [
