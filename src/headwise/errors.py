@@ -5,6 +5,10 @@ class HeadwiseError(Exception):
     """Base of every error a user can cause and mend; the command line prints it as one line, without a traceback."""
 
 
+class Interrupted(HeadwiseError):
+    """Ctrl-C: nothing finished is lost, and the message says how to go on. The command line exits with status 130."""
+
+
 class MissingExtra(HeadwiseError):
     """An optional library is needed and not installed.
 

@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from headwise.cli.common import Many
+from headwise.cli.common import Verb
 
 app = typer.Typer()
 
 
-@app.command("go", cls=Many)
+@app.command("go", cls=Verb)
 def go(
     first: str,
     shots: Annotated[list[int] | None, typer.Option("--shots")] = None,

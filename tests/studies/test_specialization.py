@@ -183,7 +183,7 @@ def test_recipes_are_sound_at_both_scales(path: Path, tmp_path: Path) -> None:
     at_scale(less, "small")
     recipe, _ = validate(study, less, path.parent, tmp_path / "run")
     assert list(recipe.models) == ["MiniLM"]
-    whole["models"] = {"MiniLM": "default"}  # the real ones come from the hub
+    whole["models"] = {"MiniLM": "demo"}  # the real ones come from the hub
     whole["frozen"] = []
     full = read_recipe(SpecializationRecipe, whole, path.parent)
     assert full.seeds == 3

@@ -15,6 +15,7 @@ from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.places import model_place, not_opened
 from headwise.tasks import Batch, Task, batches, encode
 
 MAX_TEXT = 2000  # characters of each text
@@ -266,11 +267,12 @@ def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
 def _plain(source: str | Path) -> tuple[Any, Any]:
     import transformers
 
+    source = model_place(source)
     try:
         config = transformers.AutoConfig.from_pretrained(source)
         tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     except (OSError, ValueError) as error:
-        raise HeadwiseError(f"no model could be opened at {str(source)!r}: {error}") from error
+        raise not_opened(source, error) from error
     names: Sequence[str] = config.architectures or ()
     if not names or not any(name.endswith(("Classification", "LMHeadModel", "CausalLM", "MaskedLM")) for name in names):
         raise HeadwiseError(

@@ -1,34 +1,54 @@
 """The `headwise` command: one file a verb, each a thin layer over the rooms."""
 
 import sys
+import warnings
 from importlib import import_module
 
 import typer
 
-from headwise.cli.common import fail
-from headwise.errors import HeadwiseError
+from headwise.cli.common import Group, fail
+from headwise.errors import HeadwiseError, Interrupted
 
-# One module of this package per verb; each has `register(app)`. Heavy imports stay inside the commands.
-VERBS: tuple[str, ...] = (
-    "demo",
-    "inspect",
-    "train",
-    "study",
-    "report",
-    "live",
-    "similarity",
-    "transfer",
-    "stemcells",
-    "score",
-    "dissociate",
-    "probe",
-)
+SECTIONS = {
+    "First steps": {
+        "demo": "five tasks on an embedded model: the heads each needs, a report",
+        "inspect": "every attention layer of a model, and what it is made of",
+        "app": "a page to silence heads by hand and watch predictions change",
+    },
+    "Which heads each task needs": {
+        "score": "score every head for every task",
+        "dissociate": "silence each task's heads and see what every task loses",
+    },
+    "Training with that knowledge": {
+        "train": "train on many tasks: important-head training and other methods",
+        "transfer": "fine-tune trained models on a few examples of new tasks",
+        "similarity": "how similar tasks are, and how that goes with dissociation",
+        "stemcells": "does training five tasks together spoil heads all claim?",
+    },
+    "What each head knows": {
+        "probe": "a probe on every head and layer; last, best, top-n heads",
+    },
+    "Studies and results": {
+        "study": "run a recipe, resume it, show, check, export",
+        "report": "one HTML file, or figures and tables for a paper",
+    },
+}
+MODULES = {"app": "live"}  # a module `app` would hide the object `app` below; else one module per verb, with `register(app)`
+
+
+class Root(Group):
+    """The verbs, by the question they answer."""
+
+    sections = SECTIONS
+
 
 app = typer.Typer(
     name="headwise",
+    cls=Root,
     help="The attention heads of Hugging Face transformers: which ones each task needs, what they know, how to train with it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help fits a screen; boxes do not
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -38,16 +58,25 @@ def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceb
     """The attention heads of Hugging Face transformers: which ones each task needs, what they know, how to train with it."""
 
 
-for _verb in VERBS:
-    import_module(f"headwise.cli.{_verb}").register(app)
+for _verb in (verb for section in SECTIONS.values() for verb in section):
+    import_module(f"headwise.cli.{MODULES.get(_verb, _verb)}").register(app)
 
 
 def main() -> None:
-    """Entry point: errors a user can mend are one line and exit status 2; a traceback comes only with --debug."""
+    """Entry point: errors a user can mend are one line and exit status 2, others status 1; a traceback comes only with --debug."""
     debug = "--debug" in sys.argv
+    if not debug:
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
+    except Interrupted as stop:
+        sys.stderr.write(f"\n{stop}\n")
+        raise SystemExit(130) from None
     except HeadwiseError as error:
         if debug:
             raise
         fail(str(error))
+    except Exception as error:
+        if debug:
+            raise
+        fail(f"{type(error).__name__}: {error} (not one that headwise foresaw: --debug before the verb shows where)", status=1)

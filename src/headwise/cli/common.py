@@ -2,23 +2,25 @@
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, Interrupted
 
 
-class Many(TyperCommand):
+class Verb(TyperCommand):
     """A command whose list options take several values in a row: `--shots 4 16 32` as well as `--shots 4 --shots 16`.
 
-    Give it to a verb with `app.command("name", cls=Many)`.
+    A paragraph of its help that starts with `headwise` is an example, and keeps its lines. Give it to a verb with
+    `app.command("name", cls=Verb)`.
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
@@ -34,6 +36,50 @@ class Many(TyperCommand):
             else:
                 spread.append(argument)
         return super().parse_args(ctx, spread)
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        self.help = _examples(self.help or "")
+        super().format_help_text(ctx, formatter)
+
+
+class Resumable(Verb):
+    """A verb whose `--out` keeps what was finished: Ctrl-C says so."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped; what was finished is in {ctx.params['out']}: the same command goes on from there"
+            ) from None
+
+
+class Group(TyperGroup):
+    """Commands under headings, with examples that keep their lines; `sections` is heading → command → what it does."""
+
+    sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        self.help = _examples(self.help or "")
+        super().format_help_text(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        if not self.sections:
+            super().format_commands(ctx, formatter)
+        for heading, commands in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<10}", text) for name, text in commands.items()])
+
+
+def _examples(text: str) -> str:
+    """Paragraphs that start with `headwise` as commands to copy: their lines are kept, long ones go on after a backslash."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        if paragraph.startswith("headwise "):
+            lines = textwrap.wrap(paragraph, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+            paragraph = "Example:\n\n\b\n" + " \\\n".join(lines)
+        paragraphs.append(paragraph)
+    return "\n\n".join(paragraphs)
 
 
 def emit(value: Any, as_json: bool) -> bool:
@@ -82,7 +128,7 @@ def print_mapping(title: str, values: Mapping[str, Any]) -> None:
     print_table(title, ("name", "value"), [(name, value) for name, value in values.items()])
 
 
-def fail(message: str) -> NoReturn:
-    """One line on standard error, and exit status 2."""
+def fail(message: str, status: int = 2) -> NoReturn:
+    """One line on standard error, and an exit status."""
     Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", markup=True, highlight=False)
-    raise SystemExit(2)
+    raise SystemExit(status)

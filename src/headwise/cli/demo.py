@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import emit, print_table
+from headwise.cli.common import Resumable, emit, print_table
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
@@ -16,7 +16,7 @@ SENTENCES = (
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("demo")(demo)
+    app.command("demo", cls=Resumable)(demo)
 
 
 def demo(
@@ -28,7 +28,7 @@ def demo(
 ) -> None:
     """Trains five tasks on the embedded model and corpus, finds the heads each needs, and writes a report; minutes on two cores.
 
-    Example: headwise demo --out runs/demo
+    headwise demo --out runs/demo
     """
     if quick:
         anatomy_and_lesion(as_json)
@@ -58,7 +58,8 @@ def anatomy_and_lesion(as_json: bool) -> None:
     from headwise.cli.inspect import show
     from headwise.heads.anatomy import anatomy
     from headwise.heads.heads import Heads
-    from headwise.heads.opening import EMBEDDED, open_model
+    from headwise.heads.opening import open_model
+    from headwise.places import EMBEDDED
 
     heads = Heads(open_model(EMBEDDED))
     found = {**anatomy(heads), "model": "MiniLM (embedded)"}
@@ -97,7 +98,7 @@ def _cosines(heads: Any) -> list[float]:
     import torch
     from transformers import AutoTokenizer
 
-    from headwise.heads.embedded import default_model
+    from headwise.places import default_model
 
     tokenizer = AutoTokenizer.from_pretrained(default_model())
     batch = tokenizer([text for pair in SENTENCES for text in pair], padding=True, return_tensors="pt")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Verb, emit, print_table
 from headwise.errors import HeadwiseError
 
 SHOWN = ("performance", "pairs")
@@ -15,7 +15,7 @@ FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("dissociate", cls=Many)(dissociate)
+    app.command("dissociate", cls=Verb)(dissociate)
 
 
 def dissociate(

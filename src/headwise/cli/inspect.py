@@ -4,12 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import emit, print_table
+from headwise.cli.common import Verb, emit, print_table
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("inspect")(inspect)
+    app.command("inspect", cls=Verb)(inspect)
 
 
 def inspect(

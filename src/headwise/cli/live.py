@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Many
+from headwise.cli.common import Verb
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("app", cls=Many)(serve)
+    app.command("app", cls=Verb)(serve)
 
 
 def serve(
@@ -28,7 +28,7 @@ def serve(
 ) -> None:
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.
 
-    Example: headwise app runs/first --tasks sst2 mrpc --data DIR
+    headwise app runs/first --tasks sst2 mrpc --data DIR
     """
     from headwise.app import Server, open_session
     from headwise.tasks import find_tasks

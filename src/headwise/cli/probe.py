@@ -5,13 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
+from headwise.places import EMBEDDED
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("probe", cls=Many)(probe)
+    app.command("probe", cls=Resumable)(probe)
 
 
 def probe(
@@ -43,7 +44,7 @@ def probe(
 ) -> None:
     """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Tables 3 and 5, Figs. 3, 5-7).
 
-    Example: headwise probe --model bert-base-uncased --tasks senteval --path DIR --out runs/probe
+    headwise probe --model bert-base-uncased --tasks senteval --path DIR --out runs/probe
     """
     names = tasks or ["senteval"]
     ten = names[0] in ("senteval", "treebank", "grammar")
@@ -76,15 +77,18 @@ def probe(
         [f"{100 * row[c]:.1f}" if c in shares else f"{row[c]:+.1f}" if "%" in c else row[c] for c in columns]
         for row in table.to_dict("records")
     ]
-    print_table("test scores in percent, everything chosen on validation", columns, rows, f"tables and figures in {out}")
+    print_table(
+        "test scores in percent, everything chosen on validation",
+        columns,
+        rows,
+        f"tables {'and figures ' if figures else ''}in {out}",
+    )
 
 
 def _models(given: list[str] | None) -> dict[str, str]:
     """Models by their names in tables; without any, the embedded one."""
     if not given:
-        from headwise.heads import default_model
-
-        return {"MiniLM": str(default_model())}
+        return {"MiniLM": EMBEDDED}
     found: dict[str, str] = {}
     for text in given:
         name, equals, place = text.partition("=")

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Many, emit
+from headwise.cli.common import Verb, emit
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("report", cls=Many)(report)
+    app.command("report", cls=Verb)(report)
 
 
 def report(
@@ -22,7 +22,7 @@ def report(
 ) -> None:
     """Writes one self-contained HTML file that opens offline, for any mixture of studies.
 
-    Example: headwise report runs/glue runs/dissociation -o report.html --figures figures/
+    headwise report runs/glue runs/dissociation -o report.html --figures figures/
     """
     from headwise.report import write_figures, write_report
 

@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Verb, emit, print_table
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("score", cls=Many)(score)
+    app.command("score", cls=Verb)(score)
 
 
 def score(

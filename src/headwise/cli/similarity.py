@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("similarity", cls=Many)(similarity)
+    app.command("similarity", cls=Resumable)(similarity)
 
 
 def similarity(
@@ -32,7 +32,7 @@ def similarity(
 ) -> None:
     """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Figures 3, 5, 6, 7).
 
-    Example: headwise similarity --models sst2=runs/sst2/model mnli=runs/mnli/model ag=runs/ag/model --sentences wiki.txt
+    headwise similarity --models sst2=runs/sst2/model mnli=runs/mnli/model ag=runs/ag/model --sentences wiki.txt
     """
     pairs = [text.partition("=") for text in models]
     if any(not equals or not folder for _, equals, folder in pairs):

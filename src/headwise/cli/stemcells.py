@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import emit, print_table
+from headwise.cli.common import Group, Verb, emit, print_table
+from headwise.places import EMBEDDED
 
-Model = Annotated[str, typer.Option("--model", help="A folder or hub id; default: the embedded MiniLM.")]
+Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
 DataFolder = Annotated[
     Path | None, typer.Option("--path", help="Annotated sentences: a folder with train, validation and test, or a file.")
 ]
@@ -22,13 +23,15 @@ SHOWN = ["stem-cells", "effects"]
 def register(app: typer.Typer) -> None:
     """Adds the verb."""
     verb = typer.Typer(
+        cls=Group,
+        rich_markup_mode=None,
         help="Do tasks of different nature claim the same heads, and does training them together spoil those heads?\n\n"
         "headwise stemcells --recipe recipes/stemcells-small.toml --out runs/stemcells --figures",
         no_args_is_help=False,
     )
     verb.callback(invoke_without_command=True)(whole_study)
-    verb.command("probe")(probe)
-    verb.command("train")(train)
+    verb.command("probe", cls=Verb)(probe)
+    verb.command("train", cls=Verb)(train)
     app.add_typer(verb, name="stemcells")
 
 
@@ -58,7 +61,7 @@ def whole_study(
     data: dict[str, Any] = read_toml(recipe) if recipe is not None else dict(SMALL_RECIPE)
     base = recipe.parent if recipe is not None else Path()
     if recipe is None or model:
-        data["model"] = _model(model)
+        data["model"] = model or EMBEDDED
     if path is not None:
         data["data"] = {**data.get("data", {}), "path": str(path.absolute())}
     override(data, sets or [])
@@ -83,7 +86,7 @@ def whole_study(
 
 
 def probe(
-    model: Model = "",
+    model: Model = EMBEDDED,
     path: DataFolder = None,
     task: Tasks = None,
     examples: Annotated[int | None, typer.Option("--examples", help="At most so many sentences of each split.")] = None,
@@ -93,11 +96,14 @@ def probe(
     seed: Annotated[int, typer.Option("--seed")] = 0,
     json: Json = False,
 ) -> None:
-    """Parameter-free probes of every head of a model, as it comes: centroids from train, best head chosen on validation, figures on test."""
+    """Parameter-free probes of every head of a model, as it comes: centroids from train, best head chosen on validation, figures on test.
+
+    headwise stemcells probe --model bert-base-uncased --path DIR/ewt --task pos --task dep --labels
+    """
     from headwise.decoders.model import load_encoder
     from headwise.studies.stemcells_probing import BASELINES, profile
 
-    encoder, tokenizer = load_encoder(_model(model))
+    encoder, tokenizer = load_encoder(model)
     tasks = _tasks(path, task, skip_bad)
     found = profile(
         encoder.eval(), tokenizer, tasks, baselines=BASELINES if baselines else (), examples=examples, seed=seed, quiet=json
@@ -108,7 +114,7 @@ def probe(
     percent = found.summary.assign(**{name: 100 * found.summary[name] for name in ("precision", "recall", "f1")})
     rows = percent[["task", "subject", "precision", "recall", "f1", "labels"]].sort_values("task", kind="stable").values.tolist()
     print_table(
-        f"Best head per label of {model or 'MiniLM'}, means over labels on test, %",
+        f"Best head per label of {model}, means over labels on test, %",
         ["task", "subject", "precision", "recall", "F1", "labels"],
         rows,
         "heads chosen on validation; baselines choose theirs in the same way",
@@ -118,7 +124,7 @@ def probe(
 
 
 def train(
-    model: Model = "",
+    model: Model = EMBEDDED,
     path: DataFolder = None,
     task: Tasks = None,
     out: Annotated[Path | None, typer.Option("--out", help="Save the model here.")] = None,
@@ -131,7 +137,10 @@ def train(
     seed: Annotated[int, typer.Option("--seed")] = 0,
     json: Json = False,
 ) -> None:
-    """Trains one encoder on one, some or all of the five tasks and prints their scores on test."""
+    """Trains one encoder on one, some or all of the five tasks and prints their scores on test.
+
+    headwise stemcells train --path DIR/ewt --task dep --epochs 12 --out models/dep
+    """
     from headwise.studies.stemcells_training import SMALL, examine, fit
 
     settings = SMALL.with_changes(
@@ -145,7 +154,7 @@ def train(
         progress=not json,
     )
     tasks = _tasks(path, task, skip_bad)
-    run = fit(_model(model), tasks, settings)
+    run = fit(model, tasks, settings)
     scores, _ = examine(run.model, tasks, "test", progress=not json)  # type: ignore[arg-type]
     if out is not None:
         run.model.save(out)
@@ -153,14 +162,6 @@ def train(
         return
     percent = scores.assign(score=100 * scores["score"])
     print_table("Scores on test, %", ["task", "metric", "score", "sentences"], percent.values.tolist())
-
-
-def _model(given: str) -> str:
-    if given:
-        return given
-    from headwise.heads import default_model
-
-    return str(default_model())
 
 
 def _tasks(path: Path | None, names: list[str] | None, skip_bad: bool) -> list[Any]:

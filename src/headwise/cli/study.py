@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import emit, print_mapping, print_table
+from headwise.cli.common import Group, Verb, emit, print_mapping, print_table
 from headwise.errors import HeadwiseError
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
@@ -25,11 +25,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
     study = typer.Typer(
+        cls=Group,
         no_args_is_help=True,
+        rich_markup_mode=None,
         help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run recipes/training-small.toml --out runs/small",
     )
     for name, command in (("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
-        study.command(name)(command)
+        study.command(name, cls=Verb)(command)
     app.add_typer(study, name="study")
 
 
@@ -45,18 +47,17 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Computes what is missing of a study; run it again to go on. Exit status 1 if cells failed, 2 for a mistake, 130 if stopped."""
-    from headwise.runs.study import Interrupted, run_study
+    """Computes what is missing of a study; run it again to go on. Exit status 1 if cells failed, 2 for a mistake, 130 if stopped.
+
+    headwise study run recipes/training-small.toml --out runs/small --set training.epochs=1
+    """
+    from headwise.runs.study import run_study
     from headwise.runs.study import validate as check
 
     study, data, base, folder = _open(source, out, sets, scale)
     recipe, _ = check(study, data, base, folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
-    try:
-        board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
-    except Interrupted as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(130) from None
+    board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
     if not emit({"run": str(folder), **counts}, as_json):
         print_mapping(str(folder), counts)
@@ -66,7 +67,10 @@ def run(
 
 
 def ls(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False) -> None:
-    """Lists the runs below a folder."""
+    """Lists the runs below a folder.
+
+    headwise study ls runs
+    """
     from headwise.runs.plan import PLAN
     from headwise.runs.reading import Run
 
@@ -94,7 +98,10 @@ def show(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Prints what is done, running, failed (with the error) and to come, with times."""
+    """Prints what is done, running, failed (with the error) and to come, with times.
+
+    headwise study show runs/small --check
+    """
     from headwise.runs.progress import duration
     from headwise.runs.reading import Run
 
@@ -125,7 +132,10 @@ def show(
 
 
 def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = None, as_json: Json = False) -> None:
-    """Checks a recipe, its data and models, and the disk, and computes nothing."""
+    """Checks a recipe, its data and models, and the disk, and computes nothing.
+
+    headwise study validate recipes/training-small.toml
+    """
     from headwise.runs.study import validate as check
 
     study, data, base, folder = _open(source, out, sets, scale)
@@ -139,7 +149,10 @@ def export(
     to: Annotated[Path | None, typer.Option("--to", help="Name of the files, without .parquet and .csv.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Writes every number of a run into one tidy parquet file and the same as CSV."""
+    """Writes every number of a run into one tidy parquet file and the same as CSV.
+
+    headwise study export runs/small --to small
+    """
     from headwise.runs.reading import Run
     from headwise.runs.tidy import export as write
 

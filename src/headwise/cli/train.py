@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table
+from headwise.cli.common import Resumable, emit, print_table
 from headwise.errors import HeadwiseError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("train", cls=Many)(train)
+    app.command("train", cls=Resumable)(train)
 
 
 def train(
@@ -47,7 +47,6 @@ def train(
     from accelerate import PartialState
     from transformers.utils import logging
 
-    from headwise.heads import default_model
     from headwise.tasks.naming import find_tasks
     from headwise.training.grid import compare
     from headwise.training.submission import write_submissions
@@ -69,9 +68,8 @@ def train(
     }
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None} | dict(map(_pair, sets or []))
     methods = method or ["iat"]
-    name = str(default_model()) if model in ("demo", "default") else model
     result = compare(
-        name,
+        model,
         [task for task in found if task not in mismatched],
         methods,
         seeds=seeds,
@@ -91,7 +89,7 @@ def train(
     caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
     caption += f"; synthetic text: {', '.join(synthetic)}" if synthetic else ""
     rows = [[task, *values] for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)]
-    print_table(f"{Path(name).name}: {', '.join(methods)}", ["task", *table.columns], rows, caption)
+    print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", *table.columns], rows, caption)
     typer.echo(f"results in {out}" + (f", {len(files)} submission files" if files else ""))
 
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Many, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("transfer", cls=Many)(transfer)
+    app.command("transfer", cls=Resumable)(transfer)
 
 
 def transfer(
@@ -34,7 +34,7 @@ def transfer(
 ) -> None:
     """Fine-tunes trained models on a few examples of new tasks (Tables 6 and 8), and tests which learn more.
 
-    Example: headwise transfer --from runs/glue --to sick imdb --shots 4 16 --seeds 30 --data DIR --out runs/transfer
+    headwise transfer --from runs/glue --to sick imdb --shots 4 16 --seeds 30 --data DIR --out runs/transfer
     """
     recipe: dict[str, Any] = {
         "kind": "transfer",

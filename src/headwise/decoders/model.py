@@ -16,6 +16,7 @@ from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.pooling import default_pooling
 from headwise.decoders.sequence import SequenceDecoder
 from headwise.errors import HeadwiseError
+from headwise.places import model_place, not_opened
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -136,10 +137,11 @@ def load_encoder(name: str | Path, **loading: Any) -> tuple[Any, Any]:
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
+    name = model_place(name)
     try:
         config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
-        raise HeadwiseError(f"no transformers model could be opened at {str(name)!r}: {error}") from error
+        raise not_opened(name, error) from error
     cls = AutoModel
     if config.is_encoder_decoder:
         if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:

@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwise.heads.embedded import default_model as default_model
     from headwise.heads.errors import HeadsDidNotFire as HeadsDidNotFire
     from headwise.heads.errors import UnsupportedModel as UnsupportedModel
     from headwise.heads.heads import Heads as Heads
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from headwise.heads.recording import Tape as Tape
     from headwise.heads.saving import save as save
     from headwise.heads.sites import Site as Site
+    from headwise.places import default_model as default_model
 
 # public name -> the module that defines it; torch is imported when a name that needs it is first used
 _WHERE = {
@@ -23,7 +23,6 @@ _WHERE = {
     "Site": "sites",
     "Tape": "recording",
     "UnsupportedModel": "errors",
-    "default_model": "embedded",
     "open_model": "opening",
     "parameters_per_head": "ownership",
     "save": "saving",
@@ -44,6 +43,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "default_model":
+        from headwise.places import default_model
+
+        return default_model
     if name in _WHERE:
         return getattr(import_module(f"headwise.heads.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'headwise.heads' has no attribute {name!r}")

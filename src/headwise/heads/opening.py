@@ -4,10 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise import loading, manifest
-from headwise.errors import HeadwiseError
-from headwise.heads.embedded import default_model
-
-EMBEDDED = "demo"
+from headwise.places import model_place, not_opened
 
 
 def open_model(name: str) -> Any:
@@ -22,7 +19,7 @@ def open_model(name: str) -> Any:
     import torch
     import transformers
 
-    place = default_model() if name in (EMBEDDED, "default") else name
+    place = model_place(name)
     if (Path(place) / manifest.NAME).is_file():
         saved = loading.load(place)
         return getattr(saved, "encoder", saved)
@@ -32,7 +29,4 @@ def open_model(name: str) -> Any:
         kind = getattr(transformers, names[0]) if names else transformers.AutoModel
         return kind.from_pretrained(place, dtype=torch.float32).eval()
     except (OSError, ValueError) as error:
-        raise HeadwiseError(
-            f"could not open the model {name!r}: {str(error).splitlines()[0]} "
-            "Give a folder with config.json and model.safetensors, the id of a model on the hub, or 'demo' for the embedded one"
-        ) from error
+        raise not_opened(name, error) from error

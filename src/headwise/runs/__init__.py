@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwise.errors import Interrupted as Interrupted
     from headwise.runs.atomic import atomic_folder as atomic_folder
     from headwise.runs.checkpoint import Checkpoint as Checkpoint
     from headwise.runs.checkpoint import random_state as random_state
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from headwise.runs.steps import Step as Step
     from headwise.runs.steps import Study as Study
     from headwise.runs.steps import step as step
-    from headwise.runs.study import Interrupted as Interrupted
     from headwise.runs.study import run_study as run_study
     from headwise.runs.study import validate as validate
     from headwise.runs.tidy import export as export

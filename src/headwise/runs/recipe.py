@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
 from headwise.errors import HeadwiseError
+from headwise.places import EMBEDDED, default_model, not_opened
 from headwise.runs.fingerprints import model_content
 
 WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
@@ -53,7 +54,7 @@ DataPath = Annotated[Path, BeforeValidator(_existing)]
 
 
 class ModelName(str):
-    """A model: a folder (relative to the recipe) or a hub id; counts by the content of its weights."""
+    """A model: a folder (relative to the recipe), a hub id, or "demo" (the embedded MiniLM); counts by the content of its weights."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -65,6 +66,8 @@ class ModelName(str):
 
     @classmethod
     def _check(cls, value: str, info: ValidationInfo) -> "ModelName":
+        if value == EMBEDDED:
+            return cls(default_model())
         base = (info.context or {}).get("base", Path())
         folder = Path(os.path.normpath(base / Path(value).expanduser())).absolute()
         if folder.is_dir():
@@ -85,7 +88,10 @@ class ModelName(str):
             return Path(self)
         from huggingface_hub import snapshot_download
 
-        return Path(snapshot_download(str(self), allow_patterns=list(WEIGHTS)))
+        try:
+            return Path(snapshot_download(str(self), allow_patterns=list(WEIGHTS)))
+        except (OSError, ValueError) as error:
+            raise not_opened(self, error) from error
 
     def fingerprint(self) -> str:
         """Hash of weights, configuration and tokenizer."""
@@ -179,7 +185,11 @@ def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Pat
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
         return model.model_validate_json(json.dumps(data, default=str), strict=True, context={"base": Path(base)})
     except ValidationError as error:
-        raise RecipeError("\n".join(_explain(model, mistake) for mistake in error.errors(include_url=False))) from None
+        mistakes = error.errors(include_url=False)
+        within = {mistake["loc"][:i] for mistake in mistakes for i in range(len(mistake["loc"]))}
+        # a list whose only entry is wrong is not also too short
+        real = [mistake for mistake in mistakes if mistake["type"] != "too_short" or mistake["loc"] not in within]
+        raise RecipeError("\n".join(_explain(model, mistake) for mistake in real)) from None
 
 
 def _explain(model: type[BaseModel], mistake: Any) -> str:

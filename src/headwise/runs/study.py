@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, Interrupted
 from headwise.runs import engines
 from headwise.runs.atomic import write_text
 from headwise.runs.fingerprints import remembering
@@ -17,10 +17,6 @@ from headwise.runs.steps import Study, tasks
 from headwise.runs.view import summary, view
 
 RECIPE = "recipe.json"
-
-
-class Interrupted(HeadwiseError):
-    """The study was stopped; running it again goes on where it was."""
 
 
 def run_study(

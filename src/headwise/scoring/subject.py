@@ -15,6 +15,7 @@ from headwise.decoders.output import DecoderOutput
 from headwise.decoders.plain import TaskModel, as_task_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.places import model_place, not_opened
 from headwise.runs.progress import track
 from headwise.tasks.batching import Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
@@ -153,6 +154,7 @@ def as_subject_model(model: Any, tasks: Task | list[Task], tokenizer: Any = None
 
 def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
     """A model from a folder that headwise saved; otherwise from transformers, with the head the tasks call for."""
+    place = model_place(place)
     if (Path(place) / manifest.NAME).is_file():
         from headwise.loading import load
 
@@ -173,9 +175,7 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
     try:
         return getattr(transformers, head).from_pretrained(place)
     except (OSError, ValueError) as error:
-        raise HeadwiseError(
-            f"no {head.removeprefix('AutoModelFor')} model could be opened at {str(place)!r}: {str(error).splitlines()[0]}"
-        ) from error
+        raise not_opened(place, error, f"{head.removeprefix('AutoModelFor')} model") from error
 
 
 def _tokenizer_of(model: Any) -> Any:

