@@ -85,12 +85,14 @@ def main() -> None:
     def ours() -> None:
         found["ours"] = lesion(model, tasks, sets, **reading).performance.to_numpy()
 
+    read = {task.name: open_subject(model, task, **reading).encoded for task in tasks}
+
     def loop() -> None:
         rng = np.random.default_rng(args.seed)
         table = np.zeros((len(drawn) + 1, len(tasks)))
         for row, silenced in enumerate([HeadSet(), *drawn]):
             for column, task in enumerate(tasks):
-                encoded = open_subject(model, task, **reading).encoded
+                encoded = read[task.name]
                 order, right = rng.permutation(len(encoded)), 0
                 for start in range(0, len(order), 32):
                     batch = collate(encoded, order[start : start + 32]).to(args.device)

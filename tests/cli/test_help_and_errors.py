@@ -33,8 +33,11 @@ def help_of(*words: str) -> str:
 
 def test_help_fits_a_screen_in_groups_that_name_every_verb() -> None:
     shown = help_of()
-    assert len(shown.splitlines()) <= 36 and max(map(len, shown.splitlines())) <= 80
-    assert sorted(verb for section in SECTIONS.values() for verb in section) == sorted(path[0] for path in VERBS if len(path) == 1)
+    assert len(shown.splitlines()) <= 36
+    assert max(map(len, shown.splitlines())) <= 80
+    assert sorted(verb for section in SECTIONS.values() for verb in section) == sorted(
+        path[0] for path in VERBS if len(path) == 1
+    )
     for heading, commands in SECTIONS.items():
         assert f"{heading}:" in shown
         assert all(text in shown for text in commands.values())
@@ -62,10 +65,13 @@ def _command(path: tuple[str, ...]) -> object:
 def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
     words = ["score", "--model", "/no/such/folder", "--tasks", "grammar:topic"]
     plain = subprocess.run([*HEADWISE, *words], env=ENV, capture_output=True, text=True)
-    assert plain.returncode == 2 and "/no/such/folder" in plain.stderr and len(plain.stderr.splitlines()) == 1
+    assert plain.returncode == 2
+    assert "/no/such/folder" in plain.stderr
+    assert len(plain.stderr.splitlines()) == 1
     assert "\x1b" not in plain.stderr
     debug = subprocess.run([*HEADWISE, "--debug", *words], env=ENV, capture_output=True, text=True)
-    assert debug.returncode == 1 and "Traceback" in debug.stderr
+    assert debug.returncode == 1
+    assert "Traceback" in debug.stderr
 
 
 def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,11 +89,15 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     shown = {
         given: subprocess.run(
-            [*HEADWISE, "study", "ls", "/no/such/folder"], env=ENV | {"FORCE_COLOR": "1"} | given_env, capture_output=True, text=True
+            [*HEADWISE, "study", "ls", "/no/such/folder"],
+            env=ENV | {"FORCE_COLOR": "1"} | given_env,
+            capture_output=True,
+            text=True,
         ).stderr
         for given, given_env in {"colour": {}, "none": {"NO_COLOR": "1"}}.items()
     }
-    assert "\x1b[1;31m" in shown["colour"] and "31m" not in shown["none"]
+    assert "\x1b[1;31m" in shown["colour"]
+    assert "31m" not in shown["none"]
 
 
 def test_completion_knows_the_verbs() -> None:

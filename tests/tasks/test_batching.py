@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Batch, Encoded, Examples, batches, encode, grammar
-from headwise.tasks.batching import collate, shuffled_plan
+from headwise.tasks.batching import collate, shuffled_plan, sorted_plan
 
 KINDS = ("wordpiece", "bytes_bpe", "sentencepiece")
 
@@ -73,6 +73,18 @@ def test_plans_cover_every_example_once(lengths: list[int], size: int, seed: int
     plan = shuffled_plan(np.array(lengths), size, np.random.default_rng(seed))
     assert sorted(np.concatenate(plan).tolist()) == list(range(len(lengths)))
     assert sum(len(part) < size for part in plan) <= 1
+    values, order = np.array(lengths), np.argsort(-np.array(lengths), kind="stable")
+    tight = sorted_plan(values[order], order, size, 100)
+    assert np.concatenate(tight).tolist() == order.tolist()
+    assert all(len(part) <= size for part in tight)
+    assert all(len(part) == size or len(part) * values[part].max() >= 100 for part in tight[:-1])  # none is idle
+
+
+def test_a_batch_that_has_enough_ends_where_rows_get_much_shorter() -> None:
+    lengths = np.array([90, 85, 80, 30, 29, 28, 9, 9])
+    cut = [part.tolist() for part in sorted_plan(lengths, np.arange(8), 32, 100)]
+    assert cut == [[0, 1, 2], [3, 4, 5, 6], [7]]  # the second has 90 tokens before its first short row: not enough
+    assert [len(part) for part in sorted_plan(lengths, np.arange(8), 2, None)] == [2, 2, 2, 2]
 
 
 def test_batches_can_be_reached_by_number_and_sliced(wordpiece: Tokenizer, corpus: list[str]) -> None:

@@ -17,7 +17,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.places import model_place, not_opened
 from headwise.runs.progress import track
-from headwise.tasks.batching import Batch, Batches, batches
+from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.task import Task
 
@@ -91,7 +91,7 @@ class Subject:
 
     def plan(self) -> Batches:
         """All examples once, sorted by length, so that little is spent on padding; the longest come first."""
-        return batches(self.encoded, self.batch_size)
+        return batches(self.encoded, self.batch_size, enough=BUSY.get(self.device.type))
 
     def plan_in_order(self) -> Batches:
         """All examples once, in the order of the data: for the one published variant whose result depends on the batches."""

@@ -14,6 +14,8 @@ from headwise.tasks.examples import SEQUENCE_KINDS, WORD_KINDS
 from headwise.tasks.masking import masked
 
 IGNORED = -100  # what cross-entropy leaves out
+BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+MUCH_SHORTER = 0.85
 POOL = 50  # batches' worth of shuffled examples that are sorted by length together
 
 
@@ -99,6 +101,7 @@ def batches(
     seed: int | None = None,
     epoch: int = 0,
     drop_last: bool = False,
+    enough: int | None = None,
     pad_to_multiple: int | None = None,
     mask_seed: int = 0,
     mask_rate: float = 0.15,
@@ -113,6 +116,8 @@ def batches(
             order of the batches, are random. The same (seed, epoch) gives the same batches.
         epoch: another epoch, another shuffle.
         drop_last: leave out the batch that is not full.
+        enough: with seed=None, so many tokens keep the machine busy: a batch that has them ends where rows get much shorter, so that
+            few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
         pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8); default: to the longest row and no further.
         mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.
 
@@ -121,15 +126,28 @@ def batches(
     """
     if batch_size < 1:
         raise HeadwiseError(f"batch_size must be at least 1, got {batch_size}")
-    size = len(encoded)
     if seed is None:
         order = np.argsort(-encoded.lengths, kind="stable")
-        plan = [order[i : i + batch_size] for i in range(0, size, batch_size)]
+        plan = sorted_plan(encoded.lengths[order], order, batch_size, enough)
     else:
         plan = shuffled_plan(encoded.lengths, batch_size, np.random.default_rng([seed, epoch]))
     if drop_last:
         plan = [part for part in plan if len(part) == batch_size]
     return Batches(encoded, plan, pad_to_multiple, mask_seed, mask_rate)
+
+
+def sorted_plan(
+    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int, enough: int | None
+) -> list[NDArray[np.int64]]:
+    """`order` cut into batches; `lengths`, in that order, never rise."""
+    if enough is None:
+        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    cuts = [0]
+    for i in range(1, len(order)):
+        longest, rows = int(lengths[cuts[-1]]), i - cuts[-1]
+        if rows == batch_size or (rows * longest >= enough and lengths[i] < MUCH_SHORTER * longest):
+            cuts.append(i)
+    return [part for part in np.split(order, cuts[1:]) if len(part)]
 
 
 def shuffled_plan(lengths: NDArray[np.int64], batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headwise.runs import track
 from headwise.tasks import Examples, Task, batches, encode
+from headwise.tasks.batching import BUSY
 
 COUNTS: dict[str, tuple[str, ...]] = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
 COUNTS |= dict.fromkeys(("tags", "spans", "constituents", "roles"), ("correct", "predicted", "gold"))
@@ -88,7 +89,8 @@ def evaluate(
     columns = len(COUNTS.get(task.kind, ()))
     exact = torch.float64 if model.device.type != "mps" else torch.float32
     found = torch.zeros(len(examples), max(columns, 1) + 1, dtype=exact, device=model.device)
-    own = batches(encoded, batch_size or (64 if model.device.type == "cpu" else 256))[rank::world]
+    size = batch_size or (64 if model.device.type == "cpu" else 256)
+    own = batches(encoded, size, enough=BUSY.get(model.device.type))[rank::world]
     was_training = model.training
     model.eval()
     try:
