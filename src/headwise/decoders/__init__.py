@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,7 +70,4 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
     return decoder
 
 
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"headwise.decoders.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'headwise.decoders' has no attribute {name!r}")
+__getattr__ = lazily("headwise.decoders", _WHERE)

@@ -1,7 +1,8 @@
 """The heads of a model: find them, gate them, record them, freeze them, remove them."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.heads.errors import HeadsDidNotFire as HeadsDidNotFire
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it; torch is imported when a name that needs it is first used
 _WHERE = {
+    "default_model": "headwise.places",
     "HeadSet": "headset",
     "Heads": "heads",
     "HeadsDidNotFire": "errors",
@@ -41,12 +43,4 @@ __all__ = [
     "save",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "default_model":
-        from headwise.places import default_model
-
-        return default_model
-    if name in _WHERE:
-        return getattr(import_module(f"headwise.heads.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'headwise.heads' has no attribute {name!r}")
+__getattr__ = lazily("headwise.heads", _WHERE)

@@ -1,7 +1,8 @@
 """Models with heads silenced, evaluated many at a time; dissociation, overlap, significance."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.lesions.evaluation import Lesions as Lesions
@@ -19,8 +20,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"headwise.lesions.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'headwise.lesions' has no attribute {name!r}")
+__getattr__ = lazily("headwise.lesions", _WHERE)

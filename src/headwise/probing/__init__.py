@@ -5,8 +5,9 @@ probes.table(), probes.heatmap(), probes.top(12)
 HeadEmbedding(model, probes.top(12)).encode(texts)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.probing.balancing import Options as Options
@@ -50,8 +51,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'headwise.probing' has no attribute {name!r}")
-    return getattr(import_module(f"headwise.probing.{_WHERE[name]}"), name)
+__getattr__ = lazily("headwise.probing", _WHERE)

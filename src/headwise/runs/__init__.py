@@ -1,7 +1,8 @@
 """Where results live: atomic, resumable, provenance-stamped; checkpoints; the engine that spreads work."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.errors import Interrupted as Interrupted
@@ -59,8 +60,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'headwise.runs' has no attribute {name!r}")
-    return getattr(import_module(f"headwise.runs.{_WHERE[name]}"), name)
+__getattr__ = lazily("headwise.runs", _WHERE)

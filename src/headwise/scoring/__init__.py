@@ -1,7 +1,8 @@
 """How much each head matters to a task: one function per estimator, one result type."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.scoring.compare import compare_scores as compare_scores
@@ -25,8 +26,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _WHERE:
-        return getattr(import_module(f"headwise.scoring.{_WHERE[name]}"), name)
-    raise AttributeError(f"module 'headwise.scoring' has no attribute {name!r}")
+__getattr__ = lazily("headwise.scoring", _WHERE)

@@ -4,8 +4,9 @@ result = train("bert-base-uncased", [task, other], method="iat", alpha=0.3, delt
 result.table(), result.predictions, result.model
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from headwise.lazy import lazily
 
 if TYPE_CHECKING:
     from headwise.training.api import train as train
@@ -35,8 +36,4 @@ _WHERE = {
 
 __all__ = sorted(_WHERE)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'headwise.training' has no attribute {name!r}")
-    return getattr(import_module(f"headwise.training.{_WHERE[name]}"), name)
+__getattr__ = lazily("headwise.training", _WHERE)
