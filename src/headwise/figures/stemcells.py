@@ -109,7 +109,7 @@ def label_changes(
     """
     keys = ["task", "label"]
     first, second = (table.groupby(keys)[["recall", "gold"]].mean() for table in (before, after))
-    joined = first.join(second, lsuffix="_before", rsuffix="_after", how="inner").reset_index()
+    joined = first.add_suffix("_before").join(second.add_suffix("_after"), how="inner").reset_index()
     joined["change"] = 100 * (joined["recall_after"] - joined["recall_before"])
     tasks = list(dict.fromkeys(joined["task"]))
     shown = {task: joined[joined["task"] == task].nlargest(most, "gold_before") for task in tasks}
