@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-browser lint types docs architectures clean
+.PHONY: demo test test-browser pictures lint types docs architectures clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -40,3 +40,6 @@ test-browser: $(READY)
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) || \
 		(echo "no Chromium: install one (Debian: apt-get install chromium) and run again" && exit 1)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -m browser tests/browser
+
+pictures: demo  # those that the docs show, from the demo's results
+	HEADWISE_DEMO=runs/demo HEADWISE_PICTURES=docs/images $(BIN)/pytest -n 0 -m browser tests/browser/test_pictures.py
