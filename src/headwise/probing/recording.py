@@ -21,7 +21,7 @@ from headwise.probing.encoder import Encoder
 from headwise.probing.reading import MANIFEST, Recording
 from headwise.runs import atomic_folder, fingerprint, track
 from headwise.runs.atomic import write_text
-from headwise.tasks.batching import BUSY, batches
+from headwise.tasks.batching import batches
 from headwise.tasks.encoding import encode
 from headwise.tasks.examples import Examples
 
@@ -112,9 +112,7 @@ def _shard(
         states = np.lib.format.open_memmap(folder / "hidden.npy", mode="w+", dtype=record["dtype"], shape=shape_of_states)
     with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
-            for batch in batches(
-                encode(side, encoder.tokenizer, record["max_length"]), batch_size, enough=BUSY.get(encoder.device.type)
-            ):
+            for batch in batches(encode(side, encoder.tokenizer, record["max_length"]), batch_size):
                 encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):
