@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["2", "10", "1000", "recording", "embedding"])
     parser.add_argument("--heads", type=int, default=None, help="heads of the 2- and 10-class races; default: all")
     parser.add_argument("--sample", type=int, default=3, help="heads of the 1,000-class race")
-    parser.add_argument("--groups", type=int, default=6)
+    parser.add_argument("--groups", type=int, default=3)
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5, help="of recording and embedding")
     parser.add_argument("--texts", type=int, default=1024, help="of recording and embedding")

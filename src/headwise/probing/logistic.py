@@ -18,7 +18,9 @@ from headwise.probing.solver import Solution, minimise
 
 TILE = {"cpu": 1 << 18, "cuda": 1 << 26}  # scores computed at a time: what fits the cache of one core
 FEW, PIECES = 8, 16  # fewer sets than this are divided by examples as well, into at most so many pieces
+SMALL = 1 << 24  # products below which several cores are not worth starting
 SINGLE = 1e-4  # lengths of the preconditioned gradient that single precision reaches; below, double precision finishes
+FEW_CLASSES = 32  # up to which sums by class are quicker as products with indicators
 NEVER = 1e-7  # the prior of a class that a fold never sees
 
 
@@ -61,9 +63,13 @@ class Fit:
                 )
                 out[number, :, low : low + width] = scores[:, 0] > 0 if outputs == 1 else scores.argmax(1)
 
-        with workers(features.device) as spread:
-            for _ in spread(predict, range(sets)):
-                pass
+        if sets * count * outputs * dim * examples < SMALL:
+            for number in range(sets):
+                predict(number)
+        else:
+            with workers(features.device) as spread:
+                for _ in spread(predict, range(sets)):
+                    pass
         return out if strengths is None else out[:, 0]
 
 
@@ -174,8 +180,12 @@ class Logistic:
         self.labels = labels
         parts = []
         for low, high in self.blocks:
-            sums = self.x.new_zeros(self.sets, self.classes, self.x.shape[1])
-            sums.index_add_(1, labels[low:high], self.x[:, :, low:high].transpose(1, 2))
+            if self.classes <= FEW_CLASSES:
+                indicator = torch.nn.functional.one_hot(labels[low:high], self.classes).to(self.x.dtype)
+                sums = torch.matmul(self.x[:, :, low:high], indicator).transpose(1, 2)
+            else:
+                sums = self.x.new_zeros(self.sets, self.classes, self.x.shape[1])
+                sums.index_add_(1, labels[low:high], self.x[:, :, low:high].transpose(1, 2))
             parts.append(sums)
         each = torch.stack(parts, 1)  # (sets, folds, classes, axes)
         whole = each.sum(1, keepdim=True)
