@@ -53,3 +53,13 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         senteval_tasks(tmp_path, ["Depth"])[0].split("train")
     with pytest.raises(HeadwiseError, match="no task 'Length'"):
         senteval_tasks(tmp_path, ["Length"])
+
+
+def test_a_word_that_only_the_test_split_has_is_a_class_that_no_probe_can_guess(tmp_path: Path) -> None:
+    for split, words in {"train": ["dog", "cat"] * 8, "test": ["dog", "emu"]}.items():
+        table = pd.DataFrame({"sentence": [f"a {word} number {i} runs" for i, word in enumerate(words)], "label": words})
+        (tmp_path / "word_content").mkdir(exist_ok=True)
+        table.to_parquet(tmp_path / "word_content" / f"{split}.parquet")
+    (task,) = senteval_tasks(tmp_path, ["WordContent"])
+    assert task.classes == ("cat", "dog", "emu")
+    assert task.split("test").labels.tolist() == [1, 2]

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from headwise.errors import HeadwiseError
 from headwise.tasks.files import open_text
+from headwise.tasks.sources import folder_files, read_table
 from headwise.tasks.task import Task
 
 # name -> SentEval's file name; in the order of the papers
@@ -72,9 +74,13 @@ def _place(folder: Path, file: str) -> Path | None:
 
 
 def _task(name: str, place: Path) -> Task:
-    if place.is_dir():
-        return Task(name, path=place, text="sentence", label="label", kind="classes")
-    return Task(name, data=read_file(place), text="sentence", label="label", kind="classes")
+    tables = {} if place.is_dir() else read_file(place)
+    classes = None
+    if name == "WordContent":  # a small set may lack a word in training that test asks for: no probe can guess it, which counts
+        every = tables or {split: read_table(file) for split, file in folder_files(place).items()}
+        classes = sorted({str(label) for table in every.values() for label in table.get("label", ())})
+    source: dict[str, Any] = {"data": tables} if tables else {"path": place}
+    return Task(name, **source, text="sentence", label="label", kind="classes", classes=classes)
 
 
 def read_file(path: Path) -> dict[str, pd.DataFrame]:
