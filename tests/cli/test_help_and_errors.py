@@ -109,7 +109,14 @@ def test_completion_knows_the_verbs() -> None:
 def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> None:
     words = ["train", "--model", "demo", "--tasks", "grammar:topic", "--size", "100", "--epochs", "1", "--method", "multi-task"]
     words += ["--seeds", "3", "--out", str(tmp_path / "out"), "--json"]
-    process = subprocess.Popen([*HEADWISE, *words], env=ENV, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*HEADWISE, *words],
+        env=ENV,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+    )
     first = tmp_path / "out" / "multi-task" / "seed-0" / "training.json"
     end = time.monotonic() + 120
     while not first.exists() and process.poll() is None and time.monotonic() < end:

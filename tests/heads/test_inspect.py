@@ -53,8 +53,10 @@ def test_half_precision_checkpoints_open_in_single(saved: Path) -> None:
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match=r"could not open the model.*Give a folder"):
+    with pytest.raises(HeadwiseError, match=r"there is no folder .*nothing"):
         open_model(str(tmp_path / "nothing"))
+    with pytest.raises(HeadwiseError, match=r"no model could be opened as .*Give a folder"):
+        open_model(str(tmp_path))  # there, but empty
 
 
 def test_the_embedded_model_and_the_demo() -> None:

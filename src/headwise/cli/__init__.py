@@ -70,7 +70,8 @@ def main() -> None:
     try:
         app()
     except Interrupted as stop:
-        sys.stderr.write(f"\n{stop}\n")
+        after = "\n" if sys.stderr.isatty() else ""  # ^C stands at the start of the line
+        sys.stderr.write(f"{after}{stop}\n")
         raise SystemExit(130) from None
     except HeadwiseError as error:
         if debug:
