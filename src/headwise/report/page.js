@@ -19,7 +19,7 @@ function draw() {
     const layout = Object.assign({ margin: { l: 60, r: 20, t: 16, b: 60 }, height: 380, hovermode: "closest" }, chart.layout, {
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--ink"), family: "system-ui, sans-serif", size: 12 },
       xaxis: Object.assign({}, axis, chart.layout.xaxis), yaxis: Object.assign({}, axis, chart.layout.yaxis),
-      legend: { orientation: "h", y: -0.25 },
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, // above: labels of the axis below may be long
     });
     Plotly.react(chart.id, chart.data, layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] });
   }
