@@ -53,7 +53,7 @@ class Pass:
         Raises:
             HeadwiseError: rows may have different lengths, as where padding is left out or images are packed.
         """
-        if batch > 1 and x.shape[0] not in {batch * length for length in self.lengths}:
+        if batch > 1 and x.shape[0] not in {batch * length for length in (1, *self.lengths)}:  # 1: tokens were pooled
             raise HeadwiseError(
                 f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, and where one row ends cannot be "
                 "told: run rows one by one, or with padding (attn_implementation='sdpa')"
