@@ -9,6 +9,8 @@ from transformers import get_linear_schedule_with_warmup
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
 from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training.data import steps
+from headwise.training.devices import make_accelerator
 from headwise.training.optimizing import LossBalance, build_schedule
 from headwise.training.samplers import plan
 
@@ -193,3 +195,22 @@ def test_long_texts_are_cut_to_what_the_model_reads() -> None:
     run = trained([task])  # 100 words, 64 positions
     assert run.max_length == 64
     assert len(evaluate(run.model, task, progress=False).predictions) == 8
+
+
+def test_one_program_may_train_here_and_there() -> None:
+    """accelerate itself keeps the first device and precision for as long as the program runs."""
+    wanted = [("cpu", "no"), (None, "no"), ("cpu", "bf16"), (None, "no")]
+    for device, precision in wanted:
+        one = make_accelerator(toy.settings(device=device, precision=precision), None)
+        assert (one.state._cpu, one.mixed_precision) == (device == "cpu", precision)
+        assert one.device.type == ("cuda" if device is None and torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize(("device", "current"), [("cuda", 3), ("cuda:1", 1)])
+def test_batches_are_made_for_the_gpu_that_trains(device, current, monkeypatch) -> None:
+    """torch takes no "cuda" without a number for a thread's device, and accelerate gives one process just that."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", asked.append)
+    assert not list(steps(np.array([], dtype=np.int64), [], 0, device=torch.device(device)))
+    assert asked == [current]

@@ -126,10 +126,14 @@ def steps(
                 micro_batches.append((batch, weight))
             yield Step(int(task), len(chosen), micro_batches)
 
+    current: int | None = None  # each thread has its own current device; "cuda" without a number is this thread's
+    if device is not None and device.type == "cuda":
+        current = torch.cuda.current_device() if device.index is None else device.index
+
     def work() -> None:
         try:
-            if device is not None and device.type == "cuda":
-                torch.cuda.set_device(device)  # each thread has its own current device
+            if current is not None:
+                torch.cuda.set_device(current)
             for step in make():
                 ready.put(step)
                 if stop.is_set():

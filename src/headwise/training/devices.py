@@ -13,18 +13,16 @@ from headwise.training.settings import TrainingSettings
 def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
     """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started them), trackers."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
-    from accelerate.state import AcceleratorState
     from accelerate.utils import LoggerType
 
-    if AcceleratorState._shared_state and AcceleratorState().mixed_precision != settings.precision:
-        # accelerate keeps one state per program and refuses another precision in it; the processes themselves stay connected
-        AcceleratorState._reset_state()
+    cpu = settings.device == "cpu"
+    _forget_other_state(settings.precision, cpu)
     for tracker in settings.trackers:
         if tracker not in LoggerType.list():
             raise HeadwiseError(f"tracker {tracker!r} is unknown; accelerate has: {', '.join(map(str, LoggerType.list()))}")
     accelerator = Accelerator(
         mixed_precision=settings.precision,
-        cpu=settings.device == "cpu",
+        cpu=cpu,
         log_with=list(settings.trackers) or None,
         project_dir=str(folder) if folder else None,
         # a step uses one task's decoder: the others have no gradient in it
@@ -39,6 +37,17 @@ def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
         plain = {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.to_json().items()}
         accelerator.init_trackers("headwise", config=plain)
     return accelerator
+
+
+def _forget_other_state(precision: str, cpu: bool) -> None:
+    """accelerate keeps one state per program. It refuses another precision in it, refuses the CPU after a GPU, and after the CPU
+    stays there without a word. Connected processes stay connected: theirs is one device for good."""
+    from accelerate.state import AcceleratorState, PartialState
+
+    known = PartialState._shared_state
+    elsewhere = bool(known) and known["_cpu"] != cpu and PartialState().num_processes == 1
+    if elsewhere or (AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision):
+        AcceleratorState._reset_state(reset_partial_state=elsewhere)
 
 
 def _own_state(device: torch.device) -> list[Tensor]:
