@@ -8,8 +8,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
-from headwise.training import Run, TrainingSettings, evaluate
-from headwise.training.data import steps
+from headwise.training import Run, TrainingSettings, data, evaluate
 from headwise.training.devices import make_accelerator
 from headwise.training.optimizing import LossBalance, build_schedule
 from headwise.training.samplers import plan
@@ -212,5 +211,5 @@ def test_batches_are_made_for_the_gpu_that_trains(device, current, monkeypatch) 
     asked: list[int] = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)
-    assert not list(steps(np.array([], dtype=np.int64), [], 0, device=torch.device(device)))
+    assert not list(data.steps(np.array([], dtype=np.int64), [], 0, device=torch.device(device)))
     assert asked == [current]
