@@ -6,7 +6,7 @@ DIR holds probing tasks (DIR/subj_number/train.parquet, DIR/word_content/…); t
 Prints JSON: each ratio beside its bar. Recordings are real; ten classes are tenths of the sentences by length. Heads are divided into
 groups; ours and scikit-learn's loop take turns on each group, with the same folds (5) and strengths (5), in one process. scikit-learn
 gets single precision, which is its faster one, and its own tolerance; ours stops at a much tighter one.
-The ratio depends on --groups: larger groups spread our fixed cost over more heads (two classes: 18.7 with 6 groups, 21.7 with 3).
+Larger groups spread our fixed cost over more heads (two classes: 25.8 with 6 groups, 26.8 with 3).
   2 classes     ≥ 20× scikit-learn's default solver (lbfgs), ≥ 2× its fastest (newton-cholesky)
   10 classes    ≥ 40× and ≥ 2×
   1,000 classes ≥ 5×, on a sample of heads
@@ -29,8 +29,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from headwise.heads import HeadSet, default_model
-from headwise.probing import HeadEmbedding, fit, open_encoder, record, senteval_tasks
-from headwise.probing.fitting import STRENGTHS, fold_order
+from headwise.probing import HeadEmbedding, open_encoder, record, senteval_tasks
+from headwise.probing.fitting import STRENGTHS, Labels, Settings, fold_order, fold_scores
 from headwise.probing.reading import Recording
 from headwise.tasks import Examples
 from side_by_side import machine, medians, race, ratio
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=["2", "10", "1000", "recording", "embedding"])
     parser.add_argument("--heads", type=int, default=None, help="heads of the 2- and 10-class races; default: all")
     parser.add_argument("--sample", type=int, default=3, help="heads of the 1,000-class race")
-    parser.add_argument("--groups", type=int, default=3)
+    parser.add_argument("--groups", type=int, default=6)
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5, help="of recording and embedding")
     parser.add_argument("--texts", type=int, default=1024, help="of recording and embedding")
@@ -80,10 +80,10 @@ def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
     solvers = ["lbfgs"] + (["newton-cholesky"] if BARS[part][1] else [])
     seconds: dict[str, list[float]] = {name: [] for name in ("ours", *solvers)}
     worst: dict[str, float] = dict.fromkeys(solvers, 0.0)
-    run_ours(recording, groups[0][:1], y, order, sizes, args.device)  # the first call of everything is slower
+    run_ours(recording, groups[0][:1], y, args.device)  # the first call of everything is slower
     for group in groups:
         start = time.perf_counter()
-        ours = run_ours(recording, group, y, order, sizes, args.device)
+        ours = run_ours(recording, group, y, args.device)
         seconds["ours"].append(time.perf_counter() - start)
         for solver in solvers:
             start = time.perf_counter()
@@ -111,19 +111,10 @@ def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
     return out
 
 
-def run_ours(
-    recording: Recording, group: list[Any], y: np.ndarray, order: np.ndarray, sizes: list[int], device: str
-) -> np.ndarray:
+def run_ours(recording: Recording, group: list[Any], y: np.ndarray, device: str) -> np.ndarray:
     """Mean held-out accuracy (heads, strengths)."""
-    x = recording.heads([tuple(entry) for entry in group])[:, order].to(device)
-    labels = torch.from_numpy(y[order]).to(device)
-    fitted = fit(x, labels, STRENGTHS, folds=sizes)
-    low, scores = 0, []
-    for fold, size in enumerate(sizes):
-        held = slice(low, low + size)
-        scores.append((fitted.classes(x[:, held], fold) == labels[held]).float().mean(-1).cpu().numpy())
-        low += size
-    return np.mean(scores, axis=0)
+    labels = Labels("classes", "accuracy", int(y.max()) + 1, y, y, y)
+    return fold_scores(recording.heads([tuple(entry) for entry in group]).to(device), y, labels, Settings(folds=FOLDS))
 
 
 def run_theirs(

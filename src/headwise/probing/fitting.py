@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from headwise.errors import HeadwiseError
 from headwise.probing.logistic import Fit, fit
+from headwise.probing.parallel import workers
 from headwise.probing.ridge import RidgeFit, fit_ridge
 from headwise.tasks import metrics
 
@@ -113,14 +115,7 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Settings
         best = _best(scores)
         return Choice(_pick(scores, best), np.asarray(settings.strengths)[best], _predict_best(fitted, test, best))
     x, y = torch.cat([train, validation], 1), np.concatenate([labels.train, labels.validation])
-    order, sizes = fold_order(y, settings.folds, labels.kind, settings.seed)
-    fitted = _fit(x[:, order], y[order], labels, settings, sizes)
-    parts, low = [], 0
-    for fold, size in enumerate(sizes):
-        rows = order[low : low + size]
-        parts.append(score_all(_predict(fitted, x[:, rows], fold), y[rows], labels))
-        low += size
-    scores = np.mean(parts, axis=0)
+    scores = fold_scores(x, y, labels, settings)
     best = _best(scores)
     out = np.empty((len(x), test.shape[1]), labels.test.dtype)
     for number in np.unique(best):  # fitted again on all of it, each set at its own strength
@@ -128,6 +123,18 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Settings
         again = _fit(x[chosen], y, labels, settings, None, [settings.strengths[number]])
         out[chosen] = _predict_best(again, test[chosen], np.zeros(len(chosen), np.int64))
     return Choice(_pick(scores, best), np.asarray(settings.strengths)[best], out)
+
+
+def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: Labels, settings: Settings) -> NDArray[np.float64]:
+    """Cross-validation: the metric that chooses, of every set and strength, mean over the held-out folds: (sets, strengths)."""
+    assert settings.folds is not None
+    order, sizes = fold_order(y, settings.folds, labels.kind, settings.seed)
+    with workers(x.device):
+        x, y = x[:, order], y[order]
+        fitted = _fit(x, y, labels, settings, sizes)
+        edges = pairwise(accumulate(sizes, initial=0))
+        parts = [score_all(_predict(fitted, x[:, low:high], fold), y[low:high], labels) for fold, (low, high) in enumerate(edges)]
+    return np.mean(parts, axis=0)
 
 
 def fold_order(labels: NDArray[np.generic], folds: int, kind: str, seed: int) -> tuple[NDArray[np.int64], list[int]]:

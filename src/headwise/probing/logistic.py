@@ -7,13 +7,13 @@ Every problem minimises mean cross-entropy + λ/2·‖W‖², bias free of penal
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import torch
 from torch import Tensor
 
-from headwise.errors import HeadwiseError
 from headwise.probing.parallel import Map, workers
+from headwise.probing.problem import check_finite, check_problem
 from headwise.probing.solver import Solution, minimise
 
 TILE = {"cpu": 1 << 18, "cuda": 1 << 26}  # scores computed at a time: what fits the cache of one core
@@ -104,8 +104,7 @@ def fit(
         if len(left):
             finished = _finish(problem, solution, left, tolerance, max_rounds)
             solution.points[left], solution.lengths[left] = finished.points.float(), finished.lengths.float()
-    evaluations = solution.evaluations / len(solution.points)
-    return problem.fitted(solution.points, solution.lengths, evaluations)
+        return problem.fitted(solution.points, solution.lengths, solution.evaluations / len(solution.points))
 
 
 def _finish(problem: "Logistic", solution: Solution, left: Tensor, tolerance: float, max_rounds: int) -> Solution:
@@ -159,18 +158,19 @@ class Logistic:
 
     def _rotate(self, features: Tensor, dim: int) -> None:
         device = features.device
-        self.x = torch.ones(self.sets, dim + 1, self.examples, device=device)  # principal components, and a constant
+        self.x = torch.empty(self.sets, dim + 1, self.examples, device=device)  # principal components, and a constant
         self.axes = torch.empty(self.sets, dim, dim, device=device)
         self.mean = torch.empty(self.sets, 1, dim, device=device)
         self.variances = torch.ones(self.sets, dim + 1, device=device)
 
         def rotate(number: int) -> None:
             x = features[number].float()
-            self.mean[number] = x.mean(0)
+            self.mean[number] = check_finite(x.mean(0))
             x = x - self.mean[number]
             variances, self.axes[number] = torch.linalg.eigh(torch.mm(x.t(), x) / self.examples)
             self.variances[number, :dim] = variances.clamp_min(0)
             torch.mm(self.axes[number].t(), x.t(), out=self.x[number, :dim])
+            self.x[number, dim] = 1
 
         for _ in self.map(rotate, range(self.sets)):
             pass
@@ -178,19 +178,23 @@ class Logistic:
     def _moments(self, labels: Tensor) -> None:
         """Mean of features × label indicator over each fold's examples: the constant part of the gradient, (sets·folds, outputs, axes)."""
         self.labels = labels
-        parts = []
-        for low, high in self.blocks:
-            if self.classes <= FEW_CLASSES:
-                indicator = torch.nn.functional.one_hot(labels[low:high], self.classes).to(self.x.dtype)
-                sums = torch.matmul(self.x[:, :, low:high], indicator).transpose(1, 2)
-            else:
-                sums = self.x.new_zeros(self.sets, self.classes, self.x.shape[1])
-                sums.index_add_(1, labels[low:high], self.x[:, :, low:high].transpose(1, 2))
-            parts.append(sums)
-        each = torch.stack(parts, 1)  # (sets, folds, classes, axes)
+        shown = self.classes <= FEW_CLASSES
+        indicator = torch.nn.functional.one_hot(labels, self.classes)[:, -self.outputs :].to(self.x.dtype) if shown else None
+
+        def block_sums(number: int) -> Tensor:
+            """(folds, outputs, axes) of one set."""
+            x = self.x[number]
+            if indicator is not None:
+                return torch.stack([torch.mm(x[:, low:high], indicator[low:high]).t() for low, high in self.blocks])
+            sums = x.new_zeros(len(self.blocks), self.outputs, len(x))
+            for block, (low, high) in enumerate(self.blocks):
+                sums[block].index_add_(0, labels[low:high], x[:, low:high].t())
+            return sums
+
+        each = torch.stack(list(self.map(block_sums, range(self.sets))))  # (sets, folds, outputs, axes)
         whole = each.sum(1, keepdim=True)
         used = (whole - each if self.n_folds > 1 else whole) / self.counts[:, None, None]
-        self.moments = used[:, :, -self.outputs :].reshape(self.sets * self.n_folds, self.outputs, -1)
+        self.moments = used.reshape(self.sets * self.n_folds, self.outputs, -1)
 
     def _hessian(self) -> None:
         self.prior = self.moments[..., -1].clamp(NEVER, 1 - NEVER).repeat_interleave(self.n_strengths, 0)  # (problems, outputs)
@@ -228,8 +232,8 @@ class Logistic:
         jobs = []
         for number, end, count in zip(found.tolist(), ends, counts.tolist(), strict=True):
             rows = slice(end - count, end)
-            split = self._split(count) if len(ends) < FEW else [self.blocks_of(0, self.examples)]
-            jobs += [(number, rows, points[rows], fold_of[rows], pieces) for pieces in split]
+            edges = self._edges(count) if len(ends) < FEW else [0, self.examples]
+            jobs += [(number, rows, points[rows], fold_of[rows], *piece) for piece in pairwise(edges)]
         out = torch.zeros_like(points)
         for (_, rows, *_), part in zip(jobs, self.map(self._part, jobs), strict=True):
             out[rows] += part
@@ -237,42 +241,45 @@ class Logistic:
         out -= self.moments[active // self.n_strengths]
         return out + self.penalty[active][:, None] * points
 
-    def _split(self, count: int) -> list[list[tuple[int, int, int]]]:
+    def _edges(self, count: int) -> list[int]:
         """The examples in pieces, to keep all cores busy with few sets; the same pieces on any machine, so that sums round alike."""
-        pieces = max(1, min(PIECES, self.examples * count * self.outputs // TILE["cpu"]))
-        edges = torch.linspace(0, self.examples, pieces + 1).round().long().tolist()
-        return [self.blocks_of(low, high) for low, high in pairwise(edges) if high > low]
+        pieces = max(1, min(PIECES, self.examples, self.examples * count * self.outputs // TILE["cpu"]))
+        edges: list[int] = torch.linspace(0, self.examples, pieces + 1).round().long().tolist()
+        return edges
 
-    def blocks_of(self, low: int, high: int) -> list[tuple[int, int, int]]:
-        """The examples low to high as (block, first, last + 1)."""
-        cut = [(b, max(low, first), min(high, last)) for b, (first, last) in enumerate(self.blocks)]
-        return [(b, first, last) for b, first, last in cut if last > first]
-
-    def _part(self, job: tuple[int, slice, Tensor, list[int], list[tuple[int, int, int]]]) -> Tensor:
-        """Σ features × predicted probability over some examples of one set: (problems of the set, outputs, axes)."""
-        number, _, points, fold_of, pieces = job
-        out = torch.zeros_like(points)
+    def _part(self, job: tuple[int, slice, Tensor, list[int], int, int]) -> Tensor:
+        """Σ features × predicted probability over the examples first to last of one set: (problems of the set, outputs, axes)."""
+        number, _, points, fold_of, first, last = job
+        flat = points.view(-1, points.shape[-1])  # (problems · outputs, axes)
+        out = torch.zeros_like(flat)
         tile = TILE.get(points.device.type, TILE["cuda"])
-        for block, first, last in pieces:
-            if self.n_folds == 1:
-                rows = torch.arange(len(points), device=points.device)
-            else:  # a fold does not see its own block
-                rows = torch.tensor(
-                    [i for i, fold in enumerate(fold_of) if fold != block], device=points.device, dtype=torch.long
-                )
-            width = max(256, tile // max(1, len(rows) * self.outputs))
-            group = max(1, tile // (width * self.outputs))
-            for some in torch.split(rows, group) if len(rows) else ():
-                w = points[some].view(-1, points.shape[-1])  # (some · outputs, axes)
-                for low in range(first, last, width):
-                    x = self.x[number, :, low : min(low + width, last)].to(points.dtype)  # (axes, examples)
-                    p = torch.mm(w, x)
-                    if self.outputs == 1:
-                        p = p.sigmoid_()
-                    else:
-                        p = torch.softmax(p.view(-1, self.outputs, p.shape[-1]), 1).view(-1, p.shape[-1])
-                    out.index_add_(0, some, torch.mm(p, x.t()).view(-1, *points.shape[1:]))
-        return out
+        width = max(256, tile // len(flat))
+        group = max(1, tile // (width * self.outputs))
+        for low in range(first, last, width):
+            high = min(low + width, last)
+            x = self.x[number, :, low:high].to(points.dtype)  # (axes, examples)
+            for start in range(0, len(points), group):
+                rows = slice(start * self.outputs, (start + group) * self.outputs)
+                p = torch.mm(flat[rows], x)
+                if self.outputs == 1:
+                    p = p.sigmoid_()
+                else:
+                    p = torch.softmax(p.view(-1, self.outputs, high - low), 1).view(-1, high - low)
+                self._hide(p, fold_of[start : start + group], low, high)
+                out[rows].addmm_(p, x.t())
+        return out.view_as(points)
+
+    def _hide(self, p: Tensor, fold_of: list[int], low: int, high: int) -> None:
+        """No fold sees its own block: sets its probabilities there to zero. One large product with zeros in it is quicker than one
+        product per block."""
+        if self.n_folds == 1:
+            return
+        end = 0
+        for fold, rows in groupby(fold_of):
+            start, end = end, end + len(list(rows))
+            first, last = self.blocks[fold]
+            if first < high and last > low:
+                p[start * self.outputs : end * self.outputs, max(first - low, 0) : last - low] = 0
 
     def fitted(self, points: Tensor, lengths: Tensor, evaluations: float) -> Fit:
         """Weights and biases for features as they came."""
@@ -281,19 +288,3 @@ class Logistic:
         weights = torch.bmm(flat[..., :-1], self.axes.transpose(1, 2))  # (sets, rest, dim)
         bias = flat[..., -1] - torch.bmm(weights, self.mean.transpose(1, 2))[..., 0]
         return Fit(weights.view(*shape, -1), bias.view(shape), lengths.view(shape[:3]), evaluations)
-
-
-def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], folds: Sequence[int] | None) -> None:
-    """Refuses what no probe can be fitted to: HeadwiseError says which setting is wrong."""
-    if labels.shape != (features.shape[1],):
-        raise HeadwiseError(
-            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: expected one a row"
-        )
-    if not strengths or min(strengths) <= 0:
-        raise HeadwiseError(
-            f"L2 strengths must be positive, got {list(strengths)}: without a penalty separable data has no optimum"
-        )
-    if folds is not None and (len(folds) < 2 or sum(folds) != features.shape[1]):
-        raise HeadwiseError(f"fold sizes {list(folds)} must be at least two and add up to the {features.shape[1]} examples")
-    if not torch.isfinite(features.sum(dtype=torch.float32)):
-        raise HeadwiseError("features hold NaN or infinite values; record with dtype='float32' if half precision overflowed")

@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from headwise.probing.logistic import check_problem
 from headwise.probing.parallel import workers
+from headwise.probing.problem import check_finite, check_problem
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def fit_ridge(features: Tensor, targets: Tensor, strengths: Sequence[float], *, 
 
     def solve(number: int) -> None:
         x = features[number].float()
-        centre = x.mean(0)  # sums of products are taken around the mean: they keep their digits
+        centre = check_finite(x.mean(0))  # sums of products are taken around the mean: they keep their digits
         x = x - centre
         y = targets.double() - shift
         parts = [_sums(x[low:high], y[low:high]) for low, high in pairwise(edges)]

@@ -1,0 +1,33 @@
+"""What every probe, of classes or of numbers, refuses to be fitted to."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+
+
+def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], folds: Sequence[int] | None) -> None:
+    """Refuses what no probe can be fitted to: HeadwiseError says which setting is wrong."""
+    if labels.shape != (features.shape[1],):
+        raise HeadwiseError(
+            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: expected one a row"
+        )
+    if not strengths or min(strengths) <= 0:
+        raise HeadwiseError(
+            f"L2 strengths must be positive, got {list(strengths)}: without a penalty separable data has no optimum"
+        )
+    if folds is not None and (len(folds) < 2 or sum(folds) != features.shape[1]):
+        raise HeadwiseError(f"fold sizes {list(folds)} must be at least two and add up to the {features.shape[1]} examples")
+
+
+def check_finite(mean: Tensor) -> Tensor:
+    """`mean` of features, if it is finite: one value that is not would make it so.
+
+    Raises:
+        HeadwiseError: it is not.
+    """
+    if not torch.isfinite(mean).all():
+        raise HeadwiseError("features hold NaN or infinite values; record with dtype='float32' if half precision overflowed")
+    return mean
