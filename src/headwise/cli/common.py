@@ -100,6 +100,17 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
 
 
+def own_bars() -> None:
+    """Keeps transformers' bars for reading and writing weights out of our output; downloads keep theirs."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils import logging
+
+    downloads = not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if downloads:
+        enable_progress_bars()
+
+
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
     """Runs a study from what a verb was told, as if it were a recipe in this folder; gives the run, opened.
 
@@ -109,6 +120,8 @@ def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | Non
     from headwise import runs
 
     checked, _ = runs.validate(study, recipe, Path.cwd(), out)
+    if jobs == 0:
+        own_bars()
     board = runs.run_study(study, checked, out, jobs=jobs, quiet=quiet)
     if board.failed or board.blocked:
         raise HeadwiseError(

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, print_table
+from headwise.cli.common import Resumable, emit, own_bars, print_table
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
@@ -30,6 +30,7 @@ def demo(
 
     headwise demo --out runs/demo
     """
+    own_bars()
     if quick:
         anatomy_and_lesion(as_json)
         return

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Verb, emit, print_table
+from headwise.cli.common import Verb, emit, own_bars, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def inspect(
     from headwise.heads.heads import Heads
     from headwise.heads.opening import open_model
 
+    own_bars()
     found = {**anatomy(Heads(open_model(model), partial=partial)), "model": model}
     if not emit(found, as_json):
         show(found)

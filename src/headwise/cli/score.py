@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Verb, emit, print_table
+from headwise.cli.common import Verb, emit, own_bars, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -78,13 +78,12 @@ def open_for_tasks(
 ) -> tuple[Any, list[Any]]:
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
     import torch
-    from transformers.utils import logging
 
     from headwise import manifest
     from headwise.scoring.subject import as_subject_model
     from headwise.tasks.naming import find_tasks
 
-    logging.disable_progress_bar()  # theirs for reading weights would break up ours
+    own_bars()
     if not names and file is None and (Path(model) / manifest.NAME).is_file():
         names = [task["name"] for task in manifest.read(model).get("tasks", [])]
     found = find_tasks(names or [], data, file, size=size, seed=seed)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Verb, emit, print_table
+from headwise.cli.common import Group, Verb, emit, own_bars, print_table
 from headwise.places import EMBEDDED
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
@@ -66,6 +66,8 @@ def whole_study(
         data["data"] = {**data.get("data", {}), "path": str(path.absolute())}
     override(data, sets or [])
     checked, _ = runs.validate(study, data, base, out)
+    if jobs == 0:
+        own_bars()
     board = runs.run_study(study, checked, out, jobs=jobs, quiet=json)
     found = runs.open(out)
     if board.failed:
@@ -103,6 +105,7 @@ def probe(
     from headwise.decoders.model import load_encoder
     from headwise.studies.stemcells_probing import BASELINES, profile
 
+    own_bars()
     encoder, tokenizer = load_encoder(model)
     tasks = _tasks(path, task, skip_bad)
     found = profile(
@@ -153,6 +156,7 @@ def train(
         seed=seed,
         progress=not json,
     )
+    own_bars()
     tasks = _tasks(path, task, skip_bad)
     run = fit(model, tasks, settings)
     scores, _ = examine(run.model, tasks, "test", progress=not json)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Verb, emit, print_mapping, print_table
+from headwise.cli.common import Group, Verb, emit, own_bars, print_mapping, print_table
 from headwise.errors import HeadwiseError
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
@@ -57,6 +57,8 @@ def run(
     study, data, base, folder = _open(source, out, sets, scale)
     recipe, _ = check(study, data, base, folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
+    if jobs == 0:
+        own_bars()
     board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
     if not emit({"run": str(folder), **counts}, as_json):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, print_table
+from headwise.cli.common import Resumable, emit, own_bars, print_table
 from headwise.errors import HeadwiseError
 
 
@@ -45,13 +45,12 @@ def train(
     headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds 3 --out runs/glue
     """
     from accelerate import PartialState
-    from transformers.utils import logging
 
     from headwise.tasks.naming import find_tasks
     from headwise.training.grid import compare
     from headwise.training.submission import write_submissions
 
-    logging.disable_progress_bar()  # theirs for reading and writing weights would break up ours
+    own_bars()
     found = find_tasks(tasks or [], data, tasks_file, size=size, metric=metric)
     # MNLI's second validation set is asked of the same decoder, not trained on again
     mismatched = [task for task in found if task.name == "mnli_mm" and any(other.name == "mnli" for other in found)]
