@@ -65,7 +65,8 @@ def task_overlap(agreement: pd.DataFrame, value: str = "overlap") -> "Figure":
         )
     ax.set_xticks(range(len(tasks)), tasks)
     ax.set_yticks(range(len(tasks)), tasks)
-    ax.set_title(f"{value} of claims (diagonal: between runs)")
+    ax.set_title(f"{value} of claims")
+    ax.set_xlabel("diagonal: the same task in another run")
     figure.colorbar(image, ax=ax)
     return figure
 
@@ -80,7 +81,8 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
     """
     tasks = list(dict.fromkeys(labels["task"]))
     shown = {task: labels[labels["task"] == task].nlargest(most, "gold") for task in tasks}
-    height = 0.6 + 0.17 * max(len(table) for table in shown.values())
+    rows = max(len(table) for table in shown.values())
+    height = 0.6 + 0.17 * rows
     figure, axes = panels(1, len(tasks), size=(2.4, max(2.2, height)))
     for ax, (task, table), colour in zip(axes[0], shown.items(), COLOURS * 2, strict=False):
         place = np.arange(len(table))[::-1]
@@ -92,6 +94,7 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
             )
         ax.set_yticks(place, table["label"], fontsize=7)
         ax.set_xlim(-0.5, layers - 0.1)
+        ax.set_ylim(len(table) - rows - 0.7, len(table) - 0.3)  # rows are equally high in all panels
         ax.set_xlabel("layer")
         ax.set_title(f"{task} (recall, %)")
     return figure
@@ -108,12 +111,13 @@ def label_changes(
         names: of the two stages.
     """
     keys = ["task", "label"]
-    first, second = (table.groupby(keys)[["recall", "gold"]].mean() for table in (before, after))
+    first, second = (table.groupby(keys, sort=False)[["recall", "gold"]].mean() for table in (before, after))
     joined = first.add_suffix("_before").join(second.add_suffix("_after"), how="inner").reset_index()
     joined["change"] = 100 * (joined["recall_after"] - joined["recall_before"])
     tasks = list(dict.fromkeys(joined["task"]))
     shown = {task: joined[joined["task"] == task].nlargest(most, "gold_before") for task in tasks}
-    height = 0.6 + 0.17 * max(len(table) for table in shown.values())
+    rows = max(len(table) for table in shown.values())
+    height = 0.6 + 0.17 * rows
     figure, axes = panels(1, len(tasks), size=(2.4, max(2.2, height)))
     for ax, (task, table) in zip(axes[0], shown.items(), strict=True):
         place = np.arange(len(table))[::-1]
@@ -121,6 +125,7 @@ def label_changes(
         ax.barh(place, change, color=np.where(change < 0, COLOURS[3], COLOURS[0]).tolist(), height=0.7)
         ax.axvline(0, color="0.3", linewidth=0.8)
         ax.set_yticks(place, table["label"], fontsize=7)
+        ax.set_ylim(len(table) - rows - 0.7, len(table) - 0.3)  # rows are equally high in all panels
         ax.set_xlabel("points")
         ax.set_title(f"{task}: {names[1]} − {names[0]}")
     return figure
@@ -142,5 +147,6 @@ def effects(table: pd.DataFrame) -> "Figure":
     ax.set_yticks(
         place, [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)], fontsize=7
     )
+    ax.set_ylim(-0.6, len(table) - 0.4)
     ax.set_xlabel("points, mean and 95 % interval over runs")
     return figure
