@@ -62,11 +62,13 @@ def findings(tables: Mapping[str, pd.DataFrame], tasks: list[str], fraction: flo
     worst = str(own.idxmax())
     others = loss.loc[f"{worst}†"].drop(worst)
     spared = str(others.idxmin())
-    said.append(f"Silencing {worst}'s heads costs {worst} {number(own[worst])} points and {spared} {number(others[spared])}.")
+    change = {name: number(-float(value), sign=True) for name, value in ((worst, own[worst]), (spared, others[spared]))}
+    said.append(f"Silencing {worst}'s heads changes {worst} by {change[worst]} points and {spared} by {change[spared]}.")
     if "random" in performance.index:
         random = (performance.loc["intact", tasks] - performance.loc["random", tasks]).astype(float)
         said.append(
-            f"As many heads drawn at random cost {number(random.mean())} points on average, a task's own heads {number(own.mean())}."
+            f"As many heads drawn at random change a task by {number(-random.mean(), sign=True)} points on average, its own heads "
+            f"by {number(-own.mean(), sign=True)}."
         )
     pairs = tables["pairs"]
     counts = pairs["verdict"].value_counts()
