@@ -1,5 +1,8 @@
 """The errors headwise raises on purpose: each message names the value that was wrong, what was expected, and a remedy."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class HeadwiseError(Exception):
     """Base of every error a user can cause and mend; the command line prints it as one line, without a traceback."""
@@ -19,3 +22,9 @@ class MissingExtra(HeadwiseError):
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library} is not installed; install it with: pip install 'headwise[{extra}]'")
+
+
+def did_you_mean(given: str, choices: Iterable[str]) -> str:
+    """ "; did you mean 'sst2'?" where a choice is spelt like what was given, else nothing."""
+    near = get_close_matches(given, list(choices), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

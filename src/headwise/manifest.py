@@ -26,7 +26,11 @@ def read(folder: str | Path) -> dict[str, Any]:
     """
     path = Path(folder) / NAME
     if not path.is_file():
-        raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it")
+        if not Path(folder).is_dir():
+            raise HeadwiseError(f"there is no folder {str(folder)!r}")
+        inside = [str(found.parent) for depth in ("*", "*/*") for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))]
+        hint = f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these" if inside else ""
+        raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
     record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     if record["format"] > FORMAT:
         raise HeadwiseError(f"{path} has format {record['format']}, this headwise reads up to {FORMAT}: upgrade headwise")

@@ -49,7 +49,7 @@ def test_rows_keep_their_numbers_when_a_file_is_divided(tmp_path: Path) -> None:
 
 def test_missing_columns_suggest_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("reveiw,stars\nfine,1\nbad,0\n")
-    with pytest.raises(HeadwiseError, match=r"r.csv has no column 'review', only: reveiw, stars; did you mean 'reveiw'\?"):
+    with pytest.raises(HeadwiseError, match=r"r.csv has no column 'review', only: reveiw, stars \(did you mean 'reveiw'\?\)"):
         loaded(path=tmp_path / "r.csv", text="review", label="stars")
     with pytest.raises(HeadwiseError, match=r"there is no file .*nothing.csv"):
         loaded(path=tmp_path / "nothing.csv")

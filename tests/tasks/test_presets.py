@@ -1,5 +1,6 @@
 """Presets from a folder and from the hub, AG-Pair, TOML, names, and submission files."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -185,11 +186,11 @@ size = 64
     assert (first.name, first.split("train").task, verbs.name, verbs.synthetic) == ("first", "first", "verbs", True)
     assert Task.from_toml(f"[a]\npreset = 'rte'\npath = '{data}'\n").classes == ("entailment", "not entailment")
     for content, message in (
-        ("[a]\npath = 'x.csv'\nlable = 'y'\n", "task 'a': unknown key 'lable'; did you mean 'label'?"),
+        ("[a]\npath = 'x.csv'\nlable = 'y'\n", "task 'a': unknown key 'lable' (did you mean 'label'?)"),
         ("[a]\nx = 1\n", "defines no task"),
         ("[a\n", "not valid TOML"),
     ):
-        with pytest.raises(HeadwiseError, match=message.replace("?", r"\?")):
+        with pytest.raises(HeadwiseError, match=re.escape(message)):
             read_toml(content)
     with pytest.raises(HeadwiseError, match="expected one task, found 3"):
         Task.from_toml(file)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from headwise.errors import HeadwiseError
 from headwise.training import Run
 from headwise.training.methods import Houlsby, ImportantHeads, Method, PruneLeast
+from headwise.training.stopping import stops_noted
 
 TASKS = [toy.task("mood", 60), toy.task("warmth", 40)]
 toy.model(TASKS)  # the same for what transformers imports when a model is first made
@@ -124,3 +125,43 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
         run_in(tmp_path, Method(), epochs=3)
     with pytest.raises(HeadwiseError, match="no checkpoint"):
         Run(toy.model(TASKS), TASKS, Method(), toy.settings(), start=tmp_path / "nowhere").train()
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_finishes_the_step_and_saves_it(which, tmp_path) -> None:
+    class Interrupted(Method):
+        def around_step(self, run, task):
+            if run.step == 3:
+                os.kill(os.getpid(), which)
+            return super().around_step(run, task)
+
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_in(tmp_path, Interrupted(), checkpoint_minutes=60)
+        assert signal.getsignal(which) is signal.default_int_handler
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    asked = []
+
+    class Asking(Method):
+        def around_step(self, run, task):
+            asked.append(run.step)
+            return super().around_step(run, task)
+
+    parts, whole = run_in(tmp_path, Asking()), run_in(None, Method())
+    assert asked[0] == 4
+    toy.assert_identical(toy.weights(parts.model), toy.weights(whole.model))
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), stops_noted() as asked:  # noqa: PT012
+            os.kill(os.getpid(), signal.SIGINT)
+            assert asked()
+            os.kill(os.getpid(), signal.SIGINT)
+            raise AssertionError("the second one was only noted")
+    finally:
+        signal.signal(signal.SIGINT, before)

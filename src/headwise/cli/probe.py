@@ -6,8 +6,16 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Resumable, emit, print_table, run_recipe
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.places import EMBEDDED
+
+SHOWN = {
+    "last": "last layer",
+    "best": "best layer",
+    "top": "top heads",
+    "best gain %": "best over last, %",
+    "top gain %": "top over last, %",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +55,12 @@ def probe(
     headwise probe --model bert-base-uncased --tasks senteval --path DIR --out runs/probe
     """
     names = tasks or ["senteval"]
-    ten = names[0] in ("senteval", "treebank", "grammar")
+    sources = ("senteval", "treebank", "grammar")
+    ten = names[0] in sources
+    if not ten and (meant := did_you_mean(names[0], sources)):
+        raise HeadwiseError(
+            f"--tasks {names[0]}: no such source{meant} (or name tasks of your own: presets, tables of --tasks-file)"
+        )
     if ten and len(names) > 1:
         raise HeadwiseError(f"--tasks {' '.join(names)}: {names[0]} stands alone; choose among its tasks with --only")
     source: dict[str, Any] = {"source": names[0] if ten else "tasks", "names": only or [] if ten else names, "size": size}
@@ -79,7 +92,7 @@ def probe(
     ]
     print_table(
         "test scores in percent, everything chosen on validation",
-        columns,
+        [SHOWN.get(c, c) for c in columns],
         rows,
         f"tables {'and figures ' if figures else ''}in {out}",
     )

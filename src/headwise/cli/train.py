@@ -1,5 +1,6 @@
 """`headwise train`: models on tasks, by one or several methods and seeds."""
 
+import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,6 +52,7 @@ def train(
     from headwise.training.submission import write_submissions
 
     own_bars()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
     found = find_tasks(tasks or [], data, tasks_file, size=size, metric=metric)
     # MNLI's second validation set is asked of the same decoder, not trained on again
     mismatched = [task for task in found if task.name == "mnli_mm" and any(other.name == "mnli" for other in found)]
@@ -87,8 +89,15 @@ def train(
     synthetic = [task.name for task in found if task.synthetic]
     caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
     caption += f"; synthetic text: {', '.join(synthetic)}" if synthetic else ""
-    rows = [[task, *values] for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)]
-    print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", *table.columns], rows, caption)
+    asked = result.scores[result.scores["split"] == "validation"].drop_duplicates("task").set_index("task")
+    rows = [
+        [task, *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]), *values]
+        for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
+    ]
+    print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
+    without = [task.name for task in found if any(split not in task.splits for split in predict or [])]
+    if without:
+        typer.echo(f"not predicted, for want of such a split: {', '.join(without)}", err=True)
     typer.echo(f"results in {out}" + (f", {len(files)} submission files" if files else ""))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from headwise.decoders.families import FAMILIES
 from headwise.decoders.model import MultiTaskModel
 from headwise.decoders.sequence import SequenceDecoder
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 
 
 def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None) -> Any:
@@ -24,7 +24,7 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     from transformers import AutoModelForSequenceClassification
 
     if name not in model.tasks:
-        raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(model.tasks)}")
+        raise HeadwiseError(f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has {', '.join(model.tasks)}")
     task, decoder, config = model.tasks[name], model.decoders[name], model.encoder.config
     family = FAMILIES.get(config.model_type)
     if not isinstance(decoder, SequenceDecoder):

@@ -14,7 +14,7 @@ from headwise.heads import Heads, HeadSet
 from headwise.scoring.passes import evaluate
 from headwise.scoring.subject import Reading, as_subject_model, open_subject
 from headwise.tasks import metrics
-from headwise.tasks.task import Task, names_of
+from headwise.tasks.task import Task, as_tasks
 
 INTACT = "intact"
 
@@ -142,8 +142,7 @@ def lesion(
     Returns:
         per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
     """
-    several = [tasks] if isinstance(tasks, Task) else list(tasks)
-    names_of(several)
+    several = as_tasks(tasks)
     sets = named_sets(head_sets)
     answering = as_subject_model(model, several, reading.pop("tokenizer", None))
     reading["heads"] = reading.get("heads") or Heads(answering.encoder)

@@ -16,7 +16,7 @@ from headwise.lesions.statistics import TestOfD, resplit_test
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
 from headwise.scoring.subject import Reading, as_subject_model
-from headwise.tasks.task import Task, names_of
+from headwise.tasks.task import Task, as_tasks
 
 
 def dissociate(
@@ -61,8 +61,8 @@ def dissociate(
     Returns:
         scores, sets, lesions, D with intervals, verdicts and tests: see `Dissociation`.
     """
-    several = list(tasks)
-    names = names_of(several)
+    several = as_tasks(tasks)
+    names = tuple(task.name for task in several)
     if len(several) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
     _check(several)

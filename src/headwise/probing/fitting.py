@@ -140,7 +140,9 @@ def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: L
 def fold_order(labels: NDArray[np.generic], folds: int, kind: str, seed: int) -> tuple[NDArray[np.int64], list[int]]:
     """Examples in the order of their folds, and the folds' sizes; every class is spread evenly over the folds."""
     if not 2 <= folds <= len(labels):
-        raise HeadwiseError(f"folds={folds}: expected 2 to {len(labels)}, the number of examples")
+        raise HeadwiseError(
+            f"folds={folds}: expected 2 to {len(labels)}, the number of training and validation examples together"
+        )
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     dealt = shuffled[np.argsort(labels[shuffled], kind="stable")] if kind == "classes" else shuffled
     parts = [np.sort(dealt[fold::folds]) for fold in range(folds)]

@@ -24,7 +24,7 @@ from headwise.runs import fingerprint, track
 from headwise.tasks import metrics
 from headwise.tasks.examples import Examples
 from headwise.tasks.splitting import by_fraction, text_key
-from headwise.tasks.task import Task
+from headwise.tasks.task import Task, as_tasks
 
 CONTROLS = ("labels", "encoder")
 CARVED = {"train": 0.9, "validation": 0.1}  # where a task has no test split, validation is the test, and this comes from train
@@ -80,6 +80,9 @@ def probe(
     wrong = [name for name in controls if name not in CONTROLS]
     if wrong:
         raise HeadwiseError(f"unknown control {wrong[0]!r}; expected some of {', '.join(CONTROLS)}")
+    given = as_tasks(tasks)
+    if not given:
+        raise HeadwiseError("there are no tasks to probe")
     encoder = open_encoder(model, tokenizer, position)
     if device is None and isinstance(model, str | Path) and torch.cuda.is_available():
         device = "cuda"
@@ -99,8 +102,6 @@ def probe(
     ]  # once, not for every recording
     n_top = top if top is not None else encoder.heads.shape[1]
     parts = []
-    given = [tasks] if isinstance(tasks, Task) else list(tasks)
-    _check_names(given)
     for task in given:
         splits = three_splits(task, examples, seed)
         labels = labels_of(task, splits)
@@ -273,14 +274,6 @@ def _sizes(sweep: Sequence[int], encoder: Encoder) -> list[int]:
             f"sweep over {wrong[0]} heads: the model has {total}; give numbers from 1 to {total}, or (-1,) for all"
         )
     return list(sweep)
-
-
-def _check_names(tasks: Sequence[Task]) -> None:
-    names = [task.name for task in tasks]
-    if not names:
-        raise HeadwiseError("there are no tasks to probe")
-    if len(set(names)) < len(names):
-        raise HeadwiseError(f"two tasks share a name among {', '.join(names)}: rename one")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks.files import open_text
 from headwise.tasks.sources import folder_files, read_table
 from headwise.tasks.task import Task
@@ -60,7 +60,9 @@ def canonical(name: str) -> str:
     """
     by_key = {_key(known): task for task, file in SENTEVAL.items() for known in (task, file)}
     if _key(name) not in by_key:
-        raise HeadwiseError(f"there is no probing task {name!r}; expected one of {', '.join(SENTEVAL)}")
+        raise HeadwiseError(
+            f"there is no probing task {name!r}{did_you_mean(name, SENTEVAL)}; expected one of {', '.join(SENTEVAL)}"
+        )
     return by_key[_key(name)]
 
 

@@ -110,9 +110,10 @@ class Local:
         return answers
 
     def close(self) -> None:
-        for pool in self._pools:
-            if pool is not None:
-                pool.shutdown(wait=True, kill_workers=True)
+        busy = {slot for slot, _ in self._flight.values()}
+        for slot, pool in enumerate(self._pools):
+            if pool is not None:  # an idle worker leaves by itself and cleans up behind it
+                pool.shutdown(wait=True, kill_workers=slot in busy)
 
     def _start(self, slot: int) -> Any:
         from joblib.externals.loky import ProcessPoolExecutor

@@ -39,15 +39,19 @@ class Quiet:
 
 
 class Lines:
-    """A line when something went wrong, and otherwise every 10 s, on standard error."""
+    """A line when something went wrong, and otherwise at most every 10 s when something has changed, on standard error."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + LINE_EVERY_S
+        self._said = ""
 
     def update(self, board: Board, slots: int) -> None:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + LINE_EVERY_S
-            self.say(summary(board, slots))
+            line = summary(board, slots)
+            if line != self._said:
+                self.say(line)
+            self._said = line
 
     def say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from headwise.scoring.shapley import shapley
 from headwise.scoring.subject import as_subject_model
 from headwise.scoring.subset import subset
 from headwise.scoring.taylor import taylor_mean
-from headwise.tasks.task import Task, names_of
+from headwise.tasks.task import Task, as_tasks
 
 METHODS: dict[str, Callable[..., xr.DataArray]] = {
     "gate-gradient": gate_gradient,
@@ -65,10 +65,10 @@ def score(
     if method not in METHODS:
         raise HeadwiseError(f"method {method!r} is unknown; choose one of {', '.join(METHODS)}")
     several = not isinstance(task, Task)
-    tasks: list[Task] = list(task) if not isinstance(task, Task) else [task]
+    tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
-    names = names_of(tasks)
+    names = [task.name for task in tasks]
     answering = as_subject_model(model, tasks, options.pop("tokenizer", None))
     options["heads"] = options.get("heads") or Heads(answering.encoder)
     found = []

@@ -115,6 +115,8 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
     else:
         try:
             task_names(tasks)
+            if tasks.source in ("senteval", "tasks"):
+                open_tasks(tasks)  # a name that is misspelt, or not in the folder, fails here rather than in a cell
         except HeadwiseError as error:
             yield f"tasks: {error}"
 

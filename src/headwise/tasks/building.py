@@ -3,14 +3,13 @@
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks import structures
 from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
 from headwise.tasks.sentence import Sentence
@@ -24,9 +23,7 @@ def column(raw: Raw, name: str) -> pd.Series:
     found = known(raw, name)
     if found is None:
         have = [str(c) for c in raw.table.columns]
-        near = get_close_matches(name, have, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{hint}")
+        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}")
     return raw.table[found]
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwise.errors import HeadwiseError
-from headwise.tasks.presets import preset
+from headwise.errors import HeadwiseError, did_you_mean
+from headwise.tasks.presets import PRESETS, preset
 from headwise.tasks.task import Task
 from headwise.tasks.toml import read_toml
 
@@ -45,6 +45,8 @@ def find_tasks(
             from headwise.tasks import grammar
 
             found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
+        elif defined and name not in PRESETS and did_you_mean(name, defined):
+            raise HeadwiseError(f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}")
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
     seen: set[str] = set()

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks.ag_pair import ag_pair
 from headwise.tasks.sources import folder_files
 from headwise.tasks.task import Task
@@ -107,9 +106,7 @@ def preset(name: str, path: str | Path | None = None, *, metric: str | None = No
     if key == "ag_pair":
         return _ag_pair(path, metric, seed)
     if key not in PRESETS:
-        near = get_close_matches(key, NAMES, 1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise HeadwiseError(f"no preset {name!r}{hint}; there are: {', '.join(NAMES)}")
+        raise HeadwiseError(f"no preset {name!r}{did_you_mean(key, NAMES)}; there are: {', '.join(NAMES)}")
     chosen = PRESETS[key]
     settings: dict[str, Any] = {**chosen.options, "splits": chosen.splits}
     if path is None:

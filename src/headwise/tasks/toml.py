@@ -13,11 +13,10 @@ path = "data"
 import inspect
 import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks.presets import preset
 from headwise.tasks.task import Task
 
@@ -67,8 +66,8 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
     extra = ("preset", "grammar", "size")
     for key in settings:
         if key not in (*SETTINGS, *extra):
-            near = get_close_matches(key, [*SETTINGS, *extra], 1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; expected some of {', '.join([*SETTINGS, *extra])}"
+            choices = [*SETTINGS, *extra]
+            hint = did_you_mean(key, choices) or f"; expected some of {', '.join(choices)}"
             raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
     if "path" in settings:
         path = settings["path"]

@@ -18,7 +18,7 @@ from headwise.errors import HeadwiseError
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
 from headwise.tasks import Task
-from headwise.tasks.task import names_of
+from headwise.tasks.task import as_tasks
 from headwise.training.evaluating import evaluate
 from headwise.training.methods import Method, make_method, option_names
 from headwise.training.methods.single import SingleTask
@@ -64,8 +64,7 @@ def train(
     Raises:
         HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds another training.
     """
-    tasks = [tasks] if isinstance(tasks, Task) else list(tasks)
-    names_of(tasks)
+    tasks = as_tasks(tasks)
     chosen, settings_ = read_options(method, settings)
     shared: dict[str, Any] = {"also": also or {}, "predict": predict, "tokenizer": tokenizer, "pooling": pooling}
     return _train(
@@ -145,6 +144,21 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Traini
     }
 
 
+def _difference(name: str, before: Any, now: Any) -> str:
+    """What differs, in words: of two mappings only the entries that do; contents of tasks are not shown by their checksums."""
+    if name == "tasks" and isinstance(before, dict) and isinstance(now, dict):
+        if list(before) != list(now):
+            return f"its tasks are {', '.join(before)}, and this one's {', '.join(now)}"
+        return f"the data of {', '.join(task for task in now if before[task] != now[task])} were different"
+    if isinstance(before, dict) and isinstance(now, dict):
+        return ", ".join(
+            f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+            for key in {**before, **now}
+            if before.get(key) != now.get(key)
+        )
+    return f"{name} was {before!r} and is {now!r}"
+
+
 def _finished(folder: Path, described: Mapping[str, Any]) -> bool:
     """Whether `folder` holds this training already; notes in it which training it is for, if it is new.
 
@@ -157,7 +171,7 @@ def _finished(folder: Path, described: Mapping[str, Any]) -> bool:
         for name, value in json.loads(json.dumps(described)).items():
             if before.get(name) != value:
                 raise HeadwiseError(
-                    f"{folder} holds a training with {name} {before.get(name)!r}, this one has {value!r}: choose another folder, or remove it"
+                    f"{folder} holds another training: {_difference(name, before.get(name), value)}; choose another folder, or remove it"
                 )
         return (folder / DONE).is_file()
     folder.mkdir(parents=True, exist_ok=True)

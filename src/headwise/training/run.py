@@ -24,6 +24,7 @@ from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
 from headwise.training.samplers import plan
 from headwise.training.settings import TrainingSettings
+from headwise.training.stopping import stops_noted
 
 
 class Run:
@@ -153,22 +154,26 @@ class Run:
         quiet = not settings.progress or not a.is_main_process
         self.wrapped.train()
         speed = Throughput()
-        for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet, note=speed.note):
-            if self._stopped():
-                break
-            speed.add(step.size)
-            if self.step in self._branches:
-                self._save(Checkpoint(self._branches[self.step]))
-            if self.step == branch:
-                self.method.at_branch(self)
-            self._unread.append(self._one(step))
-            self.step += 1
-            if len(self._unread) == settings.log_every or self.step == len(self.plan):
-                self._read()
-            if self.step % self.epoch_steps == 0 and settings.evaluate == "epoch":
-                self._evaluate()
-            if checkpoint and self._due(checkpoint):
-                self._save(checkpoint)
+        # several processes would each stop at a step of their own
+        with stops_noted(checkpoint is not None and a.num_processes == 1) as stop_asked:
+            for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet, note=speed.note):
+                if self._stopped():
+                    break
+                speed.add(step.size)
+                if self.step in self._branches:
+                    self._save(Checkpoint(self._branches[self.step]))
+                if self.step == branch:
+                    self.method.at_branch(self)
+                self._unread.append(self._one(step))
+                self.step += 1
+                if len(self._unread) == settings.log_every or self.step == len(self.plan):
+                    self._read()
+                if self.step % self.epoch_steps == 0 and settings.evaluate == "epoch":
+                    self._evaluate()
+                if checkpoint and (stop_asked() or self._due(checkpoint)):
+                    self._save(checkpoint)
+                if stop_asked():
+                    raise KeyboardInterrupt
         self.method.finish(self)
         if self._best:
             self._parts["model"].load_state_dict(self._best["model"])
@@ -284,4 +289,5 @@ class Run:
         self.method.resumed(self)
 
     def _label(self) -> str:
-        return f"{self.method.name}: {', '.join(self.names)}"
+        resumed = f" from step {self.step}" if self.step else ""
+        return f"{self.method.name}: {', '.join(self.names)}{resumed}"

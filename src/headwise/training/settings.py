@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 
 OPTIMIZERS = ("adamw", "adamax", "sgd", "adafactor")
 SCHEDULES = ("linear", "constant")
@@ -108,8 +107,7 @@ class TrainingSettings:
         known = [field.name for field in fields(self)]
         for name in changes:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else f"; settings are: {', '.join(known)}"
+                hint = did_you_mean(name, known) or f"; settings are: {', '.join(known)}"
                 raise HeadwiseError(f"{name!r} is not a training setting{hint}")
         return replace(self, **changes)
 
@@ -123,7 +121,4 @@ class TrainingSettings:
 
 def _among(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        near = get_close_matches(value, choices, n=1)
-        raise HeadwiseError(
-            f"{name} {value!r} is unknown{f'; did you mean {near[0]!r}?' if near else ''}; choose from: {', '.join(choices)}"
-        )
+        raise HeadwiseError(f"{name} {value!r} is unknown{did_you_mean(value, choices)}; choose from: {', '.join(choices)}")

@@ -62,8 +62,10 @@ def findings(tables: Mapping[str, pd.DataFrame], tasks: list[str], fraction: flo
     worst = str(own.idxmax())
     others = loss.loc[f"{worst}†"].drop(worst)
     spared = str(others.idxmin())
-    change = {name: number(-float(value), sign=True) for name, value in ((worst, own[worst]), (spared, others[spared]))}
-    said.append(f"Silencing {worst}'s heads changes {worst} by {change[worst]} points and {spared} by {change[spared]}.")
+    said.append(
+        f"Silencing {worst}'s heads changes {worst} by {number(-own[worst], sign=True)} points and {spared} by "
+        f"{number(-others[spared], sign=True)}."
+    )
     if "random" in performance.index:
         random = (performance.loc["intact", tasks] - performance.loc["random", tasks]).astype(float)
         said.append(

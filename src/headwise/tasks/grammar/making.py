@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks.examples import Examples
 from headwise.tasks.grammar import entailment, paraphrase, sentences, sentiment
 from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR
@@ -57,9 +57,11 @@ def tasks(
     metric: str | None = None,
 ) -> list[Task]:
     """Several tasks; the structured ones among them share their sentences. Arguments as for `task`."""
-    unknown = [name for name in names if name not in (*NAMES, *LAYERS)]
+    known = (*NAMES, *LAYERS)
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise HeadwiseError(f"the grammar has no task {unknown[0]!r}; there are: {', '.join((*NAMES, *LAYERS))}")
+        hint = did_you_mean(unknown[0], known)
+        raise HeadwiseError(f"the grammar has no task {unknown[0]!r}{hint}; there are: {', '.join(known)}")
     sizes = dict(zip(SPLITS, (size, *(held_out if held_out is not None else size // 4,) * 2), strict=True))
     if min(sizes.values()) < 16:
         raise HeadwiseError(f"sizes {sizes} are too small: at least 16 examples a split, so that every class has some")

@@ -1,10 +1,9 @@
 """Methods: what a training step updates. One short file each, all through the same loop."""
 
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.training.methods.base import Method
 from headwise.training.methods.distil import Distil
 from headwise.training.methods.frozen import FrozenEncoder
@@ -49,10 +48,7 @@ def option_names(name: str) -> list[str]:
         HeadwiseError: there is no such method.
     """
     if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
-        raise HeadwiseError(
-            f"method {name!r} is unknown{f'; did you mean {near[0]!r}?' if near else ''}; there are: {', '.join(METHODS)}"
-        )
+        raise HeadwiseError(f"method {name!r} is unknown{did_you_mean(name, METHODS)}; there are: {', '.join(METHODS)}")
     return [field.name for field in fields(METHODS[name]) if field.init]
 
 
