@@ -123,7 +123,8 @@ def probe(
         "heads chosen on validation; baselines choose theirs in the same way",
     )
     if labels:
-        print_table("Best head of every label", list(best.columns), best.values.tolist())
+        best = best.assign(**{name: 100 * best[name] for name in ("precision", "recall", "f1") if name in best})
+        print_table("Best head of every label, %", list(best.columns), best.values.tolist())
 
 
 def train(

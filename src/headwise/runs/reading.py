@@ -37,6 +37,11 @@ class Run:
         if (kind := manifest.read(self.folder)["kind"]) != "study":
             raise HeadwiseError(f"{self.folder} holds a {kind!r}, not a run of a study: open it with headwise.load")
 
+    def __repr__(self) -> str:
+        done = list(self.results())
+        steps = ", ".join(dict.fromkeys(str(task["step"]) for task, _ in done))
+        return f"Run({str(self.folder)!r}: {len(done)} finished cells{f' of {steps}' if steps else ''})"
+
     def results(self, step: str | None = None, **where: Any) -> Iterator[tuple[Task, Result]]:
         """Finished cells with their results, in the plan's order; only those of `step`, at the coordinates `where`."""
         for task in read_plan(self.folder):

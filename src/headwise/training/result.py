@@ -20,7 +20,7 @@ DONE = "training.json"  # written last: a folder that has it is whole
 SEVERAL = "single-task"
 
 
-@dataclass
+@dataclass(repr=False)
 class TrainingResult:
     """What `headwise.train` returns.
 
@@ -39,8 +39,12 @@ class TrainingResult:
     history: pd.DataFrame
     description: dict[str, Any]
     heads: dict[str, HeadSet] = field(default_factory=dict)
-    models: dict[str, MultiTaskModel | TaskModel] = field(default_factory=dict, repr=False)
+    models: dict[str, MultiTaskModel | TaskModel] = field(default_factory=dict)
     folder: Path | None = None
+
+    def __repr__(self) -> str:
+        where = f", in {self.folder}" if self.folder else ""
+        return f"TrainingResult of {self.description.get('method', '?')}{where}, validation in percent\n{self.table()}"
 
     @property
     def model(self) -> Any:
