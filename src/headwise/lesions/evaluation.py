@@ -14,7 +14,8 @@ from headwise.heads import Heads, HeadSet
 from headwise.scoring.passes import evaluate
 from headwise.scoring.subject import Reading, as_subject_model, open_subject
 from headwise.tasks import metrics
-from headwise.tasks.task import Task, as_tasks
+from headwise.tasks.naming import as_tasks
+from headwise.tasks.task import Task
 
 INTACT = "intact"
 

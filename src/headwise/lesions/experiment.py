@@ -16,7 +16,8 @@ from headwise.lesions.statistics import TestOfD, resplit_test
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
 from headwise.scoring.subject import Reading, as_subject_model
-from headwise.tasks.task import Task, as_tasks
+from headwise.tasks.naming import as_tasks
+from headwise.tasks.task import Task
 
 
 def dissociate(

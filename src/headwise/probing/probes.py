@@ -23,8 +23,9 @@ from headwise.probing.results import Probes, ranked
 from headwise.runs import fingerprint, track
 from headwise.tasks import metrics
 from headwise.tasks.examples import Examples
+from headwise.tasks.naming import as_tasks
 from headwise.tasks.splitting import by_fraction, text_key
-from headwise.tasks.task import Task, as_tasks
+from headwise.tasks.task import Task
 
 CONTROLS = ("labels", "encoder")
 CARVED = {"train": 0.9, "validation": 0.1}  # where a task has no test split, validation is the test, and this comes from train

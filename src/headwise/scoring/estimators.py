@@ -20,7 +20,8 @@ from headwise.scoring.shapley import shapley
 from headwise.scoring.subject import as_subject_model
 from headwise.scoring.subset import subset
 from headwise.scoring.taylor import taylor_mean
-from headwise.tasks.task import Task, as_tasks
+from headwise.tasks.naming import as_tasks
+from headwise.tasks.task import Task
 
 METHODS: dict[str, Callable[..., xr.DataArray]] = {
     "gate-gradient": gate_gradient,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks.presets import PRESETS, preset
@@ -55,3 +56,25 @@ def find_tasks(
             raise HeadwiseError(f"the task {task.name!r} is named twice")
         seen.add(task.name)
     return found
+
+
+def as_tasks(given: Any) -> list[Task]:
+    """One task or several, as a list.
+
+    Raises:
+        HeadwiseError: a name stands where a task should, or two tasks share one name.
+    """
+    tasks: list[Any] = [given] if isinstance(given, str | Task) else list(given)
+    for task in tasks:
+        if isinstance(task, str):
+            raise HeadwiseError(
+                f"{task!r} is a name, and a task is wanted: headwise.tasks.find_tasks([{task!r}], data=FOLDER) gives the task of "
+                "that name"
+            )
+        if not isinstance(task, Task):
+            raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")
+    names = [task.name for task in tasks]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise HeadwiseError(f"two tasks are called {twice[0]!r}; give each its own name")
+    return tasks

@@ -288,25 +288,3 @@ def _in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
     """Train, validation, test, then others by name; each told its task's name and its own."""
     order = [*(name for name in FRACTIONS if name in splits), *sorted(set(splits) - set(FRACTIONS))]
     return {name: replace(splits[name], task=task, name=name) for name in order}
-
-
-def as_tasks(given: Any) -> list[Task]:
-    """One task or several, as a list.
-
-    Raises:
-        HeadwiseError: a name stands where a task should, or two tasks share one name.
-    """
-    tasks: list[Any] = [given] if isinstance(given, str | Task) else list(given)
-    for task in tasks:
-        if isinstance(task, str):
-            raise HeadwiseError(
-                f"{task!r} is a name, and a task is wanted: headwise.tasks.find_tasks([{task!r}], data=FOLDER) gives the task of "
-                "that name"
-            )
-        if not isinstance(task, Task):
-            raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")
-    names = [task.name for task in tasks]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise HeadwiseError(f"two tasks are called {twice[0]!r}; give each its own name")
-    return tasks

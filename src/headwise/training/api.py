@@ -18,7 +18,7 @@ from headwise.errors import HeadwiseError
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
 from headwise.tasks import Task
-from headwise.tasks.task import as_tasks
+from headwise.tasks.naming import as_tasks
 from headwise.training.evaluating import evaluate
 from headwise.training.methods import Method, make_method, option_names
 from headwise.training.methods.single import SingleTask
