@@ -6,7 +6,7 @@ DIR holds probing tasks (DIR/subj_number/train.parquet, DIR/word_content/…); t
 Prints JSON: each ratio beside its bar. Recordings are real; ten classes are tenths of the sentences by length. Heads are divided into
 groups; ours and scikit-learn's loop take turns on each group, with the same folds (5) and strengths (5), in one process. scikit-learn
 gets single precision, which is its faster one, and its own tolerance; ours stops at a much tighter one.
-Larger groups spread our fixed cost over more heads (two classes: 25.8 with 6 groups, 26.8 with 3).
+Larger groups spread our fixed cost over more heads (two classes, several runs: 21.8 to 25.8 with 6 groups, 22.1 and 26.8 with 3).
   2 classes     ≥ 20× scikit-learn's default solver (lbfgs), ≥ 2× its fastest (newton-cholesky)
   10 classes    ≥ 40× and ≥ 2×
   1,000 classes ≥ 5×, on a sample of heads
