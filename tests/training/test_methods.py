@@ -159,6 +159,27 @@ def test_distillation_makes_the_student_like_its_teacher() -> None:
     assert student.encoder.config._attn_implementation != "eager"  # the maps are no longer needed
 
 
+@pytest.mark.parametrize("family", sorted(toy.FAMILIES))
+def test_a_student_equal_to_its_teacher_has_no_loss_with_dropout_on(family) -> None:
+    from headwise.training.methods.distil import Distiller
+
+    teacher, student = toy.model(TASKS, family, dropout=0.3), toy.model(TASKS, family, dropout=0.3)
+    toy.assert_identical(toy.weights(student), toy.weights(teacher))
+    distiller = Distiller(student, teacher).train()
+    batch = first_batch(student, TASKS[0])
+    assert torch.equal(distiller("mood", batch).loss, torch.zeros(8))
+    assert all(part.training for part in student.modules())  # the mode comes back
+    with torch.no_grad():
+        next(student.encoder.parameters()).add_(0.1)
+    loss = distiller("mood", batch).loss
+    assert (loss > 0).all()
+    loss.sum().backward()  # the comparison has gradients though nothing is dropped
+    assert any(param.grad is not None and param.grad.abs().sum() > 0 for param in student.encoder.parameters())
+    distiller.imitate_predictions()
+    one, other = (distiller("mood", batch).logits for _ in range(2))
+    assert not torch.equal(one, other)  # dropout is on again
+
+
 def test_distillation_of_another_width_and_what_it_refuses() -> None:
     teacher = toy.model(TASKS)
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 25}

@@ -1,6 +1,8 @@
 """TinyBERT distillation (Jiao et al. 2020; functional-specialization appendix A): a shallow student under a fine-tuned teacher."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 class Distil(Method):
     """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the teacher's.
 
-    First part: mean squared error of attention maps and of hidden states (embeddings included; through a learnt projection where
-    the widths differ). Second part: cross-entropy with the teacher's class probabilities, or squared error for numbers.
+    First part: mean squared error of attention maps (Jiao et al. Eq. 7) and of hidden states, embeddings included (Eq. 8, 9; through
+    a learnt projection where the widths differ). Student and teacher both run without dropout there: its noise would enter every map
+    and every state behind it, so that a student equal to its teacher would have a loss and a gradient. Second part: cross-entropy with
+    the teacher's class probabilities (Eq. 10 at temperature 1), or squared error for numbers; the student's dropout is on, as in
+    every other method.
 
     Args:
         teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one.
@@ -104,7 +109,7 @@ class Distiller(nn.Module):
 
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         if self.layers:
-            return self._layers(batch)
+            return self._layers(name, batch)
         with torch.no_grad():
             taught = self.teacher(name, batch)
         output = self.student(name, batch)
@@ -114,11 +119,10 @@ class Distiller(nn.Module):
             loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(dim=-1)  # (batch,)
         return DecoderOutput(loss, output.prediction, output.logits)
 
-    def _layers(self, batch: Any) -> DecoderOutput:
-        shown = {"output_hidden_states": True, "output_attentions": True}
+    def _layers(self, name: str, batch: Any) -> DecoderOutput:
         with torch.no_grad():
-            taught = self.teacher.encoder(**batch.inputs, **shown)
-        own = self.student.encoder(**batch.inputs, **shown)
+            taught = self._shown(self.teacher, name, batch)
+        own = self._shown(self.student, name, batch)
         real = batch.inputs["attention_mask"].bool()  # (batch, tokens)
         loss = torch.zeros(len(real), device=real.device)
         for i, hidden in enumerate(own.hidden_states):
@@ -127,6 +131,36 @@ class Distiller(nn.Module):
             both = real[:, None, :, None] & real[:, None, None, :]  # (batch, 1, tokens, tokens)
             loss = loss + _error(maps, taught.attentions[(i + 1) * self.every - 1], both)
         return DecoderOutput(loss, torch.zeros(len(real), device=real.device), None)
+
+    def _shown(self, model: Any, name: str, batch: Any) -> Any:
+        """The encoder's output for task `name` with all hidden states and attention maps, without dropout.
+
+        Raises:
+            HeadwiseError: the model does not give a hidden state and a map for each of its layers.
+        """
+        encoder = model.encoder
+        with without_dropout(encoder), model.contexts.get(name, nullcontext)():
+            output = encoder(**batch.inputs, output_hidden_states=True, output_attentions=True)
+        layers, tokens = encoder.config.num_hidden_layers, batch.inputs["input_ids"].shape[1]
+        maps, states = output.attentions or (), output.hidden_states or ()
+        if len(states) != layers + 1 or len(maps) != layers or any(m.shape[-2:] != (tokens, tokens) for m in maps):
+            raise HeadwiseError(
+                f"distillation compares one hidden state and one attention map for each layer, and {type(encoder).__name__} gives "
+                f"{len(states)} states and {len(maps)} maps for {layers} layers: choose a student and a teacher that show them"
+            )
+        return output
+
+
+@contextmanager
+def without_dropout(module: nn.Module) -> Iterator[None]:
+    """Inside, `module` computes what it computes in use, with gradients; afterwards each part has its mode back."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def _error(own: Tensor, taught: Tensor, real: Tensor) -> Tensor:
