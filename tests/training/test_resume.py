@@ -1,9 +1,12 @@
 """A training that was interrupted, however it was, ends with the same bits as one that was not."""
 
+import json
 import multiprocessing
 import os
 import signal
 import time
+from pathlib import Path
+from typing import Any
 
 import accelerate  # noqa: F401  imported here once, so that the processes that are killed start quickly
 import numpy as np
@@ -12,7 +15,8 @@ import toy
 from safetensors.torch import load_file, save_file
 
 from headwise.errors import HeadwiseError
-from headwise.training import Run
+from headwise.runs.timing import timed
+from headwise.training import Run, train
 from headwise.training.methods import Houlsby, ImportantHeads, Method, PruneLeast
 from headwise.training.stopping import stops_noted
 
@@ -165,3 +169,39 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path) -> None:
             raise AssertionError("the second one was only noted")
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def hold(noted: Path) -> None:
+    with timed(noted):
+        time.sleep(60)
+
+
+def test_seconds_count_every_attempt(tmp_path: Path) -> None:
+    """An attempt that fails after a while, and one that is killed, are part of what the training took."""
+
+    class Slow(Method):
+        stops = True
+
+        def prepare(self, run: Run) -> None:
+            time.sleep(0.6)
+            if self.stops:
+                raise RuntimeError("the power went")
+
+    options: Any = {"tokenizer": toy.tokenizer(), "out": tmp_path / "run", "epochs": 1, "progress": False, "device": "cpu"}
+    with pytest.raises(RuntimeError, match="the power went"):
+        train(toy.encoder(), [toy.task()], Slow(), **options)
+    noted = tmp_path / "run" / "seconds.json"
+    first = json.loads(noted.read_text())
+    process = multiprocessing.get_context("fork").Process(target=hold, args=(noted,))
+    process.start()
+    while len(json.loads(noted.read_text())) == 1:
+        time.sleep(0.05)
+    process.kill()
+    process.join()
+    Slow.stops = False
+    spent = train(toy.encoder(), [toy.task()], Slow(), **options).description
+    assert [attempt >= 0.6 for attempt in spent["attempts"]] == [True] * 3
+    assert spent["attempts"][0] == first[0]
+    assert spent["seconds"] == pytest.approx(sum(spent["attempts"]))
+    assert json.loads((tmp_path / "run" / "training.json").read_text())["description"]["seconds"] == spent["seconds"]
+    assert not noted.exists()

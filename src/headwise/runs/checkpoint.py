@@ -169,5 +169,8 @@ def _exact_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> No
 def _remove(folder: Path) -> None:
     """Renames first, so that a kill in the middle never leaves half a checkpoint under a good name."""
     if not folder.name.startswith(ASIDE):
-        folder = folder.rename(folder.with_name(f"{ASIDE}{folder.name}-{secrets.token_hex(4)}"))
+        try:
+            folder = folder.rename(folder.with_name(f"{ASIDE}{folder.name}-{secrets.token_hex(4)}"))
+        except FileNotFoundError:  # another process of the same training was first
+            return
     shutil.rmtree(folder, ignore_errors=True)

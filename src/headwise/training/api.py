@@ -1,7 +1,6 @@
 """`headwise.train`: one call from a model and tasks to a trained model with its predictions and scores."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -17,8 +16,10 @@ from headwise.decoders.model import with_padding
 from headwise.errors import HeadwiseError
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
+from headwise.runs.timing import timed
 from headwise.tasks import Task
 from headwise.tasks.naming import as_tasks
+from headwise.training.devices import connect
 from headwise.training.evaluating import evaluate
 from headwise.training.methods import Method, make_method, option_names
 from headwise.training.methods.single import SingleTask
@@ -27,6 +28,7 @@ from headwise.training.run import Run
 from headwise.training.settings import TrainingSettings
 
 STARTED = "settings.json"  # which training a folder is for
+SECONDS = "seconds.json"  # what its attempts have taken so far
 
 
 def train(
@@ -76,22 +78,24 @@ def _train(
     model: Any, tasks: list[Task], method: Method, settings: TrainingSettings, folder: Path | None, **options: Any
 ) -> TrainingResult:
     """A training that is kept in `folder`: continued if it was interrupted, read back if it is finished."""
-    from accelerate import PartialState
-
+    processes = connect(settings)
     described = describe(model, tasks, method, settings)
     if folder is not None and _finished(folder, described):
         return TrainingResult.load(folder)
-    began = time.perf_counter()
-    if isinstance(method, SingleTask):
-        result = _each(model, tasks, settings, folder, **options)
-    else:
-        result = _one(model, tasks, method, settings, folder, **options)
-    result.description = {**described, "seconds": round(time.perf_counter() - began, 1)}
+    noted = folder / SECONDS if folder is not None and processes.is_main_process else None
+    with timed(noted) as attempts:
+        if isinstance(method, SingleTask):
+            result = _each(model, tasks, settings, folder, **options)
+        else:
+            result = _one(model, tasks, method, settings, folder, **options)
+        spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
+    result.description = {**described, **spent}
     if folder is not None:
-        if PartialState().is_main_process:
+        if processes.is_main_process:
             result.save(folder)
             Checkpoint(folder / "checkpoint").clear()
-        PartialState().wait_for_everyone()
+            (folder / SECONDS).unlink(missing_ok=True)
+        processes.wait_for_everyone()
         result.folder = folder
     return result
 

@@ -1,5 +1,6 @@
 """The accelerator of a training, and the random state of all its processes."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +11,47 @@ from headwise.errors import HeadwiseError
 from headwise.training.settings import TrainingSettings
 
 
+def connect(settings: TrainingSettings) -> Any:
+    """Joins the processes that a launcher (torchrun, mpirun) started, on GPUs or on the CPU; gives accelerate's `PartialState`.
+
+    Raises:
+        HeadwiseError: there are not as many processes together as the launcher promised, or more on this machine than it has GPUs.
+    """
+    from accelerate import PartialState
+    from accelerate.utils import get_int_from_env
+
+    promised = get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1)
+    accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+    # accelerate connects processes on the CPU only if told that it is the CPU: without a GPU each would be a world of its own
+    cpu = settings.device == "cpu" or (promised > 1 and accelerators == 0)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if not cpu and promised > 1 and here > accelerators:
+        raise HeadwiseError(
+            f"{here} processes were started on this machine, which has {accelerators} GPUs: start as many processes as there are "
+            "GPUs, or train on the CPU (device='cpu')"
+        )
+    _forget_other_state(settings.precision, cpu)
+    state = PartialState(cpu=cpu)
+    if state.num_processes != promised:
+        raise HeadwiseError(
+            f"the launcher promised {promised} processes, and {state.num_processes} found each other: training apart, each would "
+            "write over the other's results; start them with torchrun, and without it unset WORLD_SIZE"
+        )
+    return state
+
+
 def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
     """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started them), trackers."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.utils import LoggerType
 
-    cpu = settings.device == "cpu"
-    _forget_other_state(settings.precision, cpu)
+    connected = connect(settings)
     for tracker in settings.trackers:
         if tracker not in LoggerType.list():
             raise HeadwiseError(f"tracker {tracker!r} is unknown; accelerate has: {', '.join(map(str, LoggerType.list()))}")
     accelerator = Accelerator(
         mixed_precision=settings.precision,
-        cpu=cpu,
+        cpu=connected._cpu,
         log_with=list(settings.trackers) or None,
         project_dir=str(folder) if folder else None,
         # a step uses one task's decoder: the others have no gradient in it

@@ -28,7 +28,8 @@ class TrainingResult:
         scores: one row per task and split: metric, score (a share, 1 is perfect), chance, examples.
         predictions: one row per example: task, split, example, label and prediction (or counts), loss.
         history: one row per step: step, task, loss.
-        description: model, method, settings, seconds.
+        description: model, method, settings; seconds (of all attempts together, where a training was resumed), attempts (the seconds
+            of each), processes (that worked on it at once).
         heads: the head sets a method chose for each task, if it chose any.
         models: the trained model under "", or after single-task training one for each task.
         folder: where it was saved.
