@@ -6,6 +6,8 @@ from typing import Any
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
+from headwise.names import shown
+from headwise.parsing import one_line
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
@@ -28,10 +30,21 @@ def load(path: str | Path) -> Any:
         path: the folder.
 
     Raises:
-        HeadwiseError: the folder was not saved by headwise, or holds a kind this version does not know.
+        HeadwiseError: the folder was not saved by headwise, is damaged, or holds a kind this version does not know.
     """
     record = manifest.read(path)
-    if record["kind"] not in LOADERS:
-        raise HeadwiseError(f"{path} holds a {record['kind']!r}; this headwise can load: {', '.join(sorted(LOADERS))}")
-    module, function = LOADERS[record["kind"]].split(":")
-    return getattr(import_module(module), function)(Path(path), record)
+    kind = record["kind"]
+    if kind not in LOADERS:
+        raise HeadwiseError(f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}")
+    module, function = LOADERS[kind].split(":")
+    loader = getattr(import_module(module), function)
+    try:
+        return loader(Path(path), record)
+    except (HeadwiseError, ImportError, MemoryError):
+        raise
+    except (
+        Exception
+    ) as error:  # readers of weights, tables and arrays, and a manifest's missing fields: each has errors of its own
+        raise HeadwiseError(
+            f"{path} is damaged: what it holds cannot be opened as a saved {kind!r} ({type(error).__name__}: {one_line(error)})"
+        ) from error

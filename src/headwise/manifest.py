@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
+from headwise.names import shown
+from headwise.parsing import read_json
 
 NAME = "headwise.json"
 FORMAT = 1
@@ -22,7 +24,7 @@ def read(folder: str | Path) -> dict[str, Any]:
     """Reads the manifest of `folder`.
 
     Raises:
-        HeadwiseError: there is none, or a newer headwise wrote it.
+        HeadwiseError: there is none, it is damaged, or a newer headwise wrote it.
     """
     path = Path(folder) / NAME
     if not path.is_file():
@@ -31,7 +33,12 @@ def read(folder: str | Path) -> dict[str, Any]:
         inside = [str(found.parent) for depth in ("*", "*/*") for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))]
         hint = f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these" if inside else ""
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    if record["format"] > FORMAT:
-        raise HeadwiseError(f"{path} has format {record['format']}, this headwise reads up to {FORMAT}: upgrade headwise")
+    record = read_json(path)
+    number, kind = record.get("format"), record.get("kind")
+    if not isinstance(number, int) or not isinstance(kind, str):
+        raise HeadwiseError(
+            f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number and a name are expected"
+        )
+    if number > FORMAT:
+        raise HeadwiseError(f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise")
     return record

@@ -15,6 +15,7 @@ from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.names import file_name
 from headwise.places import model_place, not_opened
 from headwise.tasks import Batch, Task, batches, encode
 
@@ -292,4 +293,4 @@ def _own_task(model: Any, name: str) -> SavedTask:
     if kind == "classes" and model.config.num_labels == 1:
         kind = "number"
     classes = tuple(labels[i] for i in range(len(labels))) if kind in ("classes", "tags") else ()
-    return SavedTask(re.sub(r"[^A-Za-z0-9_-]", "-", name) or "model", kind, classes, "accuracy")
+    return SavedTask(file_name(name or "model"), kind, classes, "accuracy")

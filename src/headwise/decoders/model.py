@@ -79,6 +79,8 @@ class MultiTaskModel(nn.Module):
             raise HeadwiseError(f"the model already has a task {task.name!r}: give the new one another name")
         if "." in task.name:
             raise HeadwiseError(f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task")
+        if hasattr(self.decoders, task.name):
+            raise HeadwiseError(f"task name {task.name!r} is also that of a function of torch's modules: rename the task")
         self.tasks[task.name], self.options[task.name] = SavedTask.of(task), dict(options)
         self.decoders[task.name] = self.new_decoder(task, **options)
 

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from headwise.names import check_name
+
 
 @dataclass
 class DecoderOutput:
@@ -44,6 +46,9 @@ class SavedTask:
     kind: str
     classes: tuple[str, ...]
     metric: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "kind": self.kind, "classes": list(self.classes), "metric": self.metric}

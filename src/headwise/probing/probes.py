@@ -15,6 +15,7 @@ from torch import Tensor
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.names import file_name
 from headwise.probing.encoder import Encoder, open_encoder, with_random_weights
 from headwise.probing.fitting import KINDS, SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
 from headwise.probing.reading import Recording
@@ -281,7 +282,7 @@ def _sizes(sweep: Sequence[int], encoder: Encoder) -> list[int]:
 def _recordings(folder: str | Path | None, name: str) -> Iterator[Path]:
     """Where one task's recordings go; a temporary folder disappears with them."""
     if folder is not None:
-        yield Path(folder) / "".join(c if c.isalnum() or c in "-_" else "-" for c in name)
+        yield Path(folder) / file_name(name)
     else:
         with tempfile.TemporaryDirectory(prefix="headwise-") as temporary:
             yield Path(temporary)

@@ -1,10 +1,10 @@
 """Figures and tables for papers: PDF and PNG by matplotlib, LaTeX and CSV."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from headwise.figures import save
+from headwise.names import file_name
 from headwise.report.blocks import Section, Table
 from headwise.report.html import cell
 
@@ -30,7 +30,7 @@ def write(sections: Sequence[Section], folder: str | Path) -> list[Path]:
     files: list[Path] = []
     for number, section in enumerate(sections, 1):
         for block in section.blocks:
-            name = f"{number}-{re.sub(r'[^A-Za-z0-9-]+', '-', block.name)}" if len(sections) > 1 else block.name
+            name = file_name(f"{number}-{block.name}" if len(sections) > 1 else block.name)
             if isinstance(block, Table):
                 (folder / f"{name}.tex").write_text(latex(block), encoding="utf-8")
                 block.frame.to_csv(folder / f"{name}.csv", index=False)

@@ -12,6 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headwise.errors import HeadwiseError
+from headwise.parsing import parse_json
+
 ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
 
 
@@ -83,10 +86,11 @@ def read_sealed(path: Path) -> dict[str, Any]:
         ValueError: it is missing, is not JSON, or does not match its own seal; the message says which.
     """
     try:
-        record = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ValueError(f"{path.name} is missing") from None
-    except ValueError:
+        record = parse_json(path.read_bytes(), path.name)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise ValueError(f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}") from None
+    except HeadwiseError:
         raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
     if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
         raise ValueError(f"{path.name} does not match its own seal: edited or damaged")

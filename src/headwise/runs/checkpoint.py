@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 
 from headwise.errors import HeadwiseError
+from headwise.parsing import whole_number
 from headwise.runs.atomic import ASIDE, atomic_folder, checksum, read_sealed, write_sealed
 from headwise.runs.trees import Flat, flatten, unflatten
 
@@ -104,7 +105,7 @@ class Checkpoint:
                 if checksum(folder / TENSORS) != record["sha256"]:
                     raise ValueError(f"{TENSORS} does not match its checksum: truncated or damaged")
                 saved = unflatten(record["tree"], load_file(folder / TENSORS))
-            except (ValueError, OSError, SafetensorError) as error:
+            except (ValueError, OSError, LookupError, TypeError, AttributeError, SafetensorError) as error:
                 warnings.warn(f"checkpoint {folder} is damaged ({error}); going back to the one before it", stacklevel=2)
                 _remove(folder)
                 continue
@@ -135,7 +136,7 @@ class Checkpoint:
             return []
         for rest in self.folder.glob(f"{ASIDE}*"):
             _remove(rest)
-        return sorted(path for path in self.folder.iterdir() if path.name.isdigit())
+        return sorted(path for path in self.folder.iterdir() if whole_number(path.name) is not None and path.is_dir())
 
 
 def random_state() -> dict[str, Any]:

@@ -60,7 +60,7 @@ def acquire(path: Path) -> Lock | None:
 def running(folder: Path) -> dict[str, dict[str, Any]]:
     """Name to status of the cells whose lock some process holds; needs no permission to write."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    for path in sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else ():
         try:
             with open(path, "rb") as file:
                 raw = file.read()

@@ -11,12 +11,15 @@ from pathlib import Path
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
+from headwise.names import check_name
+from headwise.parsing import parse_json
 from headwise.runs import locks
 from headwise.runs.atomic import ASIDE, flush, write_text
 from headwise.runs.fingerprints import remembering
 from headwise.runs.steps import Cell, Task, tasks
 
 PLAN = "plan.jsonl"
+FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
 FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged")
 
 
@@ -73,9 +76,14 @@ def read_plan(run: Path) -> Iterator[Task]:
     """The cells of a run, in order."""
     if not (run / PLAN).is_file():
         raise HeadwiseError(f"{run} is not a run of a study: there is no {PLAN} in it")
-    with open(run / PLAN, encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
+    with open(run / PLAN, "rb") as file:
+        for number, line in enumerate(file, 1):
+            task = parse_json(line, f"{run / PLAN}, line {number}")
+            sound = isinstance(task, dict) and all(isinstance(task.get(name), kind) for name, kind in FIELDS.items())
+            if not sound or not all(isinstance(other, int) for other in task["after"]):
+                raise HeadwiseError(f"{run / PLAN}, line {number} is damaged: run the study again, which plans it anew")
+            check_name(task["folder"], "a result's folder")
+            yield task
 
 
 def prepare(run: Path, kind: str) -> None:
@@ -95,11 +103,12 @@ def prepare(run: Path, kind: str) -> None:
 
 
 def sweep(run: Path) -> None:
-    """Removes what killed processes left: unfinished folders and locks that nobody holds."""
-    left = {path.name for path in (run / "running").iterdir()} | {path.name.split(".")[0] for path in (run / "work").iterdir()}
+    """Removes what killed processes left: unfinished folders and locks that nobody holds. Files of others stay where they are."""
+    asides = [path for path in (run / "work").iterdir() if path.is_dir() and not path.name.startswith(".")]
+    left = {path.name for path in (run / "running").iterdir() if path.is_file()} | {path.name.split(".")[0] for path in asides}
     for name in left:
-        if (lock := locks.acquire(run / "running" / name)) is not None:
-            for aside in (run / "work").glob(f"{name}.*"):
+        if not (run / "running" / name).is_dir() and (lock := locks.acquire(run / "running" / name)) is not None:
+            for aside in (aside for aside in asides if aside.name.startswith(f"{name}.")):
                 shutil.rmtree(aside, ignore_errors=True)
             lock.release()
     for path in run.glob(f"{ASIDE}*"):

@@ -1,12 +1,12 @@
 """Reading a run back: its tables and arrays over all cells, its state, and one tidy file of every number."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
+from headwise.parsing import parse_json, read_json
 from headwise.runs import locks
 from headwise.runs.plan import read_plan
 from headwise.runs.results import DamagedResult, Result, damage
@@ -107,7 +107,7 @@ class Run:
 
         The state is done, running, failed, blocked (it needs one that failed) or to come.
         """
-        present = {entry.name for entry in (self.folder / "results").iterdir()}
+        present = {entry.name for entry in (self.folder / "results").glob("*/")}
         busy = locks.running(self.folder / "running")
         failed = {path.stem: path for path in (self.folder / "failures").glob("*.json")}
         seconds = self._seconds()
@@ -121,8 +121,7 @@ class Run:
             elif name in busy:
                 row |= {"state": "running", **busy[name]}
             elif name in failed:
-                record = json.loads(failed[name].read_bytes())
-                row |= {"state": "failed", "error": record["error"], "seconds": record["seconds"]}
+                row |= {"state": "failed", **_failure(failed[name])}
                 stuck.add(number)
             elif not stuck.isdisjoint(task["after"]):
                 row["state"] = "blocked"
@@ -141,11 +140,11 @@ class Run:
         """Seconds by result folder, from the index that the running study keeps; lines a kill cut off are left out."""
         known: dict[str, float] = {}
         if (self.folder / INDEX).is_file():
-            for line in (self.folder / INDEX).read_text(encoding="utf-8").splitlines():
+            for line in (self.folder / INDEX).read_bytes().splitlines():
                 try:
-                    record = json.loads(line)
-                    known[record["folder"]] = record["seconds"]
-                except (ValueError, KeyError, TypeError):
+                    record = parse_json(line, INDEX)
+                    known[record["folder"]] = float(record["seconds"])
+                except (HeadwiseError, LookupError, ValueError, TypeError):
                     continue
         return known
 
@@ -154,6 +153,15 @@ class Run:
             return float(Result(self.folder / "results" / name).provenance["seconds"])
         except DamagedResult:
             return None
+
+
+def _failure(path: Path) -> dict[str, Any]:
+    """The error and the seconds of a cell that failed, as far as its record can be read."""
+    try:
+        record = read_json(path)
+        return {"error": str(record["error"]), "seconds": float(record["seconds"])}
+    except (HeadwiseError, LookupError, ValueError, TypeError):
+        return {"error": f"it failed, but {path} does not tell why: the file is damaged", "seconds": None}
 
 
 def open(folder: str | Path) -> Run:

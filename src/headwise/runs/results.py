@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from headwise.errors import HeadwiseError
+from headwise.names import inside, shown
+from headwise.parsing import parse_json
 from headwise.runs.atomic import checksum, read_sealed
 from headwise.runs.fingerprints import fingerprint
 from headwise.runs.progress import track
@@ -132,7 +134,7 @@ class Result:
     def provenance(self) -> dict[str, Any]:
         """Config, inputs, seed, versions, commit, device, seconds, peak memory, and the checksum of every file."""
         try:
-            return read_sealed(self.folder / PROVENANCE)
+            return _stamp(self.folder)
         except ValueError as error:
             raise DamagedResult(f"{self.folder}: {error}") from None
 
@@ -161,7 +163,7 @@ class Result:
         return loaded
 
     def json(self, name: str) -> Any:
-        return json.loads(self._checked(f"{name}.json").read_bytes())
+        return parse_json(self._checked(f"{name}.json").read_bytes(), f"{self.folder / name}.json")
 
     def model(self, name: str) -> Path:
         """The folder of a saved model, for `headwise.load` or `from_pretrained`."""
@@ -199,13 +201,36 @@ def contents(folder: Path) -> dict[str, list[Any]]:
 def damage(folder: Path) -> list[str]:
     """What is wrong with a result's folder, one message a file; empty if every byte is as the step wrote it."""
     try:
-        record = read_sealed(folder / PROVENANCE)
+        record = _stamp(folder)
     except ValueError as error:
         return [str(error)]
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     wrong = [_file_damage(folder / name, known, record["finished"]) for name, known in sorted(record["files"].items())]
     wrong += [f"{name} was added later" for name in sorted(present - record["files"].keys() - {PROVENANCE})]
     return [message for message in wrong if message]
+
+
+def _stamp(folder: Path) -> dict[str, Any]:
+    """The provenance of a result.
+
+    Raises:
+        ValueError: it is missing or damaged, lacks what is read of it, or names files outside the folder.
+    """
+    record = read_sealed(folder / PROVENANCE)
+    files = record.get("files")
+    if not isinstance(files, dict) or not all(isinstance(record.get(name), int | float) for name in ("seconds", "finished")):
+        raise ValueError(f"{PROVENANCE} lacks the files, or when they were written")
+    try:
+        for name, known in files.items():
+            inside(folder, name)
+            size, digest = known
+            if not isinstance(size, int) or not isinstance(digest, str):
+                raise TypeError
+    except (HeadwiseError, TypeError, ValueError):
+        raise ValueError(
+            f"{PROVENANCE} names a file outside the folder, or one without size and checksum: {shown(name)}"
+        ) from None
+    return record
 
 
 def digest(folder: Path) -> str:
@@ -221,7 +246,7 @@ def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
             now = [digest(run / "results" / folder) for folder in folders]
         except DamagedResult:
             continue  # it could not be computed anew: nothing newer to go by
-        if record["inputs"].get(label) != now:
+        if not isinstance(before := record.get("inputs"), dict) or before.get(label) != now:
             return str(label)
     return ""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError, Interrupted
+from headwise.parsing import read_json
 from headwise.runs import engines
 from headwise.runs.atomic import write_text
 from headwise.runs.fingerprints import remembering
@@ -77,10 +78,9 @@ def run_study(
 def stored_recipe(run: Path) -> dict[str, Any]:
     """The recipe a run was started with."""
     try:
-        record: dict[str, Any] = json.loads((run / RECIPE).read_bytes())
-    except (OSError, ValueError) as error:
-        raise RecipeError(f"{run} has no recipe to go on with ({error})") from None
-    return record
+        return read_json(run / RECIPE)
+    except HeadwiseError as error:
+        raise RecipeError(f"{run} has no recipe to go on with: {error}") from None
 
 
 def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> tuple[Any, dict[str, Any]]:

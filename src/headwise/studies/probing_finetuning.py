@@ -11,6 +11,7 @@ from pydantic import Field
 from headwise import runs
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.names import file_name
 from headwise.probing.results import Probes, ranked
 from headwise.studies.probing_study import ProbeConfig, Probing, ProbingTasks, open_tasks, probe_task, task_names
 from headwise.tasks import metrics
@@ -162,5 +163,5 @@ def figures(run: str | Path, out: str | Path | None = None) -> list[Path]:
         if "embedding" not in after.dims:
             after = after.expand_dims("embedding")
         columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
-        files += save(before_and_after(before, columns), place / f"shift-{model}")
+        files += save(before_and_after(before, columns), place / f"shift-{file_name(model)}")
     return files

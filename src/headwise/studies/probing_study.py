@@ -10,6 +10,7 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.names import file_name
 from headwise.probing.fitting import STRENGTHS
 from headwise.probing.results import Probes
 from headwise.probing.senteval import SENTEVAL, canonical
@@ -178,7 +179,7 @@ def figures(run: str | Path, out: str | Path | None = None) -> list[Path]:
     files: list[Path] = []
     for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in runs.open(run).results("probe-task")):
         found = probes_of(run, model)
-        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in model)
+        name = file_name(model)
         files += save(found.heatmap(), place / f"heads-{name}")
         files += save(found.heatmap(sort=True), place / f"heads-sorted-{name}")
         if found.sweep.groupby("task")["n"].nunique().max() > 1:

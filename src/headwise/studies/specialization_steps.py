@@ -7,6 +7,7 @@ import pandas as pd
 from pydantic import Field
 
 from headwise import runs
+from headwise.names import file_name
 from headwise.studies.training import StudyTasks
 
 
@@ -134,9 +135,5 @@ def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]
         wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
         names = list(wide.columns)
         wide = wide.assign(mean=wide[names].mean(axis=1), sigma=wide[names].std(axis=1, ddof=0))
-        files += save(draw.heads_per_layer(wide), place / f"layers-{_file_name(f'{model}-{method}-{group}')}")
+        files += save(draw.heads_per_layer(wide), place / f"layers-{file_name(f'{model}-{method}-{group}')}")
     return files
-
-
-def _file_name(text: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in text)

@@ -5,6 +5,7 @@ from pathlib import Path
 from headwise import runs
 from headwise.figures import save
 from headwise.figures import stemcells as draw
+from headwise.names import file_name
 from headwise.studies.stemcells import stem_cells
 
 
@@ -20,7 +21,7 @@ def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]
     files: list[Path] = []
     methods = list(dict.fromkeys(run.table("stem-cells")["gates"]))
     for method in methods:
-        name = method.replace(" ", "-")
+        name = file_name(method)
         claims = run.array(f"claims-{name}").astype(bool)
         layers = int(claims.sizes["layer"])
         files += save(draw.claims_overlay(claims), place / f"claims-{name}")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headwise.errors import HeadwiseError
+from headwise.names import check_name
 from headwise.tasks import building, metrics, sources, structures
 from headwise.tasks.examples import KINDS, WORD_KINDS, Examples
 from headwise.tasks.splitting import by_fraction, text_key
@@ -79,7 +80,7 @@ class Task:
             raise HeadwiseError(f"task {name!r}: give exactly one of path=, data=, hub=")
         if kind is not None and kind not in KINDS:
             raise HeadwiseError(f"task {name!r}: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
-        self.name = name
+        self.name = check_name(name)
         self.synthetic = synthetic
         self.text = (text,) if isinstance(text, str) else tuple(text)
         if len(self.text) not in (1, 2):
@@ -117,7 +118,7 @@ class Task:
     def renamed(self, name: str) -> "Task":
         """The same task under another name."""
         other = copy.copy(self)
-        other.name = name
+        other.name = check_name(name)
         if "_examples" in other.__dict__:
             other.__dict__["_examples"] = _in_order(name, other._examples)
         return other

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.errors import HeadwiseError
+from headwise.parsing import whole_number
 from headwise.tasks import Task
 from headwise.training.api import read_options, train
 from headwise.training.methods import Method, option_names
@@ -104,7 +105,7 @@ def compare(
 
 def _saved(folder: Path) -> bool:
     """Whether a whole checkpoint lies in `folder`."""
-    return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
+    return folder.is_dir() and any(whole_number(path.name) is not None for path in folder.iterdir())
 
 
 def branch_of(method: Method, steps: int) -> int | None:

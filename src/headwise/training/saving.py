@@ -11,6 +11,7 @@ from headwise.decoders.model import ADAPTERS
 from headwise.decoders.model import load_folder as load_plain
 from headwise.decoders.plain import load_folder as load_headed
 from headwise.heads import Heads
+from headwise.names import check_name
 from headwise.training.masks import from_json, set_masks
 
 
@@ -44,4 +45,4 @@ def load_several(folder: Path, record: Mapping[str, Any]) -> dict[str, MultiTask
     """Opens the models of a single-task training, by task."""
     from headwise.loading import load
 
-    return {name: load(folder / name) for name in record["tasks"]}
+    return {name: load(folder / check_name(name)) for name in record["tasks"]}

@@ -1,0 +1,60 @@
+"""Names that people and files give, where they become file names: checked once, so that nothing leaves the folder a user names."""
+
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+LONGEST = 100  # characters of a name: a file system takes 255 bytes, and a character may need four of them with a suffix after
+
+
+def check_name(name: Any, what: str = "a task") -> str:
+    """The name itself, if it may also name a file.
+
+    Raises:
+        HeadwiseError: it is not text, empty, too long, begins with a dot, or holds a slash, a line break or another character that
+            cannot be shown.
+    """
+    wrong = ""
+    if not isinstance(name, str):
+        wrong = "it must be text"
+    elif not name.strip():
+        wrong = "it must not be empty"
+    elif len(name) > LONGEST:
+        wrong = f"it has {len(name)} characters, and at most {LONGEST} are allowed"
+    elif "/" in name or "\\" in name or name.startswith("."):
+        wrong = "it also names files, so it must hold no slash or backslash and not begin with a dot"
+    elif not name.isprintable():
+        wrong = "it must hold no line break and no other character that cannot be shown"
+    if wrong:
+        raise HeadwiseError(f"{shown(name)} cannot be the name of {what}: {wrong}")
+    return str(name)
+
+
+def file_name(text: str) -> str:
+    """Any text as a file name: letters, digits, - and _ stay, as do dots after the first character; anything else becomes a -."""
+    kept = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)[:LONGEST]
+    return kept if kept and not kept.startswith(".") else f"-{kept[1:]}"
+
+
+def inside(folder: Path, name: Any) -> Path:
+    """The file `name` of `folder`, where a file that was read gave the name; it may lie in a folder within.
+
+    Raises:
+        HeadwiseError: the name is not text or leads out of the folder.
+    """
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
+        raise HeadwiseError(
+            f"{folder} names the file {shown(name)}, which does not lie in it: the folder is damaged, or was tampered with"
+        )
+    return folder.joinpath(*parts)
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: on one line, and cut where it is long."""
+    try:
+        text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

@@ -1,0 +1,87 @@
+"""JSON, TOML and whole numbers from files and requests: whatever is wrong with them is one line that says where."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+DEEPEST = 100  # levels of lists and tables within each other; nothing that headwise reads needs more than a dozen
+LONGEST = 18  # digits of a whole number
+
+
+def parse_json(content: str | bytes, where: str) -> Any:
+    """A JSON value.
+
+    Raises:
+        HeadwiseError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too long.
+    """
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
+        value = json.loads(text)
+    except RecursionError:
+        raise _too_deep(where) from None
+    except ValueError as error:  # of decoding, of JSON, of a number of thousands of digits
+        raise HeadwiseError(f"{where} is not valid JSON: {one_line(error)}") from None
+    if text.count("[") + text.count("{") > DEEPEST:
+        _check_depth(value, where)
+    return value
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object that a file of headwise holds.
+
+    Raises:
+        HeadwiseError: it cannot be read, or is not a whole JSON object.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise HeadwiseError(f"{path} cannot be read: {error.strerror or error}") from None
+    value = parse_json(content, str(path))
+    if not isinstance(value, dict):
+        raise HeadwiseError(f"{path} is damaged: it holds no JSON object")
+    return value
+
+
+def parse_toml(content: str | bytes, where: str) -> dict[str, Any]:
+    """TOML tables.
+
+    Raises:
+        HeadwiseError: it is not UTF-8, not TOML, nested too deeply, or holds a number that is too long.
+    """
+    try:
+        text = content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
+        value = tomllib.loads(text.replace("\r\n", "\n"))
+    except RecursionError:
+        raise _too_deep(where) from None
+    except ValueError as error:
+        raise HeadwiseError(f"{where} is not valid TOML: {one_line(error)}") from None
+    _check_depth(value, where)
+    return value
+
+
+def whole_number(text: str) -> int | None:
+    """The number that decimal digits 0 to 9 write, at most 18 of them; None for anything else ("²" and "٣" are digits too)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= LONGEST else None
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, its first line, cut where it is long; its type where it says nothing."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return (first[:200] if first else type(error).__name__).rstrip(" .:")
+
+
+def _too_deep(where: str) -> HeadwiseError:
+    return HeadwiseError(f"{where} is nested too deeply: more than {DEEPEST} levels of lists or tables within each other")
+
+
+def _check_depth(value: Any, where: str) -> None:
+    level = [value]
+    for _ in range(DEEPEST):
+        nested = [one for one in level if isinstance(one, dict | list)]
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise _too_deep(where)
