@@ -1,12 +1,15 @@
 """A small web server for one session: this machine only, JSON in and out, limits on size and on waiting work.
 
 The standard library's server is enough: one page, a handful of calls, one user. It never executes what it is sent; every value is
-checked in `Session`.
+checked in `Session`. Every request gets an answer with a status, and every answer but the page itself is JSON.
 """
 
 import json
+import socket
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from typing import Any
@@ -14,17 +17,22 @@ from urllib.parse import urlsplit
 
 from headwise.app.session import Session
 from headwise.errors import HeadwiseError
+from headwise.names import shown
+from headwise.parsing import one_line, parse_json, whole_number
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 MAX_BODY = 256 * 1024  # bytes
+MAX_PORT = 65535
 WAITING = 8  # requests worked on or waiting; more are refused
+JSON = "application/json"
 PAGES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -46,6 +54,14 @@ def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
     }
 
 
+class Refused(HeadwiseError):
+    """A request that is not answered, and the status that says so."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Server(ThreadingHTTPServer):
     """Serves a session.
 
@@ -54,6 +70,9 @@ class Server(ThreadingHTTPServer):
         host: where to listen; this machine alone unless the user asks for more.
         port: 0 takes a free one.
         hosts: further host names that requests may name (a reverse proxy's, say).
+
+    Raises:
+        HeadwiseError: the port is taken or does not exist, or this machine has no such address.
     """
 
     daemon_threads = True
@@ -62,12 +81,26 @@ class Server(ThreadingHTTPServer):
         self.calls = calls(session)
         self.allowed = {*LOCAL, *hosts}
         self.room = threading.BoundedSemaphore(WAITING)
-        super().__init__((host, port), Handler)
+        if not 0 <= port <= MAX_PORT:
+            raise HeadwiseError(f"port is {shown(port)}; it must be a whole number from 0 (any free one) to {MAX_PORT}")
+        try:
+            super().__init__((host, port), Handler)
+        except (OSError, UnicodeError) as error:
+            why = getattr(error, "strerror", None) or one_line(error)
+            raise HeadwiseError(
+                f"the app cannot listen on {host}, port {port}: {why}; choose another --port (0 takes a free one) or --host"
+            ) from error
 
     @property
     def url(self) -> str:
         """Where a browser finds the page."""
         return f"http://{self.server_address[0]}:{self.server_address[1]}/"  # type: ignore[str-bytes-safe]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """One line for what went wrong between the server and a browser; one that went away is nothing to report."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, ConnectionError | TimeoutError):
+            sys.stderr.write(f"headwise app: a request failed: {type(error).__name__}: {one_line(error)}\n")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -76,70 +109,138 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     timeout = 30
+    raw_requestline: bytes
 
     def do_GET(self) -> None:
         """The page and its parts."""
-        if not self._welcome():
-            return
-        if self.path not in PAGES:
-            self._problem(404, "there is nothing here")
-            return
-        name, kind = PAGES[self.path]
-        self._send(200, files("headwise.app").joinpath(name).read_bytes(), kind)
+        if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # what follows is not the next request
+        self._answer(self._page)
 
     def do_POST(self) -> None:
         """A call of the page."""
-        length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or int(length) > MAX_BODY:
+        self._answer(self._called)
+
+    def parse_request(self) -> bool:
+        """As the standard library does, but for an empty line, on which it would hang up without a word."""
+        if not self.raw_requestline.strip():
+            self.requestline, self.command = "", ""
+            self.send_error(400, "the request is empty")
+            return False
+        return super().parse_request()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The standard library's own refusals (a broken request line, an unknown method, too many headers), as JSON."""
+        self.close_connection = True
+        self._problem(code, message or self.responses.get(code, ("the request was refused", ""))[0])
+
+    def finish(self) -> None:
+        """Lets the answer arrive before the connection ends: closing one with unread bytes would take the answer back."""
+        with suppress(OSError):
+            self.wfile.flush()
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(1)
+            for _ in range(64):
+                if not self.connection.recv(MAX_BODY):
+                    break
+        super().finish()
+
+    def _answer(self, find: Callable[[], tuple[bytes, str]]) -> None:
+        """Sends what `find` gives, or why there is nothing to send."""
+        try:
+            content, kind = find()
+        except Refused as refused:
+            self._problem(refused.status, str(refused))
+        except HeadwiseError as error:
+            self._problem(400, str(error))
+        except TimeoutError:
             self.close_connection = True
-            self.rfile.read(min(int(length) if length.isdigit() else 0, 16 * MAX_BODY))  # so that the answer can be read
-            self._problem(413, f"a request may hold {MAX_BODY} bytes")
-            return
-        body = self.rfile.read(int(length))
-        if not self._welcome():
-            return
-        origin = self.headers.get("Origin")
-        if origin and urlsplit(origin).netloc != self.headers.get("Host"):
-            self._problem(403, "requests from other pages are refused")
-            return
+            self._problem(408, f"the request did not arrive within {self.timeout} seconds")
+        except ConnectionError:
+            raise  # nobody is there to be told
+        except Exception as error:
+            self._problem(500, f"the app failed, which it should not: {type(error).__name__}: {one_line(error)}")
+        else:
+            self._send(200, content, kind)
+
+    def _page(self) -> tuple[bytes, str]:
+        self._check_host()
+        if self.path not in PAGES:
+            raise Refused(404, "there is nothing here")
+        name, kind = PAGES[self.path]
+        return files("headwise.app").joinpath(name).read_bytes(), kind
+
+    def _called(self) -> tuple[bytes, str]:
+        body = self._body()
+        self._check_host()
+        self._check_origin()
         call = self.server.calls.get(self.path)
         if call is None:
-            self._problem(404, "there is no such call")
-            return
+            raise Refused(404, "there is no such call")
+        given = parse_json(body or b"{}", "the request")
+        if not isinstance(given, dict):
+            raise HeadwiseError("a JSON object is expected")
         if not self.server.room.acquire(blocking=False):
-            self._problem(503, "too much is waiting already; try again in a moment")
-            return
+            raise Refused(503, "too much is waiting already; try again in a moment")
         try:
-            given = json.loads(body or b"{}")
-            if not isinstance(given, dict):
-                raise HeadwiseError("a JSON object is expected")
-            self._send(200, json.dumps(call(given)).encode(), "application/json")
-        except (HeadwiseError, json.JSONDecodeError) as error:
-            self._problem(400, str(error))
+            found = call(given)
         finally:
             self.server.room.release()
+        try:
+            return json.dumps(found, allow_nan=False).encode(), JSON
+        except ValueError:
+            raise Refused(500, "the model's answer holds numbers that are not finite: its weights may be damaged") from None
 
-    def _welcome(self) -> bool:
+    def _body(self) -> bytes:
+        """What a call sends. A body of unknown length is not read, so the connection ends after such a request."""
+        lengths = self.headers.get_all("Content-Length", [])
+        length = whole_number(lengths[0]) if len(lengths) == 1 else None
+        if "Transfer-Encoding" in self.headers:
+            self.close_connection = True
+            raise Refused(411, "requests in chunks are not taken: send the whole with its Content-Length")
+        if length is None:
+            self.close_connection = True
+            if not lengths:
+                raise Refused(411, "the request does not say how long it is: send its Content-Length")
+            raise Refused(400, f"the Content-Length is {shown(', '.join(lengths))}, not one whole number")
+        if length > MAX_BODY:
+            self.close_connection = True
+            self.rfile.read(min(length, 16 * MAX_BODY))  # so that the answer can be read
+            raise Refused(413, f"a request may hold {MAX_BODY} bytes")
+        body = self.rfile.read(length)
+        if len(body) < length:
+            self.close_connection = True
+            raise Refused(400, f"the request ended after {len(body)} of its {length} bytes")
+        return body
+
+    def _check_host(self) -> None:
         """Refuses requests that name another host: a page elsewhere could otherwise reach this one by a name of its own."""
-        if self._known_host():
-            return True
-        self._problem(403, "this host name is not served; start the app with --allow-host if it should be")
-        return False
-
-    def _known_host(self) -> bool:
         host = (self.headers.get("Host") or "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        return name in self.server.allowed
+        if name not in self.server.allowed:
+            raise Refused(403, "this host name is not served; start the app with --allow-host if it should be")
+
+    def _check_origin(self) -> None:
+        origin = self.headers.get("Origin")
+        try:
+            same = not origin or urlsplit(origin).netloc == self.headers.get("Host")
+        except ValueError:  # not an address at all
+            same = False
+        if not same:
+            raise Refused(403, "requests from other pages are refused")
 
     def _problem(self, status: int, message: str) -> None:
-        self._send(status, json.dumps({"error": message}).encode(), "application/json")
+        self._send(status, json.dumps({"error": message}).encode(), JSON)
 
     def _send(self, status: int, content: bytes, kind: str) -> None:
+        self.request_version = self.protocol_version  # a broken request line leaves 0.9, whose answers have no status
         self.send_response(status)
-        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
+        closing = {"Connection": "close"} if self.close_connection else {}
+        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content)), **closing}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keeps quiet: what people type is theirs."""

@@ -1,6 +1,5 @@
 """The model behind the page: predictions with and without a lesion, attention of a head, rankings, and evaluation of a sample."""
 
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,15 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwise.app.values import MAX_TEXT, check_share, check_text, check_whole
 from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.names import file_name
+from headwise.names import file_name, shown
 from headwise.places import model_place, not_opened
 from headwise.tasks import Batch, Task, batches, encode
 
-MAX_TEXT = 2000  # characters of each text
 MAX_TOKENS = 256
 SHOWN = 10  # next tokens listed
 SAMPLE = 1000  # most examples of one evaluation
@@ -66,14 +65,10 @@ class Session:
             raise HeadwiseError("gates must be a list of [layer, head, value], one for each head at the most")
         for entry in given:
             if not isinstance(entry, list) or len(entry) != 3:
-                raise HeadwiseError(f"{entry!r} is not [layer, head, value]")
-            layer, head, value = entry
-            whole = all(isinstance(number, int) and number >= 0 for number in (layer, head))
-            if not whole or layer >= gates.shape[0] or head >= self.heads.sites[layer].n_heads:
-                raise HeadwiseError(f"there is no head {layer}.{head}: layers 0 to {gates.shape[0] - 1}")
-            if not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise HeadwiseError(f"the gate of head {layer}.{head} is {value!r}; it must lie between 0 and 1")
-            gates[layer, head] = float(value)
+                raise HeadwiseError(f"{shown(entry)} is not [layer, head, value]")
+            layer = check_whole("layer", entry[0], 0, len(self.heads.sites) - 1)
+            head = check_whole(f"head of layer {layer}", entry[1], 0, self.heads.sites[layer].n_heads - 1)
+            gates[layer, head] = check_share(f"the gate of head {layer}.{head}", entry[2])
         return gates
 
     def predict(self, text: Any, second: Any, gates: Any) -> list[dict[str, Any]]:
@@ -116,19 +111,16 @@ class Session:
         """The top heads of a task, by gate-gradient on a sample of its training data (computed once)."""
         from headwise.scoring import score, top_heads
 
-        if not isinstance(fraction, int | float) or not 0 < fraction < 1:
-            raise HeadwiseError(f"fraction is {fraction!r}; it must lie between 0 and 1")
-        task = self._task(name)
+        share, task = check_share("fraction", fraction), self._task(name)
         with self.lock:
             if name not in self._scores:
                 self._scores[name] = score(self.model, task, examples=SCORED, heads=self.heads, max_length=MAX_TOKENS, quiet=True)
-        return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=fraction)]
+        return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=share)]
 
     def evaluate(self, name: Any, gates: Any, size: Any) -> None:
         """Starts the evaluation of a validation sample, intact and gated, in the background; `job` tells how far it is."""
         task, opened = self._task(name), self.gates(gates)
-        if not isinstance(size, int) or not 1 <= size <= SAMPLE:
-            raise HeadwiseError(f"size is {size!r}; it must be a whole number from 1 to {SAMPLE}")
+        check_whole("size", size, 1, SAMPLE)
         with self.lock:
             if self.job["running"]:
                 raise HeadwiseError("an evaluation is running already; wait for it")
@@ -218,10 +210,10 @@ class Session:
         return {"tokens": names, "intact": both[0, chosen].tolist(), "gated": both[1, chosen].tolist()}
 
     def _task(self, name: Any) -> Task:
-        if name not in self.data:
+        if not isinstance(name, str) or name not in self.data:
             have = ", ".join(self.data) or "none"
             raise HeadwiseError(
-                f"there is no data for task {name!r} (there is for: {have}); start the app with --tasks and --data"
+                f"there is no data for task {shown(name)} (there is for: {have}); start the app with --tasks and --data"
             )
         return self.data[name]
 
@@ -229,19 +221,6 @@ class Session:
 def _words(inputs: Any, rows: int) -> Tensor:
     """(rows, tokens) word numbers by the tokenizer's own pre-tokenisation, -1 at special tokens."""
     return torch.tensor([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)])
-
-
-def check_text(value: Any, empty: bool = False) -> str:
-    """A text from the page.
-
-    Raises:
-        HeadwiseError: it is no text, is empty where it must not be, or is too long.
-    """
-    if not isinstance(value, str) or (not empty and not value.strip()):
-        raise HeadwiseError("type a sentence first")
-    if len(value) > MAX_TEXT:
-        raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are taken")
-    return re.sub(r"\s+", " ", value).strip()
 
 
 def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:

@@ -1,0 +1,87 @@
+"""Every request gets a status and JSON, whatever it holds; the server goes on, and prints nothing but one line where it must."""
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
+
+import oddities
+import toy
+
+from headwise.app import Server, Session
+from headwise.errors import HeadwiseError
+
+ODD = {name: (sent, allowed) for name, sent, allowed in oddities.odd_requests()}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    task = toy.task("mood")
+    server = Server(Session(toy.model([task]), [task], "toy"))
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_request_is_answered(server: Server, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    sent, allowed = ODD[name]
+    status, headers, content = oddities.raw(server.server_address[:2], sent)  # type: ignore[arg-type]
+    answer = json.loads(content)
+    assert status in allowed, answer
+    assert headers["content-type"] == "application/json"
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    if status != 200:
+        assert len(answer["error"]) < 400
+        assert "\n" not in answer["error"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_it_still_works_after_all_that(server: Server) -> None:
+    body = json.dumps({"text": "red cat", "gates": [[0, 1, 0.5]]}).encode()
+    status, _, content = oddities.raw(server.server_address[:2], oddities.posted("/api/predict", body))  # type: ignore[arg-type]
+    assert status == 200
+    assert json.loads(content)[0]["task"] == "mood"
+
+
+def test_two_requests_on_one_connection(server: Server) -> None:
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        link.sendall(oddities.posted("/api/predict", b"[]") + oddities.posted("/api/model", b"{}"))
+        link.shutdown(socket.SHUT_WR)
+        found = b""
+        while part := link.recv(65536):
+            found += part
+    assert found.count(b"HTTP/1.1 400") == 1
+    assert found.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_browser_that_goes_away_leaves_no_traceback(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    for sent in (b"", b"GET", oddities.posted("/api/predict", b'{"text": "red cat"}')):
+        link = socket.create_connection(server.server_address[:2])  # type: ignore[arg-type]
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # closing resets the connection
+        link.sendall(sent)
+        link.close()
+    oddities.raw(server.server_address[:2], oddities.posted("/api/model", b"{}"))  # type: ignore[arg-type]
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_port_that_is_taken_or_does_not_exist(server: Server) -> None:
+    session = server.calls["/api/job"].__closure__[0].cell_contents  # type: ignore[attr-defined]
+    with pytest.raises(
+        HeadwiseError, match=r"cannot listen on 127.0.0.1, port \d+: Address already in use; choose another --port"
+    ):
+        Server(session, port=server.server_address[1])
+    for port in (65536, -1, 10**9):
+        with pytest.raises(HeadwiseError, match="it must be a whole number from 0"):
+            Server(session, port=port)
+    with pytest.raises(HeadwiseError, match=r"cannot listen on no\.such\.host\.invalid"):
+        Server(session, host="no.such.host.invalid")
