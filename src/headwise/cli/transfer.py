@@ -56,7 +56,9 @@ def transfer(
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("transfer")
     tests = run.table("transfer-tests") if len(recipe["sources"]) > 1 else None
-    if emit({"scores": table.to_dict("records"), "tests": [] if tests is None else tests.to_dict("records")}, as_json):
+    notes = [note for note in run.table("few-shot")["note"].unique() if note]
+    found = {"scores": table.to_dict("records"), "tests": [] if tests is None else tests.to_dict("records"), "notes": notes}
+    if emit(found, as_json):
         return
     wide = table.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(table["mean"], table["sd"], strict=True)])
     grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
@@ -65,6 +67,8 @@ def transfer(
         columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
         title = "differences in points, 95 % intervals, paired bootstrap over models and seeds"
         print_table(title, columns, tests[columns].to_numpy().tolist(), "no p below three source models a method")
+    for note in notes:
+        typer.echo(f"note: {note}")
 
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class MultiTaskModel(nn.Module):
             tasks see different encoders (masked heads, adapters) put theirs here, so that the model is whole without them.
         adapters: modules such a method adds beside the encoder, by task name.
         notes: JSON values a saved model keeps, from which those contexts are made again.
+        carry: puts what a method added for every task into a copy of the encoder, for a new task; None: nothing was added.
         save_encoder: writes the encoder's own weights into a folder.
     """
 
@@ -60,6 +62,7 @@ class MultiTaskModel(nn.Module):
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         self.notes: dict[str, Any] = {}
         self.save_encoder: Callable[[Path], None] = encoder.save_pretrained
+        self.carry: Callable[[Any], None] | None = None
         self._no_cache = {"use_cache": False} if "use_cache" in signature(encoder.forward).parameters else {}
         for task in tasks:
             self.add_task(task, **dict((options or {}).get(task.name, {})))
@@ -90,6 +93,22 @@ class MultiTaskModel(nn.Module):
         if isinstance(decoder, SequenceDecoder):
             _start_from_pooler(decoder, self.encoder)
         return decoder.to(self.device)
+
+    def new_encoder(self) -> Any:
+        """A copy of the encoder for a task the model was not trained on, all of it requiring gradients, in evaluation mode.
+
+        Adapters come along: the new task starts from the mean of what those of the trained tasks add. Head masks are a trained
+        task's own, and stay behind.
+
+        Raises:
+            HeadwiseError: a method added adapters that cannot be carried over.
+        """
+        if len(self.adapters) and self.carry is None:
+            raise HeadwiseError(f"the adapters of {', '.join(self.adapters)} cannot be carried to a new task")
+        copied = deepcopy(self.encoder)
+        if self.carry is not None:
+            self.carry(copied)
+        return copied.requires_grad_(True).eval()
 
     def states(self, batch: Any) -> Tensor:
         """Token states of the encoder, (batch, tokens, dim)."""

@@ -160,6 +160,7 @@ def transfer(
                             "seed": result["seed"].values,
                             "score": result["score"].values,
                             "examples": len(held_out),
+                            "note": result.attrs["note"],
                         }
                     )
 

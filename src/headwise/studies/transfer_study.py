@@ -69,7 +69,8 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> No
     settings = FewShotSettings(**config.fewshot.model_dump())
     result = run(open_model(str(config.source)), task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
-    out.table("few-shot", scores.assign(metric=str(task.metric), examples=len(held_out), synthetic=task.synthetic))
+    facts = {"metric": str(task.metric), "examples": len(held_out), "synthetic": task.synthetic, "note": result.attrs["note"]}
+    out.table("few-shot", scores.assign(**facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])
 

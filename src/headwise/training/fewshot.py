@@ -16,7 +16,8 @@ from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
 from headwise.runs.progress import track
 from headwise.tasks import Encoded, Examples, Task, batches, collate, encode
-from headwise.training.stacked import CannotStack, Stacked, set_copies
+from headwise.training.stacked import CannotStack, Stacked, add_low_rank, set_copies
+from headwise.training.stacked_check import compare
 
 TUNINGS = ("full", "lora", "decoder")
 
@@ -97,7 +98,8 @@ def few_shot(
         progress: show a progress bar.
 
     Returns:
-        Dataset with `score` (seed), and `prediction` and `loss` (seed, example).
+        Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says why the seeds were
+        trained one after another, if they were.
     """
     settings = settings or FewShotSettings()
     if task.kind not in ("classes", "number"):
@@ -109,11 +111,12 @@ def few_shot(
     encoded = encode(train.subset(chosen), model.tokenizer, settings.max_length)
     tests = encode(held_out, model.tokenizer, settings.max_length)
     copies = settings.copies or _side_by_side(model, len(seeds))
+    encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
     predictions, losses = [], []
     for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), silent=not progress):
         rows = [np.searchsorted(chosen, samples[i]) for i in group]
-        for prediction, loss in _run(model, task, encoded, tests, rows, [seeds[i] for i in group], settings):
+        for prediction, loss in _run(model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons):
             predictions.append(prediction)
             losses.append(loss)
     scores = [task.score(prediction, held_out.labels) for prediction in predictions]
@@ -124,57 +127,83 @@ def few_shot(
             "loss": (("seed", "example"), np.stack(losses)),
         },
         coords={"seed": list(seeds)},
-        attrs={"task": task.name, "shots": shots, "metric": str(task.metric)},
+        attrs={"task": task.name, "shots": shots, "metric": str(task.metric), "note": "".join(reasons)},
     )
 
 
 def _run(
     model: MultiTaskModel,
+    encoder: nn.Module,
     task: Task,
     encoded: Encoded,
     tests: Encoded,
     rows: list[NDArray[np.int64]],
     seeds: list[int],
     settings: FewShotSettings,
-) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-    """Trains and evaluates one group of seeds; side by side if it can, else one after another."""
+    reasons: list[str],
+) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
+    """Trains and evaluates one group of seeds; side by side unless there is a reason not to, else one after another."""
     with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
         heads = []
         for seed in seeds:
             torch.manual_seed(seed)
             heads.append(model.new_decoder(task))
         torch.manual_seed(seeds[0])
-        used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(model.device)
-        try:
-            parts = _stacked_parts(model, heads, used, settings)
-            yield from _fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device)
-        except CannotStack as reason:
-            warnings.warn(f"training the seeds one after another: {reason}", stacklevel=2)
-            for head, row, seed in zip(heads, rows, seeds, strict=True):
-                torch.manual_seed(seed)
-                if settings.tuning == "lora":
-                    raise
-                encoder = deepcopy(model.encoder).requires_grad_(settings.tuning == "full")
-                yield from _fit_and_evaluate((encoder, head), 1, encoded, tests, [row], [seed], settings, model.device)
+        if not reasons:
+            try:
+                parts = _stacked_parts(encoder, heads, encoded, settings, model.device)
+                return list(_fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device))
+            except CannotStack as reason:
+                reasons.append(f"the seeds were trained one after another: {reason}")
+                warnings.warn(reasons[0], stacklevel=3)
+        found: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
+        for head, row, seed in zip(heads, rows, seeds, strict=True):
+            torch.manual_seed(seed)
+            alone = _one_part(encoder, settings)
+            found += _fit_and_evaluate((alone, head), 1, encoded, tests, [row], [seed], settings, model.device)
+        return found
+
+
+def _one_part(encoder: nn.Module, settings: FewShotSettings) -> nn.Module:
+    """A copy of the encoder for one seed, with what the tuning trains requiring gradients."""
+    alone = deepcopy(encoder).requires_grad_(settings.tuning == "full")
+    if settings.tuning == "lora":
+        add_low_rank(alone, settings.rank)
+    return alone
 
 
 def _stacked_parts(
-    model: MultiTaskModel, heads: list[nn.Module], used: Tensor, settings: FewShotSettings
+    encoder: nn.Module, heads: list[nn.Module], encoded: Encoded, settings: FewShotSettings, device: torch.device
 ) -> tuple[nn.Module, nn.Module]:
+    """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
+    used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
     decoder = Stacked(heads[0], len(heads), used)
     set_copies(decoder.model, heads)
+    few = np.arange(min(2, len(encoded)))
+    batch = collate(encoded, few).to(device)
     if settings.tuning == "decoder":
-        return _FrozenEncoder(model.encoder), decoder
-    encoder = Stacked(model.encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None)
-    return encoder, decoder
+        stacked: nn.Module = _FrozenEncoder(encoder)
+    else:
+        stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None)
+        compare(stacked, encoder, batch.inputs)
+    with torch.no_grad():
+        states = encoder(**batch.inputs).last_hidden_state
+        right = torch.stack([head.eval()(states, batch).loss for head in heads])  # (copies, n)
+        decoder.eval()
+        decoder.rows.batch = len(heads) * len(few)
+        tiled = collate(encoded, np.tile(few, len(heads))).to(device)
+        found = decoder(torch.cat([states] * len(heads)), tiled).loss.view_as(right)
+    if not torch.allclose(found, right, rtol=1e-3, atol=1e-4):
+        raise CannotStack(f"the losses of {type(heads[0]).__name__} side by side differ from its own")
+    return stacked, decoder
 
 
 class _FrozenEncoder(nn.Module):
-    """The model's own encoder, without gradients; all copies share it."""
+    """One encoder without gradients; all copies share it."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.encoder = (deepcopy(encoder, memo={id(t): t for t in (*encoder.parameters(), *encoder.buffers())}),)
+        self.encoder = (encoder,)  # in a tuple: none of its parameters are this module's
 
     def forward(self, **inputs: Tensor) -> Any:
         with torch.no_grad():

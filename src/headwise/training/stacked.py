@@ -2,7 +2,8 @@
 
 Thousands of few-shot fine-tunings differ only in their examples and their decoder's first weights. Run one after another they are
 bound by launching small operations; stacked, a linear layer of all copies is one batched matrix product. The rows of a stacked
-batch are ordered copy by copy, so attention, masks and dropout run unchanged, whatever the architecture.
+batch are ordered copy by copy, so attention, masks and dropout run unchanged, whatever the architecture. What a norm or an
+embedding of some family does beside that is not known here: `stacked_check.compare` shows whether a model may be trusted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from headwise.errors import HeadwiseError
+
+HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 class CannotStack(HeadwiseError):
@@ -113,7 +123,7 @@ class StackedEmbedding(nn.Module):
         own = nn.functional.embedding((place.clamp(min=0) + offset), flat)  # (copies, n, dim)
         shared = self.table[index].view_as(own)
         out = torch.where((place >= 0)[..., None], own, shared).view(*index.shape, -1)
-        if self.padding is not None and self.training:  # a padding row gets no gradient in the plain module either
+        if self.padding is not None:  # a padding row gets no gradient in the plain module either
             out = torch.where((index == self.padding)[..., None], out.detach(), out)
         return out
 
@@ -138,7 +148,10 @@ class Stacked(nn.Module):
         self.model = deepcopy(model, memo=shared)  # the structure is copied, the weights are not
         for path, module in list(self.model.named_modules()):
             if any(True for _ in module.parameters(recurse=False)):
-                _put(self.model, path, _stacked(path, module, self.rows, used, rank))
+                new = _stacked(path, module, self.rows, used, rank)
+                for hooks in HOOKS:  # what follows or precedes a module (an adapter) goes on doing so
+                    setattr(new, hooks, getattr(module, hooks))
+                _put(self.model, path, new)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         batch = next(value for value in (*args, *kwargs.values()) if isinstance(value, Tensor))
@@ -173,13 +186,13 @@ class Stacked(nn.Module):
 
 def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None) -> nn.Module:
     kind = type(module).__name__
-    if isinstance(module, nn.Linear):
+    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
         return StackedLinear(module.weight, module.bias, rows, rank)
     if kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2:
         return StackedLinear(module.weight.T, module.bias, rows, rank)  # type: ignore[arg-type]
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
-    if isinstance(module, nn.Embedding):
+    if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
         all_rows = torch.arange(module.num_embeddings, device=module.weight.device)
         wanted = used[used < module.num_embeddings] if module.num_embeddings > 4096 else all_rows
         return _frozen(StackedEmbedding(module, rows, wanted), rank)
@@ -191,7 +204,7 @@ def _frozen(module: nn.Module, rank: int | None) -> nn.Module:
 
 
 def _copies(weight: Tensor, copies: int) -> nn.Parameter:
-    return nn.Parameter(weight.detach().unsqueeze(0).repeat(copies, *(1,) * weight.ndim), requires_grad=weight.requires_grad)
+    return nn.Parameter(weight.detach().unsqueeze(0).repeat(copies, *(1,) * weight.ndim))
 
 
 def _put(root: nn.Module, path: str, module: nn.Module) -> None:
@@ -207,3 +220,28 @@ def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
             for copy, parameters in enumerate(own):
                 if name in parameters:
                     parameter[copy].copy_(parameters[name])
+
+
+class _LowRank(nn.Module):
+    """weight + (down @ up)ᵀ: the low-rank change of one linear layer, as `StackedLinear` has it for many."""
+
+    def __init__(self, weight: Tensor, rank: int, transposed: bool) -> None:
+        super().__init__()
+        into, out = weight.shape if transposed else weight.shape[::-1]
+        self.transposed = transposed
+        self.down = nn.Parameter(torch.randn(into, rank, device=weight.device) / into**0.5)
+        self.up = nn.Parameter(torch.zeros(rank, out, device=weight.device))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        change = self.down @ self.up  # (in, out)
+        return weight + (change if self.transposed else change.T)
+
+
+def add_low_rank(model: nn.Module, rank: int) -> None:
+    """Gives every linear layer of one model a low-rank change to learn; nothing else of it requires gradients afterwards."""
+    model.requires_grad_(False)
+    for module in list(model.modules()):
+        if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
+            weight: Any = module.weight
+            change = _LowRank(weight, rank, not isinstance(module, nn.Linear))
+            register_parametrization(module, "weight", change, unsafe=True)

@@ -1,11 +1,12 @@
 """Adapters per task (Houlsby et al. 2019): the encoder is shared and frozen, each task has small bottlenecks of its own in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
@@ -55,6 +56,11 @@ class Bottleneck(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + self.up(nn.functional.gelu(self.down(x)))
 
+    def after(self, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        """A forward hook: the bottleneck follows `module` (bound methods are copied with the model they belong to)."""
+        out: Tensor = self(output)
+        return out
+
 
 def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     """Puts one set of bottlenecks per task on the encoder; a task's forward passes go through its own.
@@ -86,6 +92,30 @@ def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None
 
     for task in record["tasks"]:
         model.contexts[task] = partial(using, task)
+    model.carry = partial(_carry, model, places)
+
+
+def _carry(model: Any, places: Sequence[str], encoder: Any) -> None:
+    """Puts one bottleneck at every place of `encoder`, a copy of the model's: it adds the mean of what the tasks' own add.
+
+    That mean is itself a bottleneck, as wide as all of them together, and can be trained as one.
+    """
+    own = [model.adapters[task] for task in model.notes["houlsby"]["tasks"]]
+    encoder.carried = nn.ModuleList(_mean([adapters[number] for adapters in own]) for number in range(len(places)))
+    for place, bottleneck in zip(places, encoder.carried, strict=True):
+        encoder.get_submodule(place).register_forward_hook(bottleneck.after)
+
+
+def _mean(bottlenecks: Sequence[Bottleneck]) -> Bottleneck:
+    """The bottleneck that adds the mean of what some bottlenecks add."""
+    downs, ups = [one.down for one in bottlenecks], [one.up for one in bottlenecks]
+    wide = Bottleneck(downs[0].in_features, sum(down.out_features for down in downs)).to(downs[0].weight)
+    with torch.no_grad():
+        wide.down.weight.copy_(torch.cat([down.weight for down in downs]))
+        wide.down.bias.copy_(torch.cat([down.bias for down in downs]))
+        wide.up.weight.copy_(torch.cat([up.weight for up in ups], dim=1) / len(ups))
+        wide.up.bias.copy_(torch.stack([up.bias for up in ups]).mean(0))
+    return wide
 
 
 def bottleneck_places(heads: Heads) -> list[str]:

@@ -1,13 +1,14 @@
 """LoRA per task (Hu et al. 2022), through peft: the encoder is shared and frozen, each task has low-rank updates of its own."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from headwise.errors import MissingExtra
@@ -81,6 +82,19 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
         model.contexts[task] = partial(using, task)
     with using(record["tasks"][0]):
         model.save_encoder = partial(_save, model.encoder)
+    model.carry = partial(_carry, record["tasks"])
+
+
+def _carry(tasks: Sequence[str], encoder: Any) -> None:
+    """Adds the mean of the tasks' updates to the weights of `encoder`, a copy of the model's, which then has no adapters."""
+    from peft.tuners.lora import LoraLayer
+
+    for path, layer in [(path, module) for path, module in encoder.named_modules() if isinstance(module, LoraLayer)]:
+        base: Any = layer.get_base_layer()
+        with torch.no_grad():
+            base.weight += torch.stack([layer.get_delta_weight(task) for task in tasks]).mean(0)
+        parent, _, name = path.rpartition(".")
+        setattr(encoder.get_submodule(parent), name, base)
 
 
 def load_updates(model: Any, folder: Path) -> None:

@@ -1,0 +1,140 @@
+"""Few-shot losses of every text family: at a learning rate of zero they are the model's own, whichever way it is trained."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy
+from torch import nn
+
+from headwise.decoders import MultiTaskModel
+from headwise.tasks import batches, encode
+from headwise.training import fewshot
+from headwise.training.fewshot import FewShotSettings, few_shot
+from headwise.training.stacked import CannotStack, Stacked
+from headwise.training.stacked_check import compare
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "heads"))
+import zoo
+
+STACKED = ["bert", "roberta", "distilbert", "gpt2", "llama", "qwen2", "electra", "deberta-v2"]
+ALONE = ["gemma", "gemma2", "gemma3_text", "xglm", "opt", "biogpt", "mpnet", "mixtral"]
+SEEDS = [0, 1]
+
+
+def subject(family: str) -> MultiTaskModel:
+    model: Any = zoo.build(family)
+    if zoo.kind(model) != "text":
+        pytest.skip("takes more than text")
+    parts = model.get_encoder() if model.config.is_encoder_decoder else model
+    return MultiTaskModel(parts, toy.tokenizer(), [], pooling="mean")
+
+
+def losses(model: MultiTaskModel, seed: int, task: Any) -> np.ndarray[Any, Any]:
+    """What the untrained model loses on each validation example: the encoder itself, in batches of one."""
+    torch.manual_seed(seed)
+    head = model.new_decoder(task).eval()
+    plan = batches(encode(task.split("validation"), model.tokenizer, 256), 1)
+    found = np.zeros(len(task.split("validation")))
+    with torch.no_grad():
+        for (number,), batch in zip(plan.plan, plan, strict=True):
+            found[number] = float(head(model.encoder(**batch.inputs).last_hidden_state, batch).loss[0])
+    return found
+
+
+def at_rest(family: str) -> str:
+    """Compares a few-shot run at learning rate zero with the model itself; gives the run's note."""
+    model, task = subject(family), toy.task(n=12)
+    try:
+        right = np.stack([losses(model.eval(), seed, task) for seed in SEEDS])
+    except (TypeError, ValueError, AttributeError, IndexError, RuntimeError) as error:
+        pytest.skip(f"takes more than tokens and a mask ({error})")
+    settings = FewShotSettings(epochs=1, learning_rate=0.0, batch_size=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = few_shot(model, task, 4, SEEDS, settings, progress=False)
+    assert np.allclose(found.loss.values, right, atol=1e-4), np.abs(found.loss.values - right).max()
+    return str(found.attrs["note"])
+
+
+@pytest.mark.parametrize("family", [*STACKED, *ALONE])
+def test_losses_at_rest_are_those_of_the_model(family: str) -> None:
+    note = at_rest(family)
+    assert ("one after another" in note) == (family in ALONE), note
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in zoo.families() if name not in {*STACKED, *ALONE}])
+def test_losses_at_rest_are_those_of_every_text_model(family: str) -> None:
+    try:
+        zoo.build(family)
+    except Exception as error:  # a family that cannot be built small
+        pytest.skip(str(error))
+    at_rest(family)
+
+
+@pytest.mark.parametrize("family", ["roberta", "gpt2", "llama", "distilbert"])
+@pytest.mark.parametrize("tuning", ["full", "decoder"])
+def test_learning_side_by_side_is_learning_one_after_another(family: str, tuning: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, task = subject(family), toy.task(n=12)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, float) and "dropout" in name:
+                setattr(module, name, 0.0)
+    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
+    settings = FewShotSettings(epochs=4, learning_rate=3e-3, batch_size=3, tuning=tuning)
+    together = few_shot(model, task, 6, SEEDS, settings, progress=False)
+    assert together.attrs["note"] == ""
+
+    def refuse(*args: Any) -> None:
+        raise CannotStack("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fewshot, "_stacked_parts", refuse)
+        with pytest.warns(UserWarning, match="one after another: planted"):
+            alone = few_shot(model, task, 6, SEEDS, settings, progress=False)
+    at_first = few_shot(model, task, 6, SEEDS, FewShotSettings(epochs=1, learning_rate=0.0), progress=False)
+    assert np.allclose(together.loss, alone.loss, atol=2e-3)
+    assert float(abs(together.loss - at_first.loss).mean()) > 0.01
+
+
+class Twice(nn.Module):
+    """One linear layer under two names: only one of them would be stacked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(25, 8)
+        self.one = nn.Linear(8, 8)
+        self.other = self.one
+
+    def forward(self, input_ids: Any) -> Any:
+        class Out:
+            last_hidden_state = self.other(torch.tanh(self.one(self.table(input_ids))))
+
+        return Out
+
+
+class FarRows(nn.Module):
+    """Positions from a long table at rows that are no token numbers: their weights would not be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(25, 8), nn.Embedding(5000, 8)
+
+    def forward(self, input_ids: Any) -> Any:
+        class Out:
+            last_hidden_state = self.table(input_ids) + self.places(torch.arange(input_ids.shape[1]) + 4000)
+
+        return Out
+
+
+@pytest.mark.parametrize(("kind", "message"), [(Twice, "gradient of|shares weights"), (FarRows, "rows that are no tokens")])
+def test_models_whose_states_agree_but_whose_gradients_do_not_are_refused(kind: Any, message: str) -> None:
+    torch.manual_seed(0)
+    plain, ids = kind(), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    with pytest.raises(CannotStack, match=message):
+        compare(Stacked(plain, 2, ids.unique()), plain, {"input_ids": ids})
