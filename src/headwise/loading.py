@@ -7,6 +7,7 @@ from typing import Any
 from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.names import shown
+from headwise.opener import trusting
 from headwise.parsing import one_line
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
@@ -23,11 +24,12 @@ LOADERS: dict[str, str] = {
 }
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
     """Opens a folder that headwise saved: a model with heads removed, a multi-task model, a head embedding, ...
 
     Args:
         path: the folder.
+        trust_remote_code: run code that the model was saved with; read it first.
 
     Raises:
         HeadwiseError: the folder was not saved by headwise, is damaged, or holds a kind this version does not know.
@@ -39,7 +41,8 @@ def load(path: str | Path) -> Any:
     module, function = LOADERS[kind].split(":")
     loader = getattr(import_module(module), function)
     try:
-        return loader(Path(path), record)
+        with trusting(trust_remote_code):
+            return loader(Path(path), record)
     except (HeadwiseError, ImportError, MemoryError):
         raise
     except (

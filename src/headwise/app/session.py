@@ -16,7 +16,7 @@ from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.names import file_name, shown
-from headwise.places import model_place, not_opened
+from headwise.opener import open_config, open_tokenizer, open_weights, own_kind
 from headwise.tasks import Batch, Task, batches, encode
 
 MAX_TOKENS = 256
@@ -245,22 +245,14 @@ def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
 
 
 def _plain(source: str | Path) -> tuple[Any, Any]:
-    import transformers
-
-    source = model_place(source)
-    try:
-        config = transformers.AutoConfig.from_pretrained(source)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise not_opened(source, error) from error
+    config = open_config(source)
     names: Sequence[str] = config.architectures or ()
     if not names or not any(name.endswith(("Classification", "LMHeadModel", "CausalLM", "MaskedLM")) for name in names):
         raise HeadwiseError(
             f"{source} holds {', '.join(names) or 'no named architecture'}, which answers nothing by itself: give a classifier, a tagger, a "
             "language model, or a model trained by `headwise train`"
         )
-    model = getattr(transformers, names[0]).from_pretrained(source, dtype=torch.float32)
-    return model, tokenizer
+    return open_weights(own_kind(config), source, config), open_tokenizer(source)
 
 
 def _own_task(model: Any, name: str) -> SavedTask:

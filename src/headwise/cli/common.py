@@ -1,11 +1,12 @@
 """What every verb shares: JSON or a table, and errors as one line."""
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
 from rich.console import Console
@@ -14,6 +15,21 @@ from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 from headwise.errors import HeadwiseError, Interrupted
+from headwise.opener import TRUST
+
+
+def _trust(ctx: typer.Context, value: bool) -> bool:
+    """Says so to this process and to the workers it starts, until the verb is done."""
+    if value:
+        os.environ[TRUST] = "1"
+        ctx.call_on_close(lambda: os.environ.pop(TRUST, None))
+    return value
+
+
+# of every verb that opens models; the option itself does the work
+Trust = Annotated[
+    bool, typer.Option("--trust-remote-code", callback=_trust, help="Run code that a model folder brings along; read it first.")
+]
 
 
 class Verb(TyperCommand):

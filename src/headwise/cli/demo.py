@@ -97,11 +97,11 @@ def lesion_table(heads: Any) -> dict[str, Any]:
 
 def _cosines(heads: Any) -> list[float]:
     import torch
-    from transformers import AutoTokenizer
 
+    from headwise.opener import open_tokenizer
     from headwise.places import default_model
 
-    tokenizer = AutoTokenizer.from_pretrained(default_model())
+    tokenizer = open_tokenizer(default_model())
     batch = tokenizer([text for pair in SENTENCES for text in pair], padding=True, return_tensors="pt")
     with torch.no_grad():
         states = heads.model(**batch).last_hidden_state  # (sentences, tokens, dim)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Verb, emit, print_table
+from headwise.cli.common import Trust, Verb, emit, print_table
 from headwise.errors import HeadwiseError
 
 SHOWN = ("performance", "pairs")
@@ -45,6 +45,7 @@ def dissociate(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save everything here; a finished one is shown again.")] = None,
     figures: Annotated[bool, typer.Option(help="With --out, also draw the figures.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Verb, emit, own_bars, print_table
+from headwise.cli.common import Trust, Verb, emit, own_bars, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -16,6 +16,7 @@ def inspect(
     model: Annotated[str, typer.Argument(help="A folder, a model on the hub, or 'demo' for the embedded MiniLM.")],
     partial: Annotated[bool, typer.Option("--partial", help="Accept that some attention layers are out of reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Finds every attention layer of a model and prints what it is made of.
 

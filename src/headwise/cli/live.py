@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Verb
+from headwise.cli.common import Trust, Verb
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def serve(
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8050,
     host: Annotated[str, typer.Option(help="Where to listen; other machines only reach it if you change this.")] = "127.0.0.1",
     allow_host: Annotated[list[str] | None, typer.Option(help="Further host names that requests may name.")] = None,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.places import EMBEDDED
 
@@ -49,6 +49,7 @@ def probe(
     out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path("runs/probe"),
     jobs: Annotated[int | None, typer.Option(help="Tasks at once; 0: in this process.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Tables 3 and 5, Figs. 3, 5-7).
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Verb, emit, own_bars, print_table
+from headwise.cli.common import Trust, Verb, emit, own_bars, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -32,6 +32,7 @@ def score(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the scores as netCDF (xarray) here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Scores every head for every task and prints each task's top heads, layer by layer.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -29,6 +29,7 @@ def similarity(
     ),
     jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Figures 3, 5, 6, 7).
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Verb, emit, own_bars, print_table
+from headwise.cli.common import Group, Trust, Verb, emit, own_bars, print_table
 from headwise.places import EMBEDDED
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
@@ -47,6 +47,7 @@ def whole_study(
     jobs: Annotated[int | None, typer.Option("--jobs", help="Cells at once; 0: in this process.")] = None,
     figures: Annotated[bool, typer.Option("--figures", help="Also draw the figures, into OUT/figures.")] = False,
     json: Json = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Runs the study: trainings alone, in pairs and together, the heads each task claims, probes, and the tests over all of them.
 
@@ -97,6 +98,7 @@ def probe(
     skip_bad: SkipBad = False,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     json: Json = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Parameter-free probes of every head of a model, as it comes: centroids from train, best head chosen on validation, figures on test.
 
@@ -140,6 +142,7 @@ def train(
     skip_bad: SkipBad = False,
     seed: Annotated[int, typer.Option("--seed")] = 0,
     json: Json = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Trains one encoder on one, some or all of the five tasks and prints their scores on test.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Verb, emit, own_bars, print_mapping, print_table
+from headwise.cli.common import Group, Trust, Verb, emit, own_bars, print_mapping, print_table
 from headwise.errors import HeadwiseError
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
@@ -46,6 +46,7 @@ def run(
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Computes what is missing of a study; run it again to go on. Exit status 1 if cells failed, 2 for a mistake, 130 if stopped.
 

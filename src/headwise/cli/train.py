@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, own_bars, print_table
+from headwise.cli.common import Resumable, Trust, emit, own_bars, print_table
 from headwise.errors import HeadwiseError
 
 
@@ -40,6 +40,7 @@ def train(
     ] = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Any other setting or method option: --set warmup=0.06")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Trains a model on tasks by one or several methods, and prints tasks × methods, mean ± sd over seeds.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, print_table, run_recipe
+from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -31,6 +31,7 @@ def transfer(
     out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path("runs/transfer"),
     jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    trust_remote_code: Trust = False,
 ) -> None:
     """Fine-tunes trained models on a few examples of new tasks (Tables 6 and 8), and tests which learn more.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headwise import decoders, manifest
@@ -17,7 +17,7 @@ from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.pooling import default_pooling
 from headwise.decoders.sequence import SequenceDecoder
 from headwise.errors import HeadwiseError
-from headwise.places import model_place, not_opened
+from headwise.opener import fill, open_config, open_tokenizer, open_weights
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -148,31 +148,25 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     encoder, tokenizer = load_encoder(folder / "encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     model = MultiTaskModel(encoder, tokenizer, tasks, record["pooling"], record["options"])
-    model.decoders.load_state_dict(load_file(folder / DECODERS))
+    fill(model.decoders, folder / DECODERS)
     model.notes = dict(record["notes"])
     return model.eval()
 
 
 def load_encoder(name: str | Path, **loading: Any) -> tuple[Any, Any]:
     """The encoder (or left-to-right decoder) of a folder or hub id, and its tokenizer with a padding token."""
-    from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
 
-    name = model_place(name)
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise not_opened(name, error) from error
-    cls = AutoModel
+    config = open_config(name)
+    kind = "AutoModel"
     if config.is_encoder_decoder:
         if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
             raise HeadwiseError(
                 f"{name} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone"
             )
-        cls = AutoModelForTextEncoding
-    tokenizer = AutoTokenizer.from_pretrained(name)
-    # half-precision checkpoints would stay half: training needs float32 weights
-    encoder = cls.from_pretrained(name, **{"dtype": torch.float32, **loading})
+        kind = "AutoModelForTextEncoding"
+    tokenizer = open_tokenizer(name)
+    encoder = open_weights(kind, name, config, **loading)
     with_padding(encoder, tokenizer)
     return encoder, tokenizer
 

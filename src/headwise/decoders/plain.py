@@ -15,6 +15,7 @@ from headwise.decoders.model import with_padding
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
 from headwise.errors import HeadwiseError
+from headwise.opener import open_tokenizer, open_weights
 
 KIND = "task-model"
 # what kinds of task each kind of transformers head answers
@@ -106,11 +107,9 @@ class TaskModel(nn.Module):
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
-    import transformers
-
-    model = getattr(transformers, record["architecture"]).from_pretrained(folder, dtype=torch.float32)
+    model = open_weights(record["architecture"], folder)
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    found = TaskModel(model, transformers.AutoTokenizer.from_pretrained(folder), tasks)
+    found = TaskModel(model, open_tokenizer(folder), tasks)
     found.notes = dict(record["notes"])
     return found.eval()
 

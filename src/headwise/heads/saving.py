@@ -17,6 +17,7 @@ from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.heads.removal import removed_from
 from headwise.heads.surgery import Surgery, operate
+from headwise.opener import open_config, read_tensors
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
@@ -68,15 +69,21 @@ def load_folder(folder: Path, record: dict[str, Any]) -> PreTrainedModel:
             f"{folder} holds a {record['model_class']!r}, which transformers {transformers.__version__} does not have"
         )
     with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
-        config: Any = transformers.AutoConfig.from_pretrained(folder)
-        model: Any = made(config)
+        model: Any = made(open_config(folder))
     surgeries = [Surgery(**values) for values in record["surgeries"]]
     for surgery in surgeries:
         operate(model, surgery)
     places = model.state_dict(keep_vars=True)
-    for name, tensor in safetensors.torch.load_file(folder / WEIGHTS).items():
+    for name, tensor in read_tensors(folder / WEIGHTS).items():
+        if name not in places or places[name].shape != tensor.shape:
+            raise HeadwiseError(
+                f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the cuts that its headwise.json "
+                "records: save the model again"
+            )
         places[name].data = places[name].data.to(tensor.dtype)  # not model.to: tables of frequencies stay in full precision
-    safetensors.torch.load_model(model, str(folder / WEIGHTS))
+    missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
+    if missing:
+        raise HeadwiseError(f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it was cut short; save the model again")
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     model.headwise_removed = surgeries

@@ -145,7 +145,7 @@ def lesion(
     """
     several = as_tasks(tasks)
     sets = named_sets(head_sets)
-    answering = as_subject_model(model, several, reading.pop("tokenizer", None))
+    answering = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
     reading["heads"] = reading.get("heads") or Heads(answering.encoder)
     reading.setdefault("split", "validation")
     reading.setdefault("examples", None)

@@ -67,7 +67,7 @@ def dissociate(
     if len(several) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
     _check(several)
-    model = as_subject_model(model, several, reading.pop("tokenizer", None))
+    model = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
     heads = reading["heads"] = reading.get("heads") or Heads(model.encoder)
     seed = reading.get("seed", 0)
     if scores is None:

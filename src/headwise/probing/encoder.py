@@ -11,6 +11,7 @@ from headwise.decoders.model import MultiTaskModel, load_encoder, with_padding
 from headwise.decoders.pooling import POOLINGS, default_pooling
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.opener import tokenizer_beside, trusting
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Encoder:
         return {"use_cache": False} if "use_cache" in signature(self.model.forward).parameters else {}
 
 
-def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None) -> Encoder:
+def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None, *, trust_remote_code: bool = False) -> Encoder:
     """Opens what a user calls a model.
 
     Args:
@@ -47,6 +48,7 @@ def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None)
         tokenizer: for live models; default: the one beside the weights the model was loaded from.
         position: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models pre-trained by masking,
             "last" for left-to-right models, "mean" otherwise.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
 
     Raises:
         HeadwiseError: the position is unknown, or there is no tokenizer.
@@ -56,16 +58,16 @@ def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None)
     if isinstance(model, Encoder):
         return model if position in (None, model.position) else Encoder(model.model, model.tokenizer, model.heads, str(position))
     if isinstance(model, str | Path):
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), trusting(trust_remote_code):
             torch.manual_seed(
                 0
-            )  # weights the folder lacks (a pooler, often) are drawn: the same each time, so that recordings are found again
+            )  # a pooler that the folder lacks is drawn: the same each time, so that recordings are found again
             model, found = load_encoder(model)
         tokenizer = tokenizer or found
     elif isinstance(model, MultiTaskModel):
         model, tokenizer, position = model.encoder, tokenizer or model.tokenizer, position or model.pooling
     else:
-        tokenizer = tokenizer or _beside(model)
+        tokenizer = tokenizer or tokenizer_beside(model)
     config = model.config
     body = model.get_encoder() if config.is_encoder_decoder else _body(model)
     with_padding(body, tokenizer)
@@ -77,16 +79,6 @@ def _body(model: Any) -> Any:
     from transformers import PreTrainedModel
 
     return model.base_model if isinstance(model, PreTrainedModel) else model
-
-
-def _beside(model: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    name = model.config.name_or_path
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise HeadwiseError(f"no tokenizer lies beside {type(model).__name__} ({name!r}): pass tokenizer=") from error
 
 
 def with_random_weights(encoder: Encoder, seed: int = 0) -> Encoder:

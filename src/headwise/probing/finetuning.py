@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headwise import manifest
@@ -15,6 +14,7 @@ from headwise.decoders.output import SavedTask, TaskLike
 from headwise.decoders.sequence import SequenceDecoder
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.opener import fill
 from headwise.probing.exiting import head_outputs, layer_output
 from headwise.tasks.examples import SEQUENCE_KINDS
 
@@ -107,5 +107,5 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
     model = EmbeddedModel(encoder, tokenizer, tasks, source, record["pooling"])
-    model.decoders.load_state_dict(load_file(folder / DECODERS))
+    fill(model.decoders, folder / DECODERS)
     return model.eval()

@@ -54,6 +54,7 @@ def probe(
     device: str | None = None,
     folder: str | Path | None = None,
     quiet: bool = False,
+    trust_remote_code: bool = False,
 ) -> Probes:
     """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020), and their top-n embedding.
 
@@ -78,6 +79,7 @@ def probe(
         device: where to run the model and fit; default: where the model is, for a folder or hub id a GPU if there is one.
         folder: keep the recordings there, and find them again; default: a temporary folder.
         quiet: show no progress.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
     """
     wrong = [name for name in controls if name not in CONTROLS]
     if wrong:
@@ -85,7 +87,7 @@ def probe(
     given = as_tasks(tasks)
     if not given:
         raise HeadwiseError("there are no tasks to probe")
-    encoder = open_encoder(model, tokenizer, position)
+    encoder = open_encoder(model, tokenizer, position, trust_remote_code=trust_remote_code)
     if device is None and isinstance(model, str | Path) and torch.cuda.is_available():
         device = "cuda"
     if device is not None:

@@ -70,7 +70,7 @@ def score(
     if not tasks:
         raise HeadwiseError("there is no task to score")
     names = [task.name for task in tasks]
-    answering = as_subject_model(model, tasks, options.pop("tokenizer", None))
+    answering = as_subject_model(model, tasks, options.pop("tokenizer", None), options.pop("trust_remote_code", False))
     options["heads"] = options.get("heads") or Heads(answering.encoder)
     found = []
     for one in tasks:

@@ -15,7 +15,8 @@ from headwise.decoders.output import DecoderOutput
 from headwise.decoders.plain import TaskModel, as_task_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.places import model_place, not_opened
+from headwise.opener import open_weights, tokenizer_beside, trusting
+from headwise.places import model_place
 from headwise.runs.progress import track
 from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
@@ -41,6 +42,7 @@ class Reading(TypedDict, total=False):
         seed: of the sample, and of whatever else is random.
         silenced: heads that stay silenced while the others are scored.
         tokenizer: for plain transformers models; default: the one beside the model's weights.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
         heads: the model's `Heads`, if it was made already.
         quiet: show no progress.
     """
@@ -52,6 +54,7 @@ class Reading(TypedDict, total=False):
     seed: int
     silenced: HeadSet
     tokenizer: Any
+    trust_remote_code: bool
     heads: Heads | None
     quiet: bool
 
@@ -134,7 +137,9 @@ class Subject:
         }
 
 
-def as_subject_model(model: Any, tasks: Task | list[Task], tokenizer: Any = None) -> MultiTaskModel | TaskModel:
+def as_subject_model(
+    model: Any, tasks: Task | list[Task], tokenizer: Any = None, trust_remote_code: bool = False
+) -> MultiTaskModel | TaskModel:
     """Whatever a user brings, as a model that answers tasks by name.
 
     Args:
@@ -142,13 +147,15 @@ def as_subject_model(model: Any, tasks: Task | list[Task], tokenizer: Any = None
             a plain transformers model whose head can answer the tasks.
         tasks: what it will be asked.
         tokenizer: for a plain transformers model; default: the one beside its weights.
+        trust_remote_code: run code that a folder or hub id brings along.
     """
-    if isinstance(model, str | Path):
-        model = _opened(model, tasks)
-    if isinstance(model, MultiTaskModel | TaskModel):
-        return model
-    if tokenizer is None:
-        tokenizer = _tokenizer_of(model)
+    with trusting(trust_remote_code):
+        if isinstance(model, str | Path):
+            model = _opened(model, tasks)
+        if isinstance(model, MultiTaskModel | TaskModel):
+            return model
+        if tokenizer is None:
+            tokenizer = tokenizer_beside(model)
     return as_task_model(model, tokenizer, tasks)
 
 
@@ -162,8 +169,6 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
         if not isinstance(model, MultiTaskModel | TaskModel):
             raise HeadwiseError(f"{place} holds a {type(model).__name__}, not a model that answers tasks")
         return model
-    import transformers
-
     kinds = {task.kind for task in (tasks if isinstance(tasks, list) else [tasks])}
     heads = {HEADS.get(kind) for kind in kinds}
     head = heads.pop() if len(heads) == 1 else None
@@ -172,29 +177,12 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
             f"{place} is a plain transformers model, which has no head for tasks of kind {', '.join(sorted(kinds))} together; "
             "train decoders for them first: headwise.train(model, tasks)"
         )
-    try:
-        return getattr(transformers, head).from_pretrained(place)
-    except (OSError, ValueError) as error:
-        raise not_opened(place, error, f"{head.removeprefix('AutoModelFor')} model") from error
-
-
-def _tokenizer_of(model: Any) -> Any:
-    from transformers import AutoTokenizer
-
-    place = model.config.name_or_path
-    if not place:
-        raise HeadwiseError(f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer=")
-    try:
-        return AutoTokenizer.from_pretrained(place)
-    except (OSError, ValueError) as error:
-        raise HeadwiseError(
-            f"no tokenizer was found beside the model's weights at {place!r}: pass tokenizer= ({error})"
-        ) from error
+    return open_weights(head, place)
 
 
 def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
-    answering = as_subject_model(model, task, reading.get("tokenizer"))
+    answering = as_subject_model(model, task, reading.get("tokenizer"), reading.get("trust_remote_code", False))
     heads = reading.get("heads") or Heads(answering.encoder)
     seed = reading.get("seed", 0)
     split = reading.get("split", "train")

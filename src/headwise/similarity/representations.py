@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from headwise.errors import HeadwiseError
+from headwise.opener import tokenizer_beside
 from headwise.similarity.matrices import pairwise
 
 Array = NDArray[Any]
@@ -40,7 +41,7 @@ def sentence_vectors(
 
     if pooling not in ("mean", "cls", "last"):
         raise HeadwiseError(f"pooling {pooling!r} is unknown; use mean, cls or last")
-    tokenizer = tokenizer if tokenizer is not None else _tokenizer_of(model)
+    tokenizer = tokenizer if tokenizer is not None else tokenizer_beside(model)
     encoder = getattr(model, "encoder", model) if not hasattr(model, "config") else model
     encoder = getattr(encoder, "base_model", encoder)
     if tokenizer.pad_token is None:
@@ -132,14 +133,3 @@ def _same_sentences(vectors: Mapping[str, Array]) -> int:
     if len(set(counts.values())) != 1:
         raise HeadwiseError(f"every task needs vectors of the same sentences, got these many: {counts}")
     return next(iter(counts.values()))
-
-
-def _tokenizer_of(model: Any) -> Any:
-    if getattr(model, "tokenizer", None) is not None:
-        return model.tokenizer
-    from transformers import AutoTokenizer
-
-    name = getattr(model, "name_or_path", "")
-    if not name:
-        raise HeadwiseError("the model does not say where its tokenizer is: pass tokenizer=")
-    return AutoTokenizer.from_pretrained(name)

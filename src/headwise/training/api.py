@@ -14,6 +14,7 @@ from headwise import manifest
 from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.model import with_padding
 from headwise.errors import HeadwiseError
+from headwise.opener import tokenizer_beside, trusting
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
 from headwise.runs.timing import timed
@@ -43,6 +44,7 @@ def train(
     predict: Sequence[str] = (),
     start: str | Path | None = None,
     branches: Mapping[int, Path] | None = None,
+    trust_remote_code: bool = False,
     **settings: Any,
 ) -> TrainingResult:
     """Trains a model on some tasks and evaluates it on their validation splits.
@@ -61,6 +63,7 @@ def train(
         also: further tasks to evaluate with a trained task's decoder, {trained task: task}, e.g. {"mnli": mnli_mm}.
         predict: further splits to predict ("test"); they need no labels.
         start, branches: see `Run`; for methods that share their first steps.
+        trust_remote_code: run code that a hub id or folder brings along; read it first.
         settings: of `TrainingSettings`, and options of the method (alpha, delta, ...).
 
     Raises:
@@ -69,9 +72,9 @@ def train(
     tasks = as_tasks(tasks)
     chosen, settings_ = read_options(method, settings)
     shared: dict[str, Any] = {"also": also or {}, "predict": predict, "tokenizer": tokenizer, "pooling": pooling}
-    return _train(
-        model, tasks, chosen, settings_, Path(out) if out is not None else None, start=start, branches=branches, **shared
-    )
+    folder = Path(out) if out is not None else None
+    with trusting(trust_remote_code):
+        return _train(model, tasks, chosen, settings_, folder, start=start, branches=branches, **shared)
 
 
 def _train(
@@ -126,11 +129,7 @@ def open_model(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str |
     if isinstance(model, TaskModel):
         return model
     if tokenizer is None:
-        from transformers import AutoTokenizer
-
-        if not model.config.name_or_path:
-            raise HeadwiseError(f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer=")
-        tokenizer = AutoTokenizer.from_pretrained(model.config.name_or_path)
+        tokenizer = tokenizer_beside(model)
     if model.base_model is not model:  # it has a head of its own
         return as_task_model(model, tokenizer, list(tasks))
     with_padding(model, tokenizer)

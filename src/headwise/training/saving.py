@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
-
 from headwise.decoders import MultiTaskModel, TaskModel
 from headwise.decoders.model import ADAPTERS
 from headwise.decoders.model import load_folder as load_plain
 from headwise.decoders.plain import load_folder as load_headed
 from headwise.heads import Heads
 from headwise.names import check_name
+from headwise.opener import fill
 from headwise.training.masks import from_json, set_masks
 
 
@@ -27,7 +26,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
         from headwise.training.methods.houlsby import add_bottlenecks
 
         add_bottlenecks(model, model.notes["houlsby"], Heads(model.encoder))
-        model.adapters.load_state_dict(load_file(folder / ADAPTERS))
+        fill(model.adapters, folder / ADAPTERS)
     if "silenced" in model.notes:
         set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
     return model.eval()

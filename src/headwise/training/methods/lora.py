@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from headwise.errors import MissingExtra
+from headwise.errors import HeadwiseError, MissingExtra
+from headwise.opener import read_tensors
 from headwise.training.methods.base import Method, multi_task
 from headwise.training.settings import TrainingSettings
 
@@ -99,7 +100,11 @@ def _carry(tasks: Sequence[str], encoder: Any) -> None:
 
 def load_updates(model: Any, folder: Path) -> None:
     """Reads the updates that were saved beside the encoder in `folder`."""
-    model.encoder.load_state_dict({**model.encoder.state_dict(), **load_file(folder / FILE)})
+    held = read_tensors(folder / FILE)
+    missing = [name for name in model.encoder.state_dict() if "lora_" in name and name not in held]
+    if missing:
+        raise HeadwiseError(f"{folder / FILE} lacks {missing[0]}: it does not belong to this model, or was cut short")
+    model.encoder.load_state_dict({**model.encoder.state_dict(), **held})
 
 
 def _save(encoder: Any, folder: Path) -> None:
