@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-browser pictures lint types docs architectures clean
+.PHONY: demo test faults test-browser pictures lint types docs architectures clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,6 +19,9 @@ demo: $(READY)
 
 test: $(READY) lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not slow'
+
+faults: $(READY)  # plants each fault of tests/faults in a copy of the source; FAULTS="probing --workers 1" for some of them
+	$(BIN)/python tests/faults/planting.py $(FAULTS)
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

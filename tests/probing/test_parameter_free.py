@@ -1,14 +1,17 @@
 """Parameter-free probes find planted heads, and their controls stay at chance although they choose the best head too."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 
 import planted_words as planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.probing.items import find_items
-from headwise.probing.parameter_free import FreeProbe, fixed_offset, free_probe
+from headwise.probing.parameter_free import COUNTS, FreeProbe, fixed_offset, free_probe
 from headwise.tasks import Task
 
 KINDS = {"pos": "centroid", "ner": "centroid", "con": "centroid", "dep": "attends", "srl": "attends"}
@@ -117,3 +120,44 @@ def test_other_kinds_are_refused() -> None:
     task = Task("x", data={"train": [("a b", "1"), ("c", "0")]}, kind="classes")
     with pytest.raises(HeadwiseError, match="these probes are for"):
         free_probe(planted.model(), task, planted.tokenizer())
+
+
+def test_centroids_come_from_train(tasks: dict[str, Task], heads: Heads) -> None:
+    """Where training names the classes the other way round, the head that knows them gets every one wrong."""
+    examples = tasks["pos"].split("train")
+    turned = replace(examples, labels=[(np.asarray(labels) + 1) % 3 for labels in examples.labels])
+    found = free_probe(heads.model, tasks["pos"].with_splits(train=turned), planted.tokenizer(), heads=heads, quiet=True)
+    layer, head = planted.IDENTITY
+    assert (found.recall("test").sel(way="centroid")[:, layer, head] == 0).all()
+    assert (found.recall("validation").sel(way="centroid")[:, layer, head] == 0).all()
+
+
+def made_up(kind: str, shares: dict[tuple[str, str, int], int]) -> FreeProbe:
+    """One label, one layer, two heads; of ten things so many are found, by (split, way, head)."""
+    ways = list(dict.fromkeys(way for _, way, _ in shares))
+    coords = {"split": ["validation", "test"], "way": ways, "label": ["x"], "layer": [0], "head": [0, 1], "count": list(COUNTS)}
+    counts = xr.DataArray(np.zeros([len(v) for v in coords.values()]), dims=list(coords), coords=coords)
+    for (split, way, head), hit in shares.items():
+        counts.loc[{"split": split, "way": way, "head": head, "label": "x", "layer": 0}] = [hit, 10, hit, 10]
+    return FreeProbe("t", kind, counts)
+
+
+def test_heads_and_ways_are_chosen_on_validation() -> None:
+    free = made_up(
+        "tags",
+        {
+            ("validation", "centroid", 0): 9,
+            ("validation", "centroid", 1): 2,
+            ("test", "centroid", 0): 3,
+            ("test", "centroid", 1): 8,
+        },
+    )
+    (row,) = free.best().to_dict("records")
+    assert (row["head"], row["validation"], row["recall"]) == (0, 0.9, 0.3)
+    arcs = made_up("dependencies", {
+        ("validation", "attends", 0): 7, ("validation", "attended", 0): 1, ("test", "attends", 0): 2, ("test", "attended", 0): 6,
+        ("validation", "attends", 1): 3, ("validation", "attended", 1): 4, ("test", "attends", 1): 9, ("test", "attended", 1): 5,
+    })  # fmt: skip
+    assert arcs.head_scores("test").to_numpy().tolist() == [[0.2, 0.5]]
+    (row,) = arcs.best().to_dict("records")
+    assert (row["way"], row["head"], row["recall"]) == ("attends", 0, 0.2)

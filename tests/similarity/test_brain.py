@@ -85,6 +85,16 @@ def test_only_the_most_predictable_voxels_are_kept() -> None:
     assert kept.scores.mean() > 0.7
 
 
+def test_the_most_predictable_voxels_of_noise_predict_nothing_held_out() -> None:
+    """Chosen inside the training folds the best of 400 voxels of noise are noise; chosen on the held-out stimuli they would not be."""
+    rng = np.random.default_rng(4)
+    names = tuple(f"s{i:03d}" for i in range(60))
+    data = BrainData(names, {"p": rng.normal(size=(60, 400))}, names)
+    scores = encoding_scores({"a": rng.normal(size=(60, 8)), "b": rng.normal(size=(60, 8))}, data, voxels=20)["p"].scores
+    assert scores.shape == (2, 5 * 20)
+    assert abs(scores.mean()) < 0.1  # 200 correlations over 12 stimuli each: a standard error of 0.02
+
+
 def test_pereira_files_of_both_layouts_are_read(tmp_path: Path) -> None:
     from scipy.io import savemat
 

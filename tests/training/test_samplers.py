@@ -78,3 +78,11 @@ def test_processes_share_a_step_completely_and_meet_equally_often(size: int, wor
     assert sorted(np.concatenate(real).tolist()) == chosen.tolist()
     assert all(len(part) <= (micro or size) for own in parts for part, _ in own)
     assert all(len(part) == 1 for own in parts for part, weight in own if not weight)
+
+
+def test_annealing_reaches_the_plan() -> None:
+    sizes, batches, epochs = [900, 100], [3000, 1000], 3
+    drawn = plan("annealed", sizes, batches, epochs, seed=0).reshape(epochs, -1)
+    for epoch, exponent in enumerate((1.0, 0.6, 0.2)):
+        expected = 900**exponent / (900**exponent + 100**exponent)
+        assert abs((drawn[epoch] == 0).mean() - expected) < 0.02  # 0.90, 0.79, 0.61
