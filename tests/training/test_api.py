@@ -69,7 +69,8 @@ def test_each_task_exports_as_a_plain_classifier(result: TrainingResult, tmp_pat
         plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / task.name)
         batch = next(iter(batches(encode(task.split("validation"), result.model.tokenizer), 8)))
         with torch.no_grad():
-            torch.testing.assert_close(plain(**batch.inputs).logits, result.model(task.name, batch).logits, rtol=0, atol=0)
+            exact = 0 if task.kind == "classes" else 1e-6  # numbers: their mean and sd became part of the last layer
+            torch.testing.assert_close(plain(**batch.inputs).logits, result.model(task.name, batch).logits, rtol=0, atol=exact)
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "mood").config.id2label == {0: "down", 1: "up"}
 
 
@@ -144,7 +145,7 @@ def test_methods_and_seeds_are_compared_in_pairs(folder, tmp_path) -> None:
     assert list(table.columns) == ["iat", "multi-task", "mt-dnn"]
     assert list(table.index) == ["mood", "warmth", "average"]
     by_hand = found.scores.query("method == 'iat' and task == 'mood'")["score"] * 100
-    assert table.loc["mood", "iat"] == f"{by_hand.mean():.1f} ± {by_hand.std():.1f}"
+    assert table.loc["mood", "iat"] == f"{by_hand.mean():.1f} ± {by_hand.std():.1f} at chance"  # ten examples
     # started from the plain training's checkpoint, and the same as if it had been trained from the beginning
     alone = hw.train(folder, TASKS, "iat", seed=1, **options)
     toy.assert_identical(toy.weights(hw.load(tmp_path / "iat" / "seed-1")), toy.weights(alone.model))

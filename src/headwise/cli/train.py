@@ -95,6 +95,7 @@ def train(
         [task, *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]), *values]
         for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
     ]
+    caption += "; at chance: a guess that ignores the text could do as well" if table.stack().str.contains("chance").any() else ""
     print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
     without = [task.name for task in found if any(split not in task.splits for split in predict or [])]
     if without:

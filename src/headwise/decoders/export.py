@@ -48,6 +48,8 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     places = {"out": family.out, **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {})}
     for part, place in places.items():
         weights |= {f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()}
+    if task.kind == "number":
+        _put_into_own_unit(weights, family.out, decoder, name)
     wanted = plain.state_dict().keys()
     missing = wanted - weights.keys()
     if missing:
@@ -61,3 +63,15 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
         plain.save_pretrained(folder)
         model.tokenizer.save_pretrained(folder)
     return plain
+
+
+def _put_into_own_unit(weights: dict[str, Any], place: str, decoder: SequenceDecoder, name: str) -> None:
+    """A decoder's mean and sd as part of its last layer, since plain transformers has neither."""
+    weights[f"{place}.weight"] = weights[f"{place}.weight"] * decoder.unit[:, None]
+    if f"{place}.bias" in weights:
+        weights[f"{place}.bias"] = weights[f"{place}.bias"] * decoder.unit + decoder.mean
+    elif float(decoder.mean) != 0:
+        raise HeadwiseError(
+            f"task {name!r} predicts numbers around {float(decoder.mean):.4g}, and the classifier of this family has no bias to hold "
+            "that mean: use the model through headwise, or subtract the mean from the targets before training"
+        )

@@ -15,7 +15,7 @@ from headwise import decoders, manifest
 from headwise.decoders.families import FAMILIES
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.pooling import default_pooling
-from headwise.decoders.sequence import SequenceDecoder
+from headwise.decoders.sequence import SequenceDecoder, own_units
 from headwise.errors import HeadwiseError
 from headwise.opener import fill, open_config, open_tokenizer, open_weights
 
@@ -110,6 +110,17 @@ class MultiTaskModel(nn.Module):
             self.carry(copied)
         return copied.requires_grad_(True).eval()
 
+    def standardise(self, name: str, targets: Any) -> None:
+        """Tells the decoder of a number task the training targets, whose mean and sd it learns under; others need not know.
+
+        Args:
+            name: the task.
+            targets: its training labels.
+        """
+        decoder = self.decoders[name]
+        if isinstance(decoder, SequenceDecoder):
+            decoder.standardise(targets)
+
     def states(self, batch: Any) -> Tensor:
         """Token states of the encoder, (batch, tokens, dim)."""
         states: Tensor = self.encoder(**batch.inputs, **self._no_cache).last_hidden_state
@@ -148,7 +159,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     encoder, tokenizer = load_encoder(folder / "encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     model = MultiTaskModel(encoder, tokenizer, tasks, record["pooling"], record["options"])
-    fill(model.decoders, folder / DECODERS)
+    fill(model.decoders, folder / DECODERS, own_units(model.decoders))
     model.notes = dict(record["notes"])
     return model.eval()
 

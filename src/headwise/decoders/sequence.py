@@ -17,6 +17,9 @@ ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gel
 class SequenceDecoder(nn.Module):
     """Classification (cross-entropy) or regression (squared error) of whole texts.
 
+    A number is learnt on the scale of its training targets: the layers give (y − mean) ÷ sd, and the loss is the squared error there,
+    so that it starts near 1 whatever the unit, as cross-entropies do. Predictions and logits are in the task's own unit.
+
     Args:
         dim: width of the encoder.
         outputs: number of classes; 1 for a number.
@@ -24,7 +27,14 @@ class SequenceDecoder(nn.Module):
         pooling: "cls", "last" or "mean".
         shape: the layers between the pooled state and the logits.
         std: standard deviation of the initial weights.
+
+    Attributes:
+        mean, sd: of the training targets, (1,); only for numbers, and saved with the weights. An sd of 0: not known yet; then the
+            loss is in the task's own unit.
     """
+
+    mean: Tensor
+    sd: Tensor
 
     def __init__(self, dim: int, outputs: int, kind: str, pooling: str, shape: HeadShape, std: float = 0.02) -> None:
         super().__init__()
@@ -33,6 +43,9 @@ class SequenceDecoder(nn.Module):
         self.out = nn.Linear(dim, outputs, bias=shape.bias)
         self.drop_in, self.drop_out = nn.Dropout(shape.dropout_in), nn.Dropout(shape.dropout_out)
         self.act = ACTIVATIONS[shape.activation]
+        if kind == "number":
+            self.register_buffer("mean", torch.zeros(1))
+            self.register_buffer("sd", torch.zeros(1))
         for layer in (self.dense, self.out):
             if layer is not None:
                 nn.init.normal_(layer.weight, std=std)
@@ -45,11 +58,41 @@ class SequenceDecoder(nn.Module):
         if self.dense is not None:
             vector = self.act(self.dense(vector))  # (batch, dim)
         logits = self.out(self.drop_out(vector)).float()  # (batch, outputs)
-        return sequence_output(self.kind, logits, batch.labels)
+        if self.kind != "number":
+            return sequence_output(self.kind, logits, batch.labels)
+        rows = len(logits) // len(self.sd)  # copies of one decoder, trained side by side, have one mean and sd each
+        mean, sd = self.mean.repeat_interleave(rows), self.unit.repeat_interleave(rows)  # (batch,)
+        own = logits.squeeze(-1) * sd + mean  # (batch,)
+        loss = (logits.squeeze(-1) - (batch.labels.float() - mean) / sd).square()  # (batch,)
+        return DecoderOutput(loss, own.detach(), own.unsqueeze(-1))
+
+    @property
+    def unit(self) -> Tensor:
+        """What one unit of the loss's scale is in the task's own, (1,): the sd of the training targets; 1 while they are not known."""
+        return torch.where(self.sd > 0, self.sd, 1.0)
+
+    def standardise(self, targets: Any) -> None:
+        """Takes mean and standard deviation of training targets, once: weights that were trained under others keep them.
+
+        Args:
+            targets: (examples,) numbers. Where all are equal the sd is 1.
+        """
+        if self.kind != "number" or bool((self.sd > 0).all()):
+            return
+        known = torch.as_tensor(targets, dtype=torch.float64)
+        sd = float(known.std(correction=0))
+        self.mean.fill_(float(known.mean()))
+        self.sd.fill_(sd if sd > 0 else 1.0)
+
+
+def own_units(decoders: nn.ModuleDict) -> dict[str, Tensor]:
+    """Mean and sd of number decoders that were saved before there were any: their weights were trained in the task's own unit."""
+    numbers = [name for name, part in decoders.items() if isinstance(part, SequenceDecoder) and part.kind == "number"]
+    return {f"{name}.{part}": value for name in numbers for part, value in (("mean", torch.zeros(1)), ("sd", torch.ones(1)))}
 
 
 def sequence_output(kind: str, logits: Tensor, labels: Tensor) -> DecoderOutput:
-    """Losses and predictions from sequence logits (batch, outputs); the loss is NaN where an example has no label."""
+    """Losses and predictions from sequence logits (batch, outputs); numbers in their own unit. The loss is NaN where there is no label."""
     if kind == "number":
         prediction = logits.squeeze(-1)  # (batch,)
         return DecoderOutput((prediction - labels.float()).square(), prediction.detach(), logits)

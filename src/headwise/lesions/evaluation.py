@@ -156,9 +156,8 @@ def lesion(
         found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way, how, reference)
         labels = subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or task.kind in COLUMNS else np.asarray(labels)
-        outcomes[task.name] = TaskOutcome(
-            task.kind, task.metric, found.predictions, found.losses, gold, task.chance_on(reading["split"]), found.ways
-        )
+        level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
+        outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
     settings = {
         "how": how,
         "split": reading["split"],

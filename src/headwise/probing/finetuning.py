@@ -11,7 +11,7 @@ from headwise import manifest
 from headwise.decoders.families import HeadShape
 from headwise.decoders.model import DECODERS, MultiTaskModel, load_encoder
 from headwise.decoders.output import SavedTask, TaskLike
-from headwise.decoders.sequence import SequenceDecoder
+from headwise.decoders.sequence import SequenceDecoder, own_units
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.opener import fill
@@ -107,5 +107,5 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
     model = EmbeddedModel(encoder, tokenizer, tasks, source, record["pooling"])
-    fill(model.decoders, folder / DECODERS)
+    fill(model.decoders, folder / DECODERS, own_units(model.decoders))
     return model.eval()

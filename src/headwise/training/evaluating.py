@@ -7,13 +7,15 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from headwise.runs import track
-from headwise.tasks import Examples, Task, batches, encode
+from headwise.tasks import Examples, Task, batches, encode, metrics
 from headwise.tasks.batching import BUSY
 
 COUNTS: dict[str, tuple[str, ...]] = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
 COUNTS |= dict.fromkeys(("tags", "spans", "constituents", "roles"), ("correct", "predicted", "gold"))
+PERMUTATIONS = 199
 COUNTS["dependencies"] = ("correct", "predicted", "gold", "correct_arcs")
 
 
@@ -43,6 +45,27 @@ class Evaluation:
     @property
     def labels(self) -> NDArray[Any] | None:
         return None if isinstance(self.examples.labels, list) else self.examples.labels
+
+    @property
+    def chance(self) -> float:
+        """The metric of the best guess that ignores the text, on the examples that were asked; NaN where they have no labels."""
+        task = self.task
+        return metrics.chance(task.metric, task.kind, self.examples.labels) if self.examples.labelled else float("nan")
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether nothing shows that the text was used: the score is no higher than `chance`, or a permutation test of independence
+        between predictions and labels (199 permutations of the examples) has p > 0.05. Kinds that keep counts have the first alone."""
+        if not self.examples.labelled or not np.isfinite(self.chance):
+            return False
+        task, labels = self.task, self.labels
+        if self.score <= self.chance or labels is None or self.predictions.ndim > 1:
+            return self.score <= self.chance
+        if task.kind == "minimal-pairs":  # every label is 0: the guess is a coin for each pair
+            return bool(binom.sf(np.sum(self.predictions == 0) - 1, len(labels), 0.5) > 0.05)
+        rng = np.random.default_rng(0)
+        as_good = sum(task.score(self.predictions, rng.permutation(labels)) >= self.score for _ in range(PERMUTATIONS))
+        return (1 + as_good) / (1 + PERMUTATIONS) > 0.05
 
     def table(self) -> pd.DataFrame:
         """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""

@@ -148,6 +148,8 @@ def _run(
         for seed in seeds:
             torch.manual_seed(seed)
             heads.append(model.new_decoder(task))
+        for head, row in zip(heads, rows, strict=True):
+            head.standardise(np.asarray(encoded.examples.labels)[row])  # type: ignore[operator]
         torch.manual_seed(seeds[0])
         if not reasons:
             try:
@@ -179,6 +181,8 @@ def _stacked_parts(
     used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
     decoder = Stacked(heads[0], len(heads), used)
     set_copies(decoder.model, heads)
+    for name in dict(heads[0].named_buffers()):  # mean and sd of each copy's own targets
+        setattr(decoder.model, name, torch.cat([head.get_buffer(name) for head in heads]))
     few = np.arange(min(2, len(encoded)))
     batch = collate(encoded, few).to(device)
     if settings.tuning == "decoder":

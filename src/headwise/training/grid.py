@@ -36,20 +36,33 @@ class Comparison:
         return pd.concat(parts, ignore_index=True)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
-        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over tasks."""
+        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over tasks. What is at chance says so."""
         rows = self.scores[self.scores["split"] == split]
         wide = rows.pivot_table(index=["seed", "method"], columns="task", values="score", sort=False) * 100
         wide["average"] = wide.mean(axis=1)
         by_method = wide.groupby("method", sort=False)
         mean, sd = by_method.mean(), by_method.std()  # sd over seeds, n - 1
+        at_chance = rows.groupby(["method", "task"])["at_chance"].agg(["sum", "size"])
         text = {
-            method: {task: _cell(mean.loc[method, task], sd.loc[method, task]) for task in wide.columns} for method in mean.index
+            method: {
+                task: _cell(mean.loc[method, task], sd.loc[method, task])
+                + (_mark(*at_chance.loc[(method, task)]) if (method, task) in at_chance.index else "")
+                for task in wide.columns
+            }
+            for method in mean.index
         }
         return pd.DataFrame(text).rename_axis("task")
 
 
 def _cell(mean: Any, sd: Any) -> str:
     return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
+
+
+def _mark(at_chance: int, seeds: int) -> str:
+    """What a cell says of a task that did no better than a guess."""
+    if not at_chance:
+        return ""
+    return " at chance" if at_chance == seeds else f" ({at_chance} of {seeds} seeds at chance)"
 
 
 def compare(

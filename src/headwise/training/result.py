@@ -25,7 +25,8 @@ class TrainingResult:
     """What `headwise.train` returns.
 
     Attributes:
-        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, examples.
+        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, whether the score is at chance
+            (see `Evaluation.at_chance`), examples.
         predictions: one row per example: task, split, example, label and prediction (or counts), loss.
         history: one row per step: step, task, loss.
         description: model, method, settings; seconds (of all attempts together, where a training was resumed), attempts (the seconds
@@ -95,7 +96,6 @@ def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:
     """The score of each evaluation, beside chance."""
     rows = []
     for found in evaluations:
-        chance = found.task.chance_on(found.split) if found.examples.labelled else float("nan")
-        row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score, "chance": chance}
-        rows.append({**row, "examples": len(found.examples)})
+        row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score}
+        rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found.examples)})
     return pd.DataFrame(rows)

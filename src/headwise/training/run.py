@@ -64,6 +64,9 @@ class Run:
         self.accelerator = make_accelerator(self.settings, self.folder)
         self.max_length = token_limit(model, self.settings.max_length)
         self.encoded = [encode(self._examples(task), model.tokenizer, self.max_length) for task in self.tasks]
+        if isinstance(model, MultiTaskModel):
+            for name, data in zip(self.names, self.encoded, strict=True):
+                model.standardise(name, data.examples.labels)
         self.streams = [Stream(data, self.settings.batch_size, self.settings.seed + i) for i, data in enumerate(self.encoded)]
         self.plan = plan(
             self.settings.sampling,

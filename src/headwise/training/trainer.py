@@ -135,7 +135,10 @@ class TrainerData(Dataset[tuple[int, int]]):
         return {**batch.inputs, "labels": batch.labels, "task": self.names[number]}
 
     def feed(self, trainer: Any) -> None:
-        """Makes a `Trainer` draw its training batches from here."""
+        """Makes a `Trainer` draw its training batches from here; number tasks of its model learn the scale of their targets."""
+        if isinstance(trainer.model, TrainerModel):
+            for name, data in zip(self.names, self.encoded, strict=True):
+                trainer.model.model.standardise(name, data.examples.labels)
 
         def get_train_dataloader() -> Any:
             loader: Any = DataLoader(self, batch_sampler=self.batches, collate_fn=self.collate)

@@ -84,6 +84,8 @@ def findings(scores: pd.DataFrame) -> list[str]:
             )
     below = scores.groupby("task")[["score", "chance"]].mean()
     weak = [str(task) for task, row in below.iterrows() if row["score"] <= row["chance"]]
+    if "at_chance" in scores:  # tested, where predictions were at hand
+        weak = [str(task) for task, some in scores.groupby("task", sort=False)["at_chance"] if some.all()]
     if weak:
         said.append(f"Not above chance: {', '.join(weak)}.")
     return said

@@ -114,7 +114,8 @@ class Distiller(nn.Module):
             taught = self.teacher(name, batch)
         output = self.student(name, batch)
         if self.student.tasks[name].kind == "number":
-            loss = (output.logits - taught.logits).square().squeeze(-1)  # (batch,)
+            # on the scale of the targets, as the student's own loss
+            loss = ((output.logits - taught.logits) / self.student.decoders[name].unit).square().squeeze(-1)  # (batch,)
         else:
             loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(dim=-1)  # (batch,)
         return DecoderOutput(loss, output.prediction, output.logits)
