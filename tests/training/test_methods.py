@@ -219,8 +219,23 @@ def test_single_task_training_gives_each_task_its_own_model(tmp_path) -> None:
     assert set(result.scores["task"]) == {"mood", "warmth"}
 
 
+def test_the_one_list_of_methods_is_what_docs_and_command_line_show() -> None:
+    import re
+    from pathlib import Path
+
+    from typer.testing import CliRunner
+
+    from headwise.cli import app
+
+    assert {name: cls.name for name, cls in METHODS.items()} == {name: name for name in METHODS}
+    text = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    table = text.split("## Methods")[1].split("\n\n")[1]
+    assert re.findall(r"^\| \[?`([^`]+)`", table, re.MULTILINE) == list(METHODS)
+    shown = re.sub(r"\W+", " ", CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200"}).output)
+    assert re.sub(r"\W+", " ", " ".join(METHODS)) in shown
+
+
 def test_methods_by_name() -> None:
-    assert set(METHODS) >= {"multi-task", "single-task", "frozen", "iat", "random-heads", "prune", "ticket-share", "mt-dnn"}
     assert make_method("iat", alpha=0.1).describe() == {
         "method": "iat",
         "alpha": 0.1,

@@ -8,6 +8,7 @@ import typer
 
 from headwise.cli.common import Resumable, Trust, emit, own_bars, print_table
 from headwise.errors import HeadwiseError
+from headwise.training.methods import METHODS
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +22,9 @@ def train(
     tasks: Annotated[list[str] | None, typer.Option(help="Presets (sst2 mrpc), grammar:topic, names in --tasks-file.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the hub.")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
-    method: Annotated[list[str] | None, typer.Option(help="One or more methods, which are compared (default: iat).")] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help=f"One or more methods, which are compared (default: iat): {', '.join(METHODS)}.")
+    ] = None,
     alpha: Annotated[float | None, typer.Option(help="Share of heads a task updates (iat) or does without (prune).")] = None,
     delta: Annotated[float | None, typer.Option(help="Share of the steps, at the end, in which it does.")] = None,
     sampling: Annotated[str | None, typer.Option(help="proportional, square-root, annealed, temperature, uniform, ...")] = None,

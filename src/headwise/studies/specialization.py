@@ -13,7 +13,7 @@ from pydantic import Field
 from headwise import runs
 from headwise.errors import HeadwiseError
 from headwise.studies.specialization_steps import DissociationConfig, Lesioning, TablesConfig, dissociation, own_alpha, tables
-from headwise.studies.training import CellConfig, Methods, StudyTasks, TrainingBlock, train_methods
+from headwise.studies.training import CellConfig, MethodName, StudyTasks, TrainingBlock, train_methods
 from headwise.training.samplers import SAMPLINGS
 
 BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
@@ -31,7 +31,7 @@ class SpecializationRecipe(runs.Recipe):
     models: dict[str, runs.ModelName] = Field(min_length=1)
     tasks: StudyTasks
     groups: Literal["pairs", "together"] | tuple[tuple[str, ...], ...] = "together"
-    methods: tuple[Methods, ...] = ("multi-task",)
+    methods: tuple[MethodName, ...] = ("multi-task",)
     frozen: tuple[str, ...] = ()
     alphas: tuple[float, ...] = (0.3,)
     deltas: tuple[float, ...] = (0.1,)

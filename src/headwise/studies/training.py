@@ -8,20 +8,29 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import pandas as pd
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, create_model
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.training.methods import known_method
 from headwise.training.samplers import SAMPLINGS
 from headwise.training.settings import TrainingSettings
 
 APART = ("seed", "sampling", "progress", "trackers", "device")  # settings that the study itself sets
-Methods = Literal[
-    "multi-task", "single-task", "frozen", "iat", "random-heads", "prune", "ticket-share", "mt-dnn", "lora", "houlsby"
-]
+
+
+def _method(name: str) -> str:
+    try:
+        return known_method(name)
+    except HeadwiseError as error:
+        raise ValueError(str(error)) from None  # so that the recipe's other mistakes are told too
+
+
+MethodName = Annotated[str, AfterValidator(_method)]
+"""The name of a method in a recipe, one of `headwise.training.METHODS`."""
 _HINTS = get_type_hints(TrainingSettings)
 _FIELDS: dict[str, Any] = {f.name: (_HINTS[f.name], f.default) for f in fields(TrainingSettings) if f.name not in APART}
 TrainingBlock: Any = create_model("TrainingBlock", __base__=runs.Settings, **_FIELDS)
@@ -44,7 +53,7 @@ class TrainingRecipe(runs.Recipe):
     kind: Literal["training"]
     models: tuple[runs.ModelName, ...] = Field(min_length=1)
     tasks: StudyTasks
-    methods: tuple[Methods, ...] = ("multi-task", "iat")
+    methods: tuple[MethodName, ...] = ("multi-task", "iat")
     samplings: tuple[str, ...] = ("proportional",)
     alpha: float = Field(0.3, ge=0, le=1)
     delta: float = Field(0.1, ge=0, le=1)

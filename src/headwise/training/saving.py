@@ -26,6 +26,15 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
         from headwise.training.methods.houlsby import add_bottlenecks
 
         add_bottlenecks(model, model.notes["houlsby"], Heads(model.encoder))
+    if "pals" in model.notes:
+        from headwise.training.methods.pals import add_pals
+
+        add_pals(model, model.notes["pals"], Heads(model.encoder))
+    if "ca-mtl" in model.notes:
+        from headwise.training.methods.camtl import add_conditions
+
+        add_conditions(model, model.notes["ca-mtl"], Heads(model.encoder))
+    if len(model.adapters):
         fill(model.adapters, folder / ADAPTERS)
     if "silenced" in model.notes:
         set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))

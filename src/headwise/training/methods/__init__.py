@@ -1,44 +1,83 @@
-"""Methods: what a training step updates. One short file each, all through the same loop."""
+"""Methods: what a training step updates. One short file each, all through the same loop.
 
+`METHODS` is the one list of them: the command line, recipes and the docs' table come from it.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.training.methods.base import Method
-from headwise.training.methods.distil import Distil
-from headwise.training.methods.frozen import FrozenEncoder
-from headwise.training.methods.houlsby import Houlsby
-from headwise.training.methods.iat import ImportantHeads, RandomHeads
-from headwise.training.methods.lora import LoRA
-from headwise.training.methods.mtdnn import MTDNN
-from headwise.training.methods.prune import PruneLeast
-from headwise.training.methods.single import SingleTask
-from headwise.training.methods.ticket_share import TicketShare
+from headwise.lazy import lazily
 
-METHODS: dict[str, type[Method]] = {
-    method.name: method
-    for method in (
-        Method,
-        SingleTask,
-        FrozenEncoder,
-        ImportantHeads,
-        RandomHeads,
-        PruneLeast,
-        TicketShare,
-        MTDNN,
-        LoRA,
-        Houlsby,
-        Distil,
-    )
+if TYPE_CHECKING:
+    from headwise.training.methods.base import Method as Method
+    from headwise.training.methods.camtl import CAMTL as CAMTL
+    from headwise.training.methods.distil import Distil as Distil
+    from headwise.training.methods.frozen import FrozenEncoder as FrozenEncoder
+    from headwise.training.methods.houlsby import Houlsby as Houlsby
+    from headwise.training.methods.iat import ImportantHeads as ImportantHeads
+    from headwise.training.methods.iat import RandomHeads as RandomHeads
+    from headwise.training.methods.lora import LoRA as LoRA
+    from headwise.training.methods.mtdnn import MTDNN as MTDNN
+    from headwise.training.methods.pals import PALs as PALs
+    from headwise.training.methods.prune import PruneLeast as PruneLeast
+    from headwise.training.methods.single import SingleTask as SingleTask
+    from headwise.training.methods.ticket_share import TicketShare as TicketShare
+
+# name of a method -> its class and the module that defines it, which is imported when the method is first used
+_PLACES: dict[str, tuple[str, str]] = {
+    "multi-task": ("Method", "base"),
+    "single-task": ("SingleTask", "single"),
+    "frozen": ("FrozenEncoder", "frozen"),
+    "iat": ("ImportantHeads", "iat"),
+    "random-heads": ("RandomHeads", "iat"),
+    "prune": ("PruneLeast", "prune"),
+    "ticket-share": ("TicketShare", "ticket_share"),
+    "mt-dnn": ("MTDNN", "mtdnn"),
+    "pals": ("PALs", "pals"),
+    "ca-mtl": ("CAMTL", "camtl"),
+    "lora": ("LoRA", "lora"),
+    "houlsby": ("Houlsby", "houlsby"),
+    "distil": ("Distil", "distil"),
 }
 
-__all__ = [
-    "METHODS",
-    "Method",
-    "make_method",
-    "option_names",
-    *(method.__name__ for method in METHODS.values() if method is not Method),
-]
+
+class _Methods(Mapping[str, "type[Method]"]):
+    """Classes of methods by name. Asking for names imports nothing."""
+
+    def __getitem__(self, name: str) -> "type[Method]":
+        cls, module = _PLACES[name]
+        found: type[Method] = getattr(import_module(f"headwise.training.methods.{module}"), cls)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_PLACES)
+
+    def __len__(self) -> int:
+        return len(_PLACES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _PLACES
+
+
+METHODS = _Methods()
+
+__all__ = ["METHODS", "known_method", "make_method", "option_names", *(cls for cls, _ in _PLACES.values())]
+
+__getattr__ = lazily("headwise.training.methods", dict(_PLACES.values()))
+
+
+def known_method(name: str) -> str:
+    """The name, if there is such a method.
+
+    Raises:
+        HeadwiseError: there is none.
+    """
+    if name not in METHODS:
+        raise HeadwiseError(f"method {name!r} is unknown{did_you_mean(name, METHODS)}; there are: {', '.join(METHODS)}")
+    return name
 
 
 def option_names(name: str) -> list[str]:
@@ -47,12 +86,10 @@ def option_names(name: str) -> list[str]:
     Raises:
         HeadwiseError: there is no such method.
     """
-    if name not in METHODS:
-        raise HeadwiseError(f"method {name!r} is unknown{did_you_mean(name, METHODS)}; there are: {', '.join(METHODS)}")
-    return [field.name for field in fields(METHODS[name]) if field.init]
+    return [field.name for field in fields(METHODS[known_method(name)]) if field.init]
 
 
-def make_method(name: str, **options: Any) -> Method:
+def make_method(name: str, **options: Any) -> "Method":
     """The method called `name` with some of its options set."""
     known = option_names(name)
     for option in options:

@@ -73,12 +73,16 @@ def multi_task(model: Any, method: str) -> MultiTaskModel:
     """The model, if it is an encoder with decoders, which adapters need.
 
     Raises:
-        HeadwiseError: it is a plain transformers model with its own head.
+        HeadwiseError: it is a plain transformers model with its own head, or it has adapters already.
     """
     if not isinstance(model, MultiTaskModel):
         name = type(model.encoder).__name__
         raise HeadwiseError(
             f"method {method!r} needs an encoder with one decoder per task, and {name} has its own head: give its bare encoder"
+        )
+    if len(model.adapters):
+        raise HeadwiseError(
+            f"method {method!r} adds adapters to an encoder without any, and this model has some: give its bare encoder"
         )
     return model
 

@@ -1,0 +1,261 @@
+"""CA-MTL (Pilault, Elhattami & Pal 2021, "Conditionally Adaptive Multi-Task Learning"): one encoder, changed by a task's embedding."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+from headwise.heads.attention import VISIBLE, eager
+from headwise.heads.inputs import tiny_inputs
+from headwise.heads.quiet import unchanged
+from headwise.training.methods.base import Method, multi_task
+from headwise.training.methods.conditional import Conditions
+from headwise.training.methods.given import given
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+KEY = "all tasks"  # where the modules lie in the model's adapters
+HIDDEN = -1e30  # a masked score; in 16 bits still finite
+LARGE = 24  # layers from which the larger variant is the default
+
+
+@dataclass
+class CAMTL(Method):
+    """Modules that a task's embedding z controls change a shared encoder, whose lower half (embeddings included) is frozen.
+
+    - Conditional attention (Eq. 3, 4): softmax(M(z) + QKᵀ/√d) V, M(z) block diagonal, in the upper half of the layers.
+    - Conditional alignment (§2.1.2): FiLM of the embeddings, before the first layer.
+    - Conditional layer normalisation (§2.1.3): both layer norms of a layer in the upper half.
+    - Conditional bottleneck (§2.1.4): in the base variant one follows the last layer, LN(bottleneck(h) + a), where a is what its
+      attention block gave; in the large one they make a path beside all layers, f_j = bottleneck_j(h_j + f_{j−1}), whose end is read.
+
+    MT-Uncertainty sampling is not part of it: it mixes tasks in a batch, and all methods here are compared under one sampler.
+
+    Args:
+        variant: "base" or "large"; default: large from 24 layers on, as in the paper.
+        blocks: N, blocks on the diagonal of M; default: the width divided by the most tokens, as in the released code (768 ÷ 128 = 6).
+    """
+
+    name: ClassVar[str] = "ca-mtl"
+    variant: str | None = None
+    blocks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.variant not in (None, "base", "large"):
+            raise HeadwiseError(f"ca-mtl: variant is {self.variant!r}; it is 'base', 'large' or None (by the number of layers)")
+        if self.blocks is not None and self.blocks < 1:
+            raise HeadwiseError(f"ca-mtl: blocks is {self.blocks}; it must be at least 1, or None")
+
+    def prepare(self, run: "Run") -> None:
+        model = multi_task(run.model, self.name)
+        model.notes["ca-mtl"] = {
+            "tasks": run.names,
+            "length": run.max_length,
+            "blocks": self.blocks or max(1, model.dim // run.max_length),
+            "large": self.variant == "large" if self.variant else len(run.heads.sites) >= LARGE,
+        }
+        add_conditions(model, model.notes["ca-mtl"], run.heads)
+
+    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+        return run.model.contexts[task]()  # recomputed activations need the task's conditions too
+
+
+def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
+    """Puts the conditional modules on the encoder and freezes its lower half; a task's forward passes see its own conditions.
+
+    Args:
+        model: a MultiTaskModel.
+        record: "tasks", "length", "blocks" and "large".
+        heads: of its encoder.
+
+    Raises:
+        HeadwiseError: the encoder's layers are not of the kind the method is defined for.
+    """
+    layers = find_layers(model, heads)
+    sizes = (len(layers), record["length"], record["blocks"], record["large"])
+    made = Conditions(len(record["tasks"]), model.dim, *sizes)
+    model.adapters[KEY] = made.to(model.device)
+    upper = len(layers) - len(made.attention)
+    model.encoder.requires_grad_(False)
+    for layer in layers[upper:]:
+        layer.block.requires_grad_(True)
+    hooks = _Hooks(made, record["tasks"], upper)
+    for number, layer in enumerate(layers):
+        layer.block.register_forward_pre_hook(partial(hooks.layer_starts, number), with_kwargs=True)
+        layer.block.register_forward_hook(partial(hooks.layer_ends, number))
+        for which, norm in enumerate(layer.norms if number >= upper else ()):
+            norm.register_forward_hook(partial(hooks.norm_ends, number, which))
+    for task in record["tasks"]:
+        model.contexts[task] = partial(hooks.using, task)
+
+
+class _Hooks:
+    """What the conditional modules do in a pass, for the task that is in use."""
+
+    def __init__(self, made: Conditions, tasks: list[str], upper: int) -> None:
+        self.made, self.tasks, self.upper = made, list(tasks), upper
+        self.task: str | None = None
+        self.attended: Tensor | None = None  # what the last layer's attention block gave
+        self.path: dict[int, Tensor] = {}  # f_j of the large variant
+
+    @contextmanager
+    def using(self, task: str) -> Iterator[None]:
+        before, self.task = self.task, task
+        try:
+            yield
+        finally:
+            self.task = before
+            if before is None:
+                self.attended = None
+                self.path.clear()
+
+    @property
+    def z(self) -> Tensor:
+        """The embedding of the task in use, (dim,)."""
+        assert self.task is not None
+        return self.made.tasks.weight[self.tasks.index(self.task)]
+
+    def layer_starts(self, layer: int, module: nn.Module, args: Any, kwargs: Any) -> Any:
+        if self.task is None or 0 < layer < self.upper:
+            return None
+        inputs = given(module, args, kwargs)
+        first = next(iter(inputs))  # hidden states
+        if layer == 0:
+            inputs[first] = self.made.align(self.z, inputs[first])
+        if layer >= self.upper:
+            own: Any = self.made.attention[layer - self.upper]
+            tokens, most = inputs[first].shape[1], len(own.matrix)
+            if tokens > most:
+                raise HeadwiseError(f"this CA-MTL model was trained on texts of at most {most} tokens, and is given {tokens}")
+            inputs["attention_mask"] = with_scores(inputs.get("attention_mask"), own(self.made.transform(self.z), tokens))
+        return (inputs.pop(first),), inputs
+
+    def norm_ends(self, layer: int, which: int, module: nn.LayerNorm, args: Any, output: Tensor) -> Tensor:
+        if self.task is None:
+            return output
+        own = self.made.norms[2 * (layer - self.upper) + which]
+        found: Tensor = own(self.made.transform(self.z), args[0], module)
+        if which == 0:
+            self.attended = found
+        return found
+
+    def layer_ends(self, layer: int, module: nn.Module, args: Any, output: Any) -> Any:
+        if self.task is None:
+            return output
+        made, last = self.made, layer == self.upper + len(self.made.attention) - 1
+        h = output if isinstance(output, Tensor) else output[0]
+        if made.last is not None and last:
+            z = made.transform(self.z)
+            h = made.last(z, made.bottlenecks[0](z, h) + self.attended, made.last_norm)
+        elif made.last is None:
+            before = self.path.get(layer - 1)
+            self.path[layer] = made.bottlenecks[layer](made.transform(self.z), h if before is None or layer == 0 else h + before)
+            h = self.path[layer] if last else h
+        return h if isinstance(output, Tensor) else (h, *output[1:])
+
+
+def with_scores(mask: Tensor | None, scores: Tensor) -> Tensor:
+    """An attention mask with `scores` (tokens, tokens) added: (batch or 1, 1, tokens, tokens).
+
+    Raises:
+        HeadwiseError: the mask is not one that is added to attention scores.
+    """
+    if mask is None:
+        return scores[None, None]
+    if mask.dtype == torch.bool and mask.ndim == 4:
+        return torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, HIDDEN) + scores
+    if mask.is_floating_point() and mask.ndim == 4:
+        return mask.clamp(min=HIDDEN) + scores
+    raise HeadwiseError(
+        f"its layers take an attention mask of type {mask.dtype} and {mask.ndim} axes, to which no scores can be added"
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A block that ends in a layer norm, and its two layer norms: after attention, and after the feed-forward block."""
+
+    block: nn.Module
+    norms: tuple[nn.LayerNorm, nn.LayerNorm]
+
+
+def find_layers(model: Any, heads: Heads) -> list[Layer]:
+    """The layers of an encoder that CA-MTL can condition, checked on a tiny pass.
+
+    Raises:
+        HeadwiseError: they are of another kind, with what was found.
+    """
+    encoder = model.encoder
+    refusal = f"method 'ca-mtl' does not fit {type(encoder).__name__}: "
+    if model.tokenizer.padding_side != "right":
+        raise HeadwiseError(
+            refusal + "its texts are padded on the left, so that a token's place depends on the other texts of a batch"
+        )
+    if encoder.config._attn_implementation not in VISIBLE:
+        raise HeadwiseError(
+            refusal + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
+        )
+    found = []
+    for path in [site.layer_path for site in heads.sites]:
+        block = encoder.get_submodule(path)
+        norms = [part for part in block.modules() if isinstance(part, nn.LayerNorm) and part.normalized_shape == (model.dim,)]
+        if not path or len(norms) != 2 or any(norm.weight is None or norm.bias is None for norm in norms):
+            raise HeadwiseError(
+                refusal + f"expected two layer norms with scale and shift in {path or 'each layer'}, found {len(norms)}"
+            )
+        if "attention_mask" not in signature(block.forward).parameters:
+            raise HeadwiseError(refusal + f"{path} takes no attention mask")
+        found.append(Layer(block, (norms[0], norms[1])))
+    if len({id(layer.block) for layer in found}) < len(found):
+        raise HeadwiseError(refusal + "its layers share their weights, so that each cannot have conditions of its own")
+    problem = _problem(encoder, found)
+    if problem:
+        raise HeadwiseError(refusal + problem)
+    return found
+
+
+def _problem(encoder: Any, layers: list[Layer]) -> str:
+    """What is wrong with these layers, if anything: added scores must change attention as the softmax says, and blocks end in a norm."""
+    inputs = tiny_inputs(encoder, batch=2)
+    tokens = inputs["input_ids"].shape[1]
+    scores = torch.linspace(-2, 2, tokens * tokens, device=encoder.device).sin().view(tokens, tokens)
+    block, norm = layers[-1].block, layers[-1].norms[1]
+    seen: dict[str, Any] = {}
+
+    def add(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        found = given(module, args, kwargs)
+        found["attention_mask"] = with_scores(found.get("attention_mask"), scores)
+        return (found.pop(next(iter(found))),), found
+
+    def passed() -> Any:
+        maps = encoder(**inputs, output_attentions=True).attentions
+        return maps[-1].float() if maps else None
+
+    with torch.no_grad(), unchanged(encoder), eager(encoder):
+        handles = [
+            norm.register_forward_hook(lambda module, args, output: seen.__setitem__("norm", output)),
+            block.register_forward_hook(lambda module, args, output: seen.__setitem__("block", output)),
+        ]
+        try:
+            plain = passed()
+            handles.append(block.register_forward_pre_hook(add, with_kwargs=True))
+            changed = passed()
+        except HeadwiseError as error:
+            return str(error)
+        finally:
+            for handle in handles:
+                handle.remove()
+    end = seen["block"] if isinstance(seen["block"], Tensor) else seen["block"][0]
+    if not torch.equal(end, seen["norm"]):
+        return "its layers do not end in a layer norm, as the method's do"
+    if plain is None or not torch.allclose(changed, (plain.log() + scores).softmax(dim=-1), atol=1e-4):
+        return "what is added to its attention mask is not added to its attention scores"
+    return ""
