@@ -165,3 +165,8 @@ def test_what_pals_refuse() -> None:
     run = trained()
     with pytest.raises(HeadwiseError, match="this model has some"):
         Run(run.model, TASKS, PALs(), toy.settings())
+
+
+def test_a_new_task_has_no_projected_layers_and_is_refused_with_the_reason() -> None:
+    with pytest.raises(HeadwiseError, match="cannot be carried to a new task"):
+        trained().model.new_encoder()
