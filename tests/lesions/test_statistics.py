@@ -9,10 +9,10 @@ from scipy import stats
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.inference import false_discovery
 from headwise.lesions.dissociation import overall
 from headwise.lesions.resampling import metric_draws
 from headwise.lesions.statistics import (
-    false_discovery,
     interval,
     permutation_test,
     resample_counts,

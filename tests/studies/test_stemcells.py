@@ -77,16 +77,6 @@ def test_test_of_stem_cells_finds_shared_taste() -> None:
     assert result["p"] == pytest.approx(1 / 1000)
 
 
-def test_test_of_stem_cells_keeps_its_level() -> None:
-    """Tasks that share only a taste for layers: the null is true, and p < 0.05 is as rare as it should be."""
-    rng = np.random.default_rng(3)
-    p = []
-    for _ in range(60):
-        scores = random_scores(rng) + xr.DataArray(np.linspace(-1, 1, LAYERS), dims="layer")
-        p.append(stem_cell_test(claim(scores.transpose("run", "task", "layer", "head"), K), draws=199)["p"])
-    assert np.mean(np.array(p) <= 0.05) <= 0.1
-
-
 def test_heads_that_do_not_exist_are_never_drawn() -> None:
     claims = array(np.zeros((1, 5, 1, 4), dtype=bool))
     claims[0, :, 0, :2] = True

@@ -66,8 +66,10 @@ def transfer(
     print_table(f"few-shot transfer, {seeds} seeds", [str(c) for c in grid.columns], grid.to_numpy().tolist(), f"tables in {out}")
     if tests is not None:
         columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
-        title = "differences in points, 95 % intervals, paired bootstrap over models and seeds"
-        print_table(title, columns, tests[columns].to_numpy().tolist(), "no p below three source models a method")
+        title = "differences in points, 95 % intervals; the unit is the source model"
+        print_table(
+            title, columns, tests[columns].to_numpy().tolist(), "; ".join(why for why in dict.fromkeys(tests["note"]) if why)
+        )
     for note in notes:
         typer.echo(f"note: {note}")
 

@@ -150,13 +150,3 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
         rng=np.random.default_rng(seed),
     )
     return TestOfD(observed, float(found.pvalue), np.asarray(found.null_distribution), exact=factorial(n) <= limit)
-
-
-def false_discovery(p: ArrayLike) -> Array:
-    """Benjamini and Hochberg's adjusted p-values over pairs; NaN entries stay NaN and do not count as tests."""
-    values = np.asarray(p, dtype=float)
-    known = ~np.isnan(values)
-    adjusted = np.full_like(values, np.nan)
-    if known.any():
-        adjusted[known] = stats.false_discovery_control(values[known], method="bh")
-    return adjusted

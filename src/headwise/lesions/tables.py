@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headwise.inference import false_discovery
 from headwise.lesions import dissociation as d
 from headwise.lesions.analysis import Analysis
 from headwise.lesions.evaluation import INTACT
@@ -61,8 +62,6 @@ def summary(result: "Dissociation") -> pd.DataFrame:
 
 def pairs(result: "Dissociation") -> pd.DataFrame:
     """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, and p and FDR where the test was run (Table 9)."""
-    from headwise.lesions.statistics import false_discovery
-
     table = result.analysis.pairs()
     for column in ("D_A", "D_B", "D", "D_low", "D_high", "D_corrected"):
         table[column] *= 100

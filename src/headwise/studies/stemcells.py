@@ -15,9 +15,9 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from scipy.stats import t as student
 
 from headwise.errors import HeadwiseError
+from headwise.inference import t_interval
 from headwise.scoring import top_heads
 
 DIMS = ("run", "task", "layer", "head")
@@ -97,16 +97,26 @@ def agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
 def stem_cells(claims: xr.DataArray, share: float = SHARE) -> xr.DataArray:
     """(layer, head) bool: heads claimed by at least `share` of the tasks (4 of 5) in more than half of the runs."""
     _check("claims", claims)
-    needed = ceil(share * len(claims.task) - 1e-9)
-    often = (claims.sum("task") >= needed).sum("run")
-    return often * 2 > len(claims.run)
+    return claims.isel(run=0, task=0, drop=True).copy(data=_stem(claims.to_numpy(), share))
 
 
 def sole_claims(claims: xr.DataArray) -> xr.DataArray:
     """(task, layer, head) bool: heads that this task claims, and no other, in more than half of the runs."""
     _check("claims", claims)
-    alone = claims & (claims.sum("task") == 1)
-    return (alone.sum("run") * 2 > len(claims.run)).transpose("task", "layer", "head")
+    return claims.isel(run=0, drop=True).copy(data=_alone(claims.to_numpy()))
+
+
+def _stem(sets: Bools, share: float) -> Bools:
+    """(..., run, task, layer, head) -> (..., layer, head)."""
+    needed = ceil(share * sets.shape[-3] - 1e-9)
+    often = (sets.sum(-3) >= needed).sum(-3)
+    return np.asarray(often * 2 > sets.shape[-4])
+
+
+def _alone(sets: Bools) -> Bools:
+    """(run, task, layer, head) -> (task, layer, head)."""
+    alone = sets & (sets.sum(1, keepdims=True) == 1)
+    return np.asarray(alone.sum(0) * 2 > len(sets))
 
 
 def stem_cell_test(
@@ -114,8 +124,10 @@ def stem_cell_test(
 ) -> dict[str, float]:
     """Are there more stem-cell heads than tasks with such tastes for layers would share by chance?
 
-    Null: every task of every run claims, in each layer, as many heads as it does, drawn at random. p = (1 + #{draws with at least as
-    many}) ÷ (1 + draws).
+    Null: each task's heads of a layer are relabelled at random, by one permutation per task and layer that holds for all its runs. So
+    every task keeps how many heads it claims in each layer and how far its runs repeat one another; what is broken is only which head
+    of one task is which of another's. (Drawing every run anew would take a task's agreement with itself for agreement between tasks.)
+    p = (1 + #{draws with at least as many}) ÷ (1 + draws).
 
     Args:
         claims: (run, task, layer, head) bool.
@@ -127,27 +139,28 @@ def stem_cell_test(
         found, expected, low and high (95 % of the draws), p, draws.
     """
     _check("claims", claims)
-    needed = ceil(share * len(claims.task) - 1e-9)
     sets = claims.to_numpy()
-    counts = sets.sum(-1)[None, ..., None]  # (1, run, task, layer, 1)
     rng = np.random.default_rng(seed)
-    found = _number_of_stem_cells(sets[None], needed)[0]
+    found = _stem(sets, share).sum()
+    exists = np.ones(sets.shape[2:], bool) if valid is None else valid
     drawn: list[NDArray[np.int64]] = []
     for start in range(0, draws, 500):
-        order = rng.random((min(500, draws - start), *sets.shape), dtype=np.float32)
-        if valid is not None:
-            order = np.where(valid, order, 2)  # heads that do not exist come last
-        drawn.append(_number_of_stem_cells(order.argsort(-1).argsort(-1) < counts, needed))
+        orders = _relabellings(exists, (min(500, draws - start), sets.shape[1]), rng)  # (draws, task, layer, head)
+        drawn.append(_stem(np.take_along_axis(sets[None], orders[:, None], axis=-1), share).sum((-2, -1)))
     null = np.concatenate(drawn)
     low, high = np.quantile(null, [0.025, 0.975])
     p = (1 + int((null >= found).sum())) / (1 + draws)
     return {"found": int(found), "expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
 
 
-def _number_of_stem_cells(sets: Bools, needed: int) -> NDArray[np.int64]:
-    """(draws, run, task, layer, head) -> (draws,)."""
-    often = (sets.sum(2) >= needed).sum(1)  # (draws, layer, head)
-    return (often * 2 > sets.shape[1]).sum((1, 2))
+def _relabellings(valid: Bools, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.intp]:
+    """(*shape, layer, head): in every layer a random order of the heads that exist; those that do not stay where they are."""
+    keys = np.where(valid, rng.random((*shape, *valid.shape), dtype=np.float32), np.inf)
+    shuffled = keys.argsort(-1)  # those that exist, in random order, then the rest
+    places = np.argsort(~valid, axis=-1, kind="stable")  # where those that exist are, then the rest
+    orders = np.empty_like(shuffled)
+    np.put_along_axis(orders, np.broadcast_to(places, orders.shape), shuffled, axis=-1)
+    return np.where(valid, orders, np.arange(valid.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -182,13 +195,12 @@ def stem_cell_effect(claims: xr.DataArray, before: xr.DataArray, after: xr.DataA
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:
         raise HeadwiseError("the effect needs at least two runs: heads are chosen on other runs than they are measured on")
-    values, sizes = [], []
-    for run in claims.run.values:
-        others = claims.sel(run=claims.run != run)
-        stem, alone = stem_cells(others, share), sole_claims(others)
-        here = change.sel(run=run)
-        on_stem, on_alone = here.where(stem).mean(("layer", "head")), here.where(alone).mean(("layer", "head"))
-        values.append(float(on_stem.mean("task") - on_alone.mean("task")))  # tasks without heads of their own are left out
+    values, sizes, sets = [], [], claims.to_numpy()
+    for run in range(len(claims.run)):
+        others = np.delete(sets, run, axis=0)
+        stem, alone = _stem(others, share), _alone(others)
+        here = change.to_numpy()[run]  # (task, layer, head)
+        values.append(_mean(_on(here, stem)) - _mean(_on(here, alone)))  # tasks without heads of their own are left out
         sizes.append((int(stem.sum()), int(alone.sum())))
     return _effect(values, sizes)
 
@@ -197,12 +209,20 @@ def sparing(claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, s
     """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain training; heads chosen
     on other runs, as in `stem_cell_effect`. Positive: they are spared."""
     gain = _paired("other", other, claims) - _paired("plain", plain, claims)
-    values, sizes = [], []
-    for run in claims.run.values:
-        stem = stem_cells(claims.sel(run=claims.run != run), share)
-        values.append(float(gain.sel(run=run).where(stem).mean(("layer", "head")).mean("task")))
+    values, sizes, sets = [], [], claims.to_numpy()
+    for run in range(len(claims.run)):
+        stem = _stem(np.delete(sets, run, axis=0), share)
+        values.append(_mean(_on(gain.to_numpy()[run], stem)))
         sizes.append((int(stem.sum()), 0))
     return _effect(values, sizes)
+
+
+def _on(values: NDArray[np.float64], heads: Bools) -> list[float]:
+    """Each task's mean over these heads, (task, layer, head) by (layer, head) or (task, layer, head); without tasks that have none."""
+    counted = np.broadcast_to(heads, values.shape) & ~np.isnan(values)
+    number = counted.sum((1, 2))
+    sums = np.where(counted, values, 0.0).sum((1, 2))
+    return [float(total / n) for total, n in zip(sums, number, strict=True) if n]
 
 
 def changes(claims: xr.DataArray, stages: Mapping[str, xr.DataArray]) -> pd.DataFrame:
@@ -235,8 +255,8 @@ def _effect(values: list[float], sizes: list[tuple[int, int]]) -> Effect:
     mean = float(known.mean()) if len(known) else float("nan")
     if len(known) < 2:
         return Effect(tuple(values), mean, float("-inf"), float("inf"), tuple(sizes))
-    half = float(student.ppf(0.975, len(known) - 1) * known.std(ddof=1) / np.sqrt(len(known)))
-    return Effect(tuple(values), mean, mean - half, mean + half, tuple(sizes))
+    low, high = t_interval(known)
+    return Effect(tuple(values), mean, float(low), float(high), tuple(sizes))
 
 
 def _check(what: str, array: xr.DataArray) -> None:

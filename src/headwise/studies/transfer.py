@@ -6,11 +6,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import false_discovery_control
 
 from headwise.errors import HeadwiseError
+from headwise.inference import MIN_TESTED, crossed_t, false_discovery, sign_flip_p
 
-MIN_SOURCES = 3  # thirty seeds from one checkpoint are not thirty models
 Array = NDArray[np.float64]
 
 
@@ -30,28 +29,22 @@ def summary(scores: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def compare(
-    scores: pd.DataFrame,
-    baseline: str,
-    *,
-    draws: int = 9999,
-    seed: int = 0,
-    alternative: Literal["two-sided", "greater"] = "two-sided",
-) -> pd.DataFrame:
-    """Each method against `baseline` by a paired bootstrap over seeds nested in source models (methods: §5).
+def compare(scores: pd.DataFrame, baseline: str, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> pd.DataFrame:
+    """Each method against `baseline`, paired; the unit is the source model (methods: §5).
 
-    Sources are drawn first, then the seeds within each: the k-th source of the two methods is drawn together (they share their
-    training seed), and so are the few-shot seeds (they share their examples). With fewer than three sources per method there is no
-    p-value: one checkpoint says nothing about others.
+    Thirty few-shot seeds of one checkpoint are not thirty models: scores are averaged over the seeds of each source, and methods
+    compared over sources (the k-th sources of two methods share their training seed). The few-shot examples are the same for all
+    sources, so what they have in common does not average out: the interval counts them as drawn too (`inference.crossed_t`).
 
     Args:
         scores: as for `summary`; every method needs the same sources' places (`source` is 0, 1, ...) and the same seeds.
         baseline: the method the others are compared with.
-        draws, seed: of the bootstrap.
         alternative: "greater" tests whether a method is better than the baseline.
 
     Returns:
-        one row per (task, shots, method): difference in points, its 95 % interval, p, q (false discovery rate over all rows).
+        one row per (task, shots, method): difference in points with its 95 % interval (NaN for one source); p, the larger of the exact
+        sign-flip test over sources and the t of the crossed design; q (false discovery rate over all rows); unit, sources, seeds; and
+        `note`, why there is no p: below six sources no sign-flip test can reach 5 %.
     """
     if baseline not in set(scores["method"]):
         raise HeadwiseError(f"no scores of the baseline {baseline!r}; there are: {', '.join(dict.fromkeys(scores['method']))}")
@@ -67,46 +60,28 @@ def compare(
                     f"{method} has {grid.shape[0]} sources with {grid.shape[1]} seeds on {task}, {baseline} has {base.shape[0]} with "
                     f"{base.shape[1]}: a paired comparison needs the same"
                 )
-            means = nested_bootstrap(grid - base, draws, seed)
-            low, high = np.quantile(means, [0.025, 0.975])
-            tested = len(grid) >= MIN_SOURCES
-            rows.append(
-                {
-                    "task": task,
-                    "shots": shots,
-                    "method": method,
-                    "baseline": baseline,
-                    "difference": 100 * float((grid - base).mean()),
-                    "low": 100 * float(low),
-                    "high": 100 * float(high),
-                    "p": bootstrap_p(means, alternative) if tested else float("nan"),
-                    "sources": len(grid),
-                    "seeds": grid.shape[1],
-                }
-            )
+            found = difference(grid - base, alternative)
+            place = {"task": task, "shots": shots, "method": method, "baseline": baseline}
+            rows.append({**place, **found, "unit": "source model", "sources": len(grid), "seeds": grid.shape[1]})
     table = pd.DataFrame(rows)
     if len(table):
-        table["q"] = np.nan
-        known = table["p"].notna()
-        if known.any():
-            table.loc[known, "q"] = false_discovery_control(table.loc[known, "p"].to_numpy())
+        table["q"] = false_discovery(table["p"].to_numpy())
+        table["note"] = [
+            "" if n >= MIN_TESTED else f"no p: {n} source model{'s' * (n > 1)} of each method, {MIN_TESTED} are needed"
+            for n in table["sources"]
+        ]
     return table
 
 
-def nested_bootstrap(differences: Array, draws: int, seed: int) -> Array:
-    """(sources, seeds) paired differences → (draws,) means of samples of sources, and of seeds within each drawn source."""
-    rng = np.random.default_rng(seed)
-    sources, seeds = differences.shape
-    which = rng.integers(sources, size=(draws, sources))  # (draws, sources)
-    within = rng.integers(seeds, size=(draws, sources, seeds))  # (draws, sources, seeds)
-    return differences[which[..., None], within].mean((1, 2))
-
-
-def bootstrap_p(means: Array, alternative: str) -> float:
-    """How often the bootstrap crosses zero, the observed sample counted in."""
-    below = (1 + int((means <= 0).sum())) / (1 + len(means))
-    above = (1 + int((means >= 0).sum())) / (1 + len(means))
-    return below if alternative == "greater" else min(1.0, 2 * min(below, above))
+def difference(grid: Array, alternative: Literal["two-sided", "greater"] = "two-sided") -> dict[str, float]:
+    """The mean of paired differences (sources, seeds) in points, its 95 % interval, and p (NaN below six sources)."""
+    mean = float(grid.mean())
+    low, high, both = (float(value) for value in crossed_t(grid))
+    flipped = sign_flip_p(grid.mean(1), alternative)
+    if alternative == "greater":
+        both = both / 2 if mean > 0 else 1 - both / 2
+    p = float("nan") if np.isnan(flipped) else max(flipped, both)
+    return {"difference": 100 * mean, "low": 100 * low, "high": 100 * high, "p": p}
 
 
 def _grid(cell: pd.DataFrame, method: str) -> Array:
@@ -130,7 +105,7 @@ def transfer(
     """Fine-tunes every source model on few examples of every task; yields the scores of one (source, task, shots) at a time.
 
     Args:
-        sources: by method, trained multi-task models or the folders they were saved in; at least three per method for a test.
+        sources: by method, trained multi-task models or the folders they were saved in; at least six per method for a test.
         tasks: new tasks, of kind classes or number.
         shots: training examples in all.
         seeds: fine-tunings per source, task and number of shots; the same examples for every method and source.

@@ -32,7 +32,7 @@ class NewTasks(runs.Settings):
 
 
 class TransferRecipe(runs.Recipe):
-    """`sources` names, for every training method, the folders of its trained models: at least three each for a test."""
+    """`sources` names, for every training method, the folders of its trained models: at least six each for a test."""
 
     kind: Literal["transfer"]
     sources: dict[str, tuple[runs.ModelName, ...]] = Field(min_length=1)

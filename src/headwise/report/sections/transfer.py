@@ -20,7 +20,10 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
     layout.columns = [str(c) for c in layout.columns]
     blocks: list[Any] = [transfer_chart(scores), Table("transfer", "Few-shot scores in percent, mean ± sd (Table 6)", layout)]
     if len(tests):
-        note = "Points; paired bootstrap over seeds nested in source models; q is the false discovery rate over the table."
+        note = (
+            "Points. The unit is the source model: means over few-shot seeds, then the paired difference over sources, with a t interval "
+            "that counts the shared few-shot examples too; p by sign flips of sources, from six on; q: false discovery rate."
+        )
         blocks.append(Table("transfer-tests", "Differences between methods", tests, note, 3))
     return Section(
         title=f"Few-shot transfer: {label}",
