@@ -8,7 +8,7 @@ from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.names import shown
 from headwise.opener import trusting
-from headwise.parsing import one_line
+from headwise.parsing import reading
 
 # manifest kind -> "module:function"; the function takes the folder and the manifest, and returns the object.
 LOADERS: dict[str, str] = {
@@ -40,14 +40,5 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
         raise HeadwiseError(f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}")
     module, function = LOADERS[kind].split(":")
     loader = getattr(import_module(module), function)
-    try:
-        with trusting(trust_remote_code):
-            return loader(Path(path), record)
-    except (HeadwiseError, ImportError, MemoryError):
-        raise
-    except (
-        Exception
-    ) as error:  # readers of weights, tables and arrays, and a manifest's missing fields: each has errors of its own
-        raise HeadwiseError(
-            f"{path} is damaged: what it holds cannot be opened as a saved {kind!r} ({type(error).__name__}: {one_line(error)})"
-        ) from error
+    with reading(path, f"a saved {kind!r}, so it is damaged"), trusting(trust_remote_code):
+        return loader(Path(path), record)

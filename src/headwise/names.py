@@ -5,6 +5,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError
 
+HALF = "holds half of a character (a lone surrogate), which no encoding can write"  # said of a text that is not `writable`
 LONGEST = 100  # characters of a name: a file system takes 255 bytes, and a character may need four of them with a suffix after
 
 
@@ -51,10 +52,23 @@ def inside(folder: Path, name: Any) -> Path:
     return folder.joinpath(*parts)
 
 
+def writable(text: str) -> bool:
+    """Whether some encoding can write the text: JSON may hold halves of characters (lone surrogates), which tokenizers cannot take."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
 def shown(value: Any) -> str:
     """A value as messages show it: on one line, and cut where it is long."""
     try:
         text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
         text = f"a {type(value).__name__} too large to show"
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """The beginning of a long text, and how long it is."""
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

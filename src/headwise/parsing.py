@@ -2,6 +2,8 @@
 
 import json
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,20 @@ from headwise.errors import HeadwiseError
 
 DEEPEST = 100  # levels of lists and tables within each other; nothing that headwise reads needs more than a dozen
 LONGEST = 18  # digits of a whole number
+
+
+@contextmanager
+def reading(path: str | Path, what: str) -> Iterator[None]:
+    """Around a library that reads a file: whatever it raises over what the file holds is one line that names the file.
+
+    Libraries that read tables, arrays, weights and compressed text each have errors of their own, and a hostile file finds more.
+    """
+    try:
+        yield
+    except (HeadwiseError, ImportError):
+        raise
+    except Exception as error:
+        raise HeadwiseError(f"{path} could not be read as {what}: {type(error).__name__}: {one_line(error)}") from error
 
 
 def parse_json(content: str | bytes, where: str) -> Any:

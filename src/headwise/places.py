@@ -1,5 +1,6 @@
 """Where a model lies: a folder, a hub id, or the one that comes along (MiniLM, 6 layers × 12 heads, carried by an ordinary package)."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def model_place(name: str | Path) -> str:
     text = str(name)
     if text == EMBEDDED:
         return default_model()
-    if not Path(text).expanduser().exists() and (text.startswith((".", "/", "~")) or text.count("/") > 1):
+    if not os.path.exists(os.path.expanduser(text)) and (text.startswith((".", "/", "~")) or text.count("/") > 1):
         raise HeadwiseError(f"there is no folder {text!r} to open a model from")
     return text
 
@@ -38,7 +39,7 @@ def model_place(name: str | Path) -> str:
 def not_opened(name: str | Path, error: Exception, what: str = "model") -> HeadwiseError:
     """The error for a model that transformers could not open, in one line."""
     first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(" .:")
-    here = "" if Path(name).exists() else f"; there is no folder {str(name)!r} here either"
+    here = "" if os.path.exists(name) else f"; there is no folder {str(name)!r} here either"
     return HeadwiseError(
         f"no {what} could be opened as {str(name)!r}: {first}{here}. Give a folder with config.json and model.safetensors, the id of a model on "
         f"the hub, or {EMBEDDED!r} for the embedded one"

@@ -57,7 +57,7 @@ def test_missing_columns_suggest_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match=r"wide.csv could not be read as csv: .*line 3"):
         loaded(path=tmp_path / "wide.csv")
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "label": 1}\n{"text": \n')
-    with pytest.raises(HeadwiseError, match=r"bad.jsonl could not be read as jsonl: line 2"):
+    with pytest.raises(HeadwiseError, match=r"bad.jsonl, line 2 is not valid JSON"):
         loaded(path=tmp_path / "bad.jsonl")
     (tmp_path / "odd.xyz").write_text("")
     with pytest.raises(HeadwiseError, match=r"unknown format '.xyz'"):

@@ -58,7 +58,7 @@ def word(number: str, head: str, columns: int = 10) -> str:
             "the tree has the word 'b' where the sentence has 'a'",
         ),
         ("a.jsonl", FINE_J, '{"words": ["a"], "parse": "(S (X a) (X b))"}\n', 2, "the tree has 2 words, the sentence 1"),
-        ("a.jsonl", FINE_J, '{"words": [\n', 2, "expected a JSON object with words"),
+        ("a.jsonl", FINE_J, '{"words": [\n', 2, "the line is not valid JSON"),
         ("a.jsonl", FINE_J, '{"words": []}\n', 2, "words must be a list of non-empty strings"),
         (
             "a.gold_conll",

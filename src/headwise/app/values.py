@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from headwise.errors import HeadwiseError
-from headwise.names import shown
+from headwise.names import HALF, shown, writable
 
 MAX_TEXT = 2000  # characters of each text
 
@@ -19,8 +19,8 @@ def check_text(value: Any, empty: bool = False) -> str:
         raise HeadwiseError("type a sentence first")
     if len(value) > MAX_TEXT:
         raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are taken")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise HeadwiseError("the text holds half of a character (a lone surrogate), which no encoding can write")
+    if not writable(value):
+        raise HeadwiseError(f"the text {HALF}")
     return re.sub(r"\s+", " ", value).strip()
 
 

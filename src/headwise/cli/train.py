@@ -108,13 +108,10 @@ def train(
 
 def _pair(text: str) -> tuple[str, Any]:
     """One `key=value`; values are read as TOML where they can be, else as text."""
-    import tomllib
+    from headwise.runs.recipe import set_value
 
     name, equals, value = text.partition("=")
     if not equals:
         raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set warmup=0.06")
-    try:
-        read = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        read = value
+    read = set_value(value)
     return name.strip().replace("-", "_"), tuple(read) if isinstance(read, list) else read

@@ -2,7 +2,6 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
 
 from headwise.errors import HeadwiseError
+from headwise.names import cut
+from headwise.parsing import parse_toml, whole_number
 from headwise.places import EMBEDDED, default_model, not_opened
 from headwise.runs.fingerprints import model_content
 
@@ -42,11 +43,17 @@ class Recipe(Settings):
 def _existing(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str | Path):
         return value  # pydantic's own message says what is allowed
-    path = Path(os.path.normpath((info.context or {}).get("base", Path()) / Path(value).expanduser())).absolute()
-    if not path.exists():
-        near = get_close_matches(path.name, os.listdir(path.parent) if path.parent.is_dir() else [], n=1)
+    path = _placed(value, info)
+    if not os.path.exists(path):  # pathlib's own raises where a name is too long
+        near = get_close_matches(path.name, os.listdir(path.parent) if os.path.isdir(path.parent) else [], n=1)
         raise ValueError(f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else ""))
     return str(path)
+
+
+def _placed(value: str | Path, info: ValidationInfo) -> Path:
+    """A path of a recipe, which starts at the recipe's folder unless it is absolute or begins with ~."""
+    base = (info.context or {}).get("base", Path())
+    return Path(os.path.normpath(base / os.path.expanduser(value))).absolute()
 
 
 DataPath = Annotated[Path, BeforeValidator(_existing)]
@@ -68,9 +75,8 @@ class ModelName(str):
     def _check(cls, value: str, info: ValidationInfo) -> "ModelName":
         if value == EMBEDDED:
             return cls(default_model())
-        base = (info.context or {}).get("base", Path())
-        folder = Path(os.path.normpath(base / Path(value).expanduser())).absolute()
-        if folder.is_dir():
+        folder = _placed(value, info)
+        if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
             if not any(folder.rglob("*.safetensors")):
@@ -112,11 +118,13 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     """A recipe file as a dict."""
     path = Path(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), f"the recipe {path}")
     except FileNotFoundError:
         raise RecipeError(f"there is no recipe {path.absolute()}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise RecipeError(f"{path}: {error}") from None
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    except HeadwiseError as error:
+        raise RecipeError(str(error)) from None
 
 
 def at_scale(data: dict[str, Any], scale: str | None) -> None:
@@ -128,6 +136,8 @@ def at_scale(data: dict[str, Any], scale: str | None) -> None:
         RecipeError: the recipe has no such scale.
     """
     scales = data.pop("scale", {})
+    if not isinstance(scales, dict) or not all(isinstance(changes, dict) for changes in scales.values()):
+        raise RecipeError("scale: given a value; it must hold tables, [scale.small] and the like")
     if scale is None:
         return
     if scale not in scales:
@@ -154,25 +164,34 @@ def _apply(data: dict[str, Any], given: str) -> None:
     parts = name.strip().split(".")
     if not equals or not all(parts):
         raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()  # bare words are text
+    value = set_value(text)
     place: Any = data
     for part in parts[:-1]:
-        place = place[int(part)] if isinstance(place, list) and part.isdigit() and int(part) < len(place) else _inner(place, part)
+        number = _entry(place, part)
+        place = place[number] if number is not None else place.setdefault(part, {}) if isinstance(place, dict) else None
         if not isinstance(place, dict | list):
             raise RecipeError(f"--set {given}: {part!r} is not a table")
     if isinstance(place, list):
-        if not parts[-1].isdigit() or int(parts[-1]) >= len(place):
+        number = _entry(place, parts[-1])
+        if number is None:
             raise RecipeError(f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}")
-        place[int(parts[-1])] = value
+        place[number] = value
     else:
         place[parts[-1]] = value
 
 
-def _inner(place: Any, part: str) -> Any:
-    return place.setdefault(part, {}) if isinstance(place, dict) else None
+def _entry(place: Any, part: str) -> int | None:
+    """The number of an entry of a list, or None if it has no such entry or is no list."""
+    number = whole_number(part)
+    return number if isinstance(place, list) and number is not None and number < len(place) else None
+
+
+def set_value(text: str) -> Any:
+    """The value of a `--set key=value`: TOML where it is that, else the text itself."""
+    try:
+        return parse_toml(f"value = {text}", "--set")["value"]
+    except HeadwiseError:
+        return text.strip()  # bare words are text
 
 
 def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Path) -> Any:
@@ -210,7 +229,7 @@ def _explain(model: type[BaseModel], mistake: Any) -> str:
         str(given), [word.strip("'") for word in str(mistake.get("ctx", {}).get("expected", "")).split()], n=1
     )
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{where}: given {json.dumps(given, default=str)} ({_toml_type(given)}); {said}{hint}"
+    return f"{where}: given {cut(json.dumps(given, default=str))} ({_toml_type(given)}); {said}{hint}"
 
 
 def _keys(model: type[BaseModel], path: Sequence[str | int]) -> set[str]:

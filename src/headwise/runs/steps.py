@@ -168,7 +168,7 @@ def resolve(target: str) -> Any:
     module, _, name = target.partition(":")
     try:
         return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise HeadwiseError(
             f"cannot find {target!r}: {error}; it must be importable here, as module:name (for a file in this folder: export PYTHONPATH=.)"
         ) from error

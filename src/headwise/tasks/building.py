@@ -10,6 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError, did_you_mean
+from headwise.names import HALF, shown, writable
+from headwise.parsing import whole_number
 from headwise.tasks import structures
 from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
 from headwise.tasks.sentence import Sentence
@@ -24,6 +26,8 @@ def column(raw: Raw, name: str) -> pd.Series:
     if found is None:
         have = [str(c) for c in raw.table.columns]
         raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}")
+    if list(raw.table.columns).count(found) > 1:
+        raise HeadwiseError(f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one")
     return raw.table[found]
 
 
@@ -39,8 +43,10 @@ def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:
     for name, values in zip(columns, found, strict=True):
         for number, value in enumerate(values):
             if not isinstance(value, str) or not value.strip():
-                what = "is empty" if _missing(value) or isinstance(value, str) else f"is {value!r}, not text"
+                what = "is empty" if _missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
                 raise HeadwiseError(f"{raw.where(number)}: {name} {what}; mend or remove the row")
+            if not writable(value):
+                raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; mend or remove the row")
     return list(zip(*found, strict=True))
 
 
@@ -57,9 +63,10 @@ def guess_kind(raw: Raw, label: str) -> str:
         return "tags"
     if any(isinstance(value, float) and not value.is_integer() for value in values):
         return "number"
-    if len(values) > 50 and len(set(values)) > len(values) / 2:
+    different = len({class_name(value) for value in values})
+    if len(values) > 50 and different > len(values) / 2:
         raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds {len(set(values))} different values in {len(values)} rows, such as {values[0]!r}; "
+            f"{raw.origin}: column {label!r} holds {different} different values in {len(values)} rows, such as {shown(values[0])}; "
             'give kind="number" or kind="classes" if that is meant, or another label='
         )
     return "classes"
@@ -80,8 +87,19 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     if own:
         return own
     values = {class_name(value) for value in column(raw, label).tolist() if not _missing(value)} - {"-1"}
-    numeric = all(name.lstrip("-").isdigit() for name in values)
-    return tuple(sorted(values, key=(lambda name: int(name)) if numeric else str))
+    broken = next((name for name in values if not writable(name)), None)
+    if broken is not None:
+        raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; mend or remove its rows")
+    return tuple(sorted(values, key=lambda name: (_number(name), name)) if all(map(_is_number, values)) else sorted(values))
+
+
+def _is_number(name: str) -> bool:
+    return whole_number(name.removeprefix("-")) is not None
+
+
+def _number(name: str) -> int:
+    size = whole_number(name.removeprefix("-")) or 0
+    return -size if name.startswith("-") else size
 
 
 def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: bool) -> NDArray[np.int64]:
@@ -90,7 +108,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
     A label may be a class name, or, where every class name is not itself a number, the class number.
     """
     number = {name: i for i, name in enumerate(classes)}
-    if not any(name.lstrip("-").isdigit() for name in classes):
+    if not any(map(_is_number, classes)):
         number |= {str(i): i for i in range(len(classes))}
     values = column(raw, label).tolist()
     out = np.full(len(values), -1, dtype=np.int64)
@@ -100,7 +118,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
             out[row] = number[name]
         elif name != "-1":
             known = ", ".join(classes[:20])
-            raise HeadwiseError(f"{raw.where(row)}: label {value!r} is not among the classes of the training split: {known}")
+            raise HeadwiseError(f"{raw.where(row)}: label {shown(value)} is not among the classes of the training split: {known}")
         elif not may_miss:
             raise HeadwiseError(
                 f"{raw.where(row)}: {label} is {value!r}, so unlabelled; remove the row or give skip_unlabelled=True"
@@ -114,8 +132,8 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     for row, value in enumerate(column(raw, label).tolist()):
         try:
             out[row] = math.nan if _missing(value) else float(value)
-        except (TypeError, ValueError):
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a number") from None
+        except (TypeError, ValueError, OverflowError):
+            raise HeadwiseError(f"{raw.where(row)}: {label} is {shown(value)}, not a number") from None
         if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
             raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; mend or remove the row")
     return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out
@@ -143,11 +161,18 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
     found = []
     for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True)):
         where = raw.where(row)
-        if isinstance(word_list, str) or isinstance(tags, str) or len(word_list) != len(tags) or len(tags) == 0:
+        lists = all(isinstance(one, (list, tuple, np.ndarray)) for one in (word_list, tags))
+        if not lists or len(word_list) != len(tags) or len(tags) == 0:
             raise HeadwiseError(
-                f"{where}: {words} and {label} must be lists of equal length, at least 1, got {word_list!r} and {tags!r}"
+                f"{where}: {words} and {label} must be lists of equal length, at least 1, got {shown(word_list)} and {shown(tags)}"
+            )
+        if names and not all(isinstance(tag, (int, np.integer)) and 0 <= tag < len(names) for tag in tags):
+            raise HeadwiseError(
+                f"{where}: {label} is {shown(list(tags))}; expected numbers of the {len(names)} tags the source names"
             )
         tag_names = [names[int(tag)] if names else class_name(tag) for tag in tags]
+        if not all(writable(part) for part in (*map(str, word_list), *tag_names)):
+            raise HeadwiseError(f"{where}: a word or tag {HALF}; mend or remove the row")
         sentence = tuple(str(word) for word in word_list)
         if kind == "spans":
             found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))

@@ -3,25 +3,27 @@
 import bz2
 import gzip
 import lzma
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO, cast
+from typing import Any, TextIO
 
 from headwise.errors import HeadwiseError
+from headwise.parsing import reading
+
+OPENERS: dict[str, Callable[..., Any]] = {".xz": lzma.open, ".gz": gzip.open, ".bz2": bz2.open}
 
 
-def open_text(path: Path) -> TextIO:
-    """Opens a text file for reading as UTF-8, unpacking .xz, .gz and .bz2 on the way.
+@contextmanager
+def open_text(path: Path) -> Iterator[TextIO]:
+    """Opens a text file for reading as UTF-8, unpacking .xz, .gz and .bz2 on the way; a byte-order mark is left out.
 
     Raises:
-        HeadwiseError: there is no such file.
+        HeadwiseError: there is no such file, or (here or while it is read) it is not UTF-8 or not packed as its name says.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):  # pathlib's own raises where a name is too long
         raise HeadwiseError(f"there is no file {path}")
-    name = path.suffix.lower()
-    if name == ".xz":
-        return lzma.open(path, "rt", encoding="utf-8")
-    if name == ".gz":
-        return cast(TextIO, gzip.open(path, "rt", encoding="utf-8"))
-    if name == ".bz2":
-        return cast(TextIO, bz2.open(path, "rt", encoding="utf-8"))
-    return open(path, encoding="utf-8")
+    opener = OPENERS.get(path.suffix.lower(), open)
+    with reading(path, "UTF-8 text"), opener(path, "rt", encoding="utf-8-sig") as handle:
+        yield handle

@@ -116,4 +116,4 @@ class Sentence:
         """The value of a morphological feature, e.g. `feature(3, "Number")` -> "Sing"; None where it has none."""
         if self.feats is None or self.feats[word] == "_":
             return None
-        return dict(pair.split("=", 1) for pair in self.feats[word].split("|")).get(name)
+        return dict(pair.partition("=")[::2] for pair in self.feats[word].split("|")).get(name)

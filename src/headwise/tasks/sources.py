@@ -4,7 +4,7 @@ A source is turned into `{split: Raw}`. One table without splits is called "all"
 """
 
 import csv
-import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import Any
 import pandas as pd
 
 from headwise.errors import HeadwiseError, MissingExtra
+from headwise.names import shown
+from headwise.parsing import parse_json, reading
 from headwise.tasks.files import open_text
 from headwise.tasks.sentence import Sentence
 
@@ -71,10 +73,10 @@ def read_table(path: Path) -> pd.DataFrame:
     Raises:
         HeadwiseError: the file is missing, broken, or of an unknown format.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise HeadwiseError(f"there is no file {path}")
     kind = suffix(path)
-    try:
+    with reading(path, kind[1:]):
         if kind == ".parquet":
             return pd.read_parquet(path)
         if kind == ".csv":  # only an empty cell is missing: "NA" and "null" are ordinary words
@@ -83,8 +85,6 @@ def read_table(path: Path) -> pd.DataFrame:
             return pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""], quoting=csv.QUOTE_NONE)
         if kind in (".jsonl", ".ndjson", ".json"):
             return _read_json(path)
-    except (ValueError, OSError, pd.errors.ParserError, EOFError) as error:
-        raise HeadwiseError(f"{path} could not be read as {kind[1:]}: {error}") from error
     raise HeadwiseError(
         f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, also with {', '.join(PACKED)}"
     )
@@ -95,16 +95,17 @@ def _read_json(path: Path) -> pd.DataFrame:
     with open_text(path) as handle:
         content = handle.read()
     if content.lstrip()[:1] == "[":
-        return pd.DataFrame(json.loads(content))
+        rows = parse_json(content, str(path))
+        wrong = next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
+        if wrong is not None:
+            raise HeadwiseError(f"{path}, row {wrong}: expected an object, got {shown(rows[wrong - 1])}")
+        return pd.DataFrame(rows)
     rows = []
     for number, line in enumerate(content.split("\n"), 1):
         if line.strip():
-            try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from error
+            rows.append(parse_json(line, f"{path}, line {number}"))
             if not isinstance(rows[-1], dict):
-                raise ValueError(f"line {number}: expected an object, got {line[:50]!r}")
+                raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(rows[-1])}")
     return pd.DataFrame(rows)
 
 
@@ -119,7 +120,7 @@ def from_path(path: str | Path | Mapping[str, str | Path], word_level: bool, **r
     if isinstance(path, Mapping):
         return {split_name(name): _read(Path(file), word_level, reading) for name, file in path.items()}
     where = Path(path)
-    if where.is_dir():
+    if os.path.isdir(where):
         return {name: _read(file, word_level, reading) for name, file in folder_files(where).items()}
     return {ALL: _read(where, word_level, reading)}
 
@@ -147,7 +148,10 @@ def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
         from headwise.tasks.readers import read_sentences
 
         return Raw(str(path), sentences=read_sentences(path, **reading))
-    return Raw(str(path), table=read_table(path))
+    table = read_table(path)
+    if table.empty:
+        raise HeadwiseError(f"{path} holds no rows{': there is nothing below its header' if len(table.columns) else ''}")
+    return Raw(str(path), table=table)
 
 
 def from_hub(name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None) -> dict[str, Raw]:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from headwise.errors import HeadwiseError
 from headwise.names import check_name
 from headwise.tasks import building, metrics, sources, structures
+from headwise.tasks.checking import check_settings
 from headwise.tasks.examples import KINDS, WORD_KINDS, Examples
 from headwise.tasks.splitting import by_fraction, text_key
 
@@ -76,11 +77,13 @@ class Task:
         synthetic: bool = False,
         reading: Mapping[str, Any] | None = None,
     ) -> None:
+        given = dict(locals())  # all arguments by name
+        check_settings(check_name(name), given)
         if sum(source is not None for source in (path, data, hub)) != 1:
             raise HeadwiseError(f"task {name!r}: give exactly one of path=, data=, hub=")
         if kind is not None and kind not in KINDS:
             raise HeadwiseError(f"task {name!r}: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
-        self.name = check_name(name)
+        self.name = name
         self.synthetic = synthetic
         self.text = (text,) if isinstance(text, str) else tuple(text)
         if len(self.text) not in (1, 2):

@@ -11,12 +11,14 @@ path = "data"
 """
 
 import inspect
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
+from headwise.names import shown
+from headwise.parsing import parse_toml
+from headwise.tasks.checking import check_settings
 from headwise.tasks.presets import preset
 from headwise.tasks.task import Task
 
@@ -39,12 +41,10 @@ def read_toml(source: str | Path) -> list[Task]:
     where = "the TOML text" if is_text else str(source)
     base = Path() if is_text else Path(source).parent
     try:
-        content = str(source) if is_text else Path(source).read_text(encoding="utf-8")
-        tables = tomllib.loads(content)
-    except OSError as error:
-        raise HeadwiseError(f"{where} could not be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise HeadwiseError(f"{where} is not valid TOML: {error}") from error
+        content = str(source) if is_text else Path(source).read_bytes()
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    tables = parse_toml(content, where)
     found = [task_of(name, table, base, where) for name, table in _tables(tables)]
     if not found:
         raise HeadwiseError(f"{where} defines no task; a task is a table with path, hub, preset or grammar")
@@ -69,13 +69,21 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
             choices = [*SETTINGS, *extra]
             hint = did_you_mean(key, choices) or f"; expected some of {', '.join(choices)}"
             raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
+    check_settings(name, settings)
     if "path" in settings:
         path = settings["path"]
         settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
     if "grammar" in settings:
         from headwise.tasks import grammar
 
+        others = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
+        if others:
+            raise HeadwiseError(f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {others[0]!r}")
         return grammar.task(settings.pop("grammar"), **settings).renamed(name)
+    if "size" in settings:
+        raise HeadwiseError(
+            f"{where}, task {shown(name)}: only a grammar task has a size; cut others with splits or max_examples"
+        )
     if "preset" in settings:
         return preset(settings.pop("preset"), settings.pop("path", None), **settings).renamed(name)
     return Task(name, **settings)

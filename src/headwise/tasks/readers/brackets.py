@@ -11,6 +11,8 @@ from headwise.tasks.sentence import Sentence, Tree
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 
+DEEPEST = 200  # phrases within each other; the deepest of the Penn Treebank has about 40
+
 
 def unescape(word: str) -> str:
     """A word as written: brackets for their stand-ins, also inside words (":-RRB-" -> ":)")."""
@@ -29,7 +31,7 @@ def parse(text: str, where: str = "the tree") -> Tree:
     """One bracketed tree.
 
     Raises:
-        HeadwiseError: unbalanced brackets, a word without a part of speech, or text around the tree.
+        HeadwiseError: unbalanced brackets, a word without a part of speech, text around the tree, or one too deep.
     """
     tokens = text.replace("(", " ( ").replace(")", " ) ").split()
     stack: list[tuple[str, list[Tree], list[str]]] = []  # label, children, words
@@ -38,6 +40,8 @@ def parse(text: str, where: str = "the tree") -> Tree:
         if done is not None:
             raise HeadwiseError(f"{where}: {token!r} after the end of the tree: brackets are unbalanced")
         if token == "(":
+            if len(stack) == DEEPEST:
+                raise HeadwiseError(f"{where}: the tree is more than {DEEPEST} phrases deep")
             follows = tokens[place + 1] if place + 1 < len(tokens) else ""
             stack.append(("" if follows in ("(", ")") else follows, [], []))
         elif token == ")":

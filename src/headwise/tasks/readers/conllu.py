@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headwise.errors import HeadwiseError
+from headwise.names import shown
+from headwise.parsing import whole_number
 from headwise.tasks.readers.blocks import Block, blocks, check_heads, gather
 from headwise.tasks.sentence import Sentence, Span
 
@@ -47,7 +49,9 @@ def _sentence(block: Block, fields: list[str], mentions: str) -> Sentence | None
         if "-" in columns[0] or "." in columns[0]:
             continue
         if columns[0] != str(len(rows) + 1):
-            raise HeadwiseError(f"{block.where(block.line + place)}: word number {columns[0]!r}, expected {len(rows) + 1}")
+            raise HeadwiseError(f"{block.where(block.line + place)}: word number {shown(columns[0])}, expected {len(rows) + 1}")
+        if not columns[1].strip():
+            raise HeadwiseError(f"{block.where(block.line + place)}: the word is empty")
         rows.append(columns)
     if not rows:
         return None
@@ -83,12 +87,13 @@ def _layer(column: list[str]) -> tuple[str, ...] | None:
 def _heads(column: list[str], where: str) -> tuple[int, ...] | None:
     if all(value == "_" for value in column):
         return None
+    heads = []
     for word, value in enumerate(column, 1):
-        if not value.isdigit():
-            raise HeadwiseError(f"{where}: word {word} has the head {value!r}, not a number")
-    heads = tuple(int(value) for value in column)
+        if (head := whole_number(value)) is None:
+            raise HeadwiseError(f"{where}: word {word} has the head {shown(value)}, not a number")
+        heads.append(head)
     check_heads(heads, where)
-    return heads
+    return tuple(heads)
 
 
 def _entities(misc: list[str], upos: tuple[str, ...] | None, fields: list[str], mentions: str, where: str) -> tuple[Span, ...]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
+from headwise.names import shown, writable
+from headwise.parsing import parse_json
 from headwise.tasks.files import open_text
 from headwise.tasks.readers import brackets
 from headwise.tasks.readers.blocks import check_heads, check_roles, gather
@@ -40,25 +42,31 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 def _sentence(item: tuple[str, str]) -> Sentence:
     where, line = item
-    try:
-        row = json.loads(line)
-        words = tuple(row["words"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise HeadwiseError(f"{where}: expected a JSON object with words: {error!r}") from error
-    if not words or not all(isinstance(word, str) and word for word in words):
-        raise HeadwiseError(f"{where}: words must be a list of non-empty strings, got {list(words)!r}")
+    row = parse_json(line, f"{where}: the line")
+    if not isinstance(row, dict) or "words" not in row:
+        raise HeadwiseError(f"{where}: expected a JSON object with words, got {shown(row)}")
+    words = _strings(row["words"])
+    if not words or not all(words):
+        raise HeadwiseError(f"{where}: words must be a list of non-empty strings, got {shown(row['words'])}")
     layers: dict[str, Any] = {}
     for name in ("upos", "xpos", "head", "deprel", "ner", "lemma", "feats"):
-        layers[name] = row.get(name)
-        if layers[name] is not None and len(layers[name]) != len(words):
-            raise HeadwiseError(f"{where}: {len(words)} words but {len(layers[name])} values of {name}")
+        given = row.get(name)
+        layers[name] = given if given is None else _whole(given) if name == "head" else _strings(given)
+        if given is not None and layers[name] is None:
+            wanted = "whole numbers" if name == "head" else "strings"
+            raise HeadwiseError(f"{where}: {name} must be a list of {wanted}, got {shown(given)}")
+        if given is not None and len(given) != len(words):
+            raise HeadwiseError(f"{where}: {len(words)} words but {len(given)} values of {name}")
+    for name, kind in (("parse", str), ("text", str), ("srl", list)):
+        if row.get(name) is not None and (not isinstance(row[name], kind) or (kind is str and not writable(row[name]))):
+            raise HeadwiseError(f"{where}: {name} must be {'text' if kind is str else 'a list'}, got {shown(row[name])}")
     if layers["head"] is not None:
         check_heads(layers["head"], where)
     roles = None if row.get("srl") is None else tuple(_predicate(entry, where) for entry in row["srl"])
     check_roles(roles or (), len(words), where)
     return Sentence(
         words,
-        **{name: None if layers[key] is None else tuple(layers[key]) for name, key in _KEYS.items()},  # type: ignore[arg-type]
+        **{name: layers[key] for name, key in _KEYS.items()},
         entities=None if layers["ner"] is None else tuple(spans_from_tags(layers["ner"], "bio", where)),
         tree=None if row.get("parse") is None else with_words(brackets.parse(row["parse"], where), words, where),
         roles=roles,
@@ -68,16 +76,28 @@ def _sentence(item: tuple[str, str]) -> Sentence:
     )
 
 
+def _strings(given: Any) -> tuple[str, ...] | None:
+    fine = isinstance(given, list) and all(isinstance(one, str) and writable(one) for one in given)
+    return tuple(given) if fine else None
+
+
+def _whole(given: Any) -> tuple[int, ...] | None:
+    return tuple(given) if isinstance(given, list) and all(type(one) is int for one in given) else None
+
+
 _KEYS = {"upos": "upos", "xpos": "xpos", "heads": "head", "deprels": "deprel", "lemmas": "lemma", "feats": "feats"}
 
 
 def _predicate(entry: Any, where: str) -> Predicate:
     try:
-        spans = (Span(int(first), int(last) + 1, str(role)) for first, last, role in entry["args"])
-        kept = tuple(span for span in spans if span.label not in ("V", "C-V"))
-        return Predicate(int(entry["pred"]), entry.get("roleset"), kept)
-    except (KeyError, TypeError, ValueError) as error:
-        raise HeadwiseError(f"{where}: expected {{pred, roleset, args: [[first, last, role]]}}, got {entry!r}") from error
+        numbers = _whole([entry["pred"], *(number for first, last, _ in entry["args"] for number in (first, last))])
+        texts = _strings([entry.get("roleset") or "", *(role for _, _, role in entry["args"])])
+    except (KeyError, TypeError, ValueError):
+        numbers = texts = None
+    if numbers is None or texts is None:
+        raise HeadwiseError(f"{where}: expected {{pred, roleset, args: [[first, last, role]]}}, got {shown(entry)}")
+    spans = (Span(first, last + 1, role) for first, last, role in entry["args"])
+    return Predicate(numbers[0], texts[0] or None, tuple(span for span in spans if span.label not in ("V", "C-V")))
 
 
 def with_words(tree: Tree, words: tuple[str, ...], where: str) -> Tree:

@@ -33,7 +33,7 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -
     for i, tag in enumerate(tags):
         prefix, _, name = tag.partition("-")
         prefix = {"L": "E", "U": "S"}.get(prefix, prefix) if scheme == "bioes" else prefix
-        if tag != "O" and (not name or prefix not in ("BI" if scheme != "bioes" else "BIES")):
+        if tag != "O" and (not name or prefix not in tuple("BI" if scheme != "bioes" else "BIES")):
             raise HeadwiseError(f"{where}: word {i + 1} has the tag {tag!r}, which {scheme} does not know".lstrip(": "))
         goes_on = prefix in ("I", "E")
         if goes_on and name != label and scheme != "iob1":
