@@ -6,7 +6,7 @@ from importlib import import_module
 
 import typer
 
-from headwise.cli.common import Group, fail
+from headwise.cli.common import Group, fail, keep_output
 from headwise.errors import HeadwiseError, Interrupted
 
 SECTIONS = {
@@ -67,6 +67,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     if not debug:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    if "--json" in sys.argv:
+        keep_output()
     try:
         app()
     except Interrupted as stop:

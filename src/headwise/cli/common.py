@@ -1,6 +1,7 @@
 """What every verb shares: JSON or a table, and errors as one line."""
 
 import json
+import math
 import os
 import sys
 import textwrap
@@ -98,11 +99,37 @@ def _examples(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
+_kept: int | None = None  # standard output, while everything else that is printed goes to standard error
+
+
+def keep_output() -> None:
+    """From now on only `emit` writes to standard output: what libraries and their processes print goes to standard error."""
+    global _kept
+    if _kept is None:
+        sys.stdout.flush()
+        _kept = os.dup(1)
+        os.dup2(2, 1)
+
+
 def emit(value: Any, as_json: bool) -> bool:
     """Prints `value` as JSON if asked; says whether it did, so that a verb prints its table otherwise."""
     if as_json:
-        sys.stdout.write(json.dumps(value, indent=1, default=str) + "\n")
+        text = json.dumps(_strict(json.loads(json.dumps(value, default=str))), indent=1, allow_nan=False) + "\n"
+        if _kept is None:
+            sys.stdout.write(text)
+        else:
+            with open(_kept, "w", encoding="utf-8", closefd=False) as output:
+                output.write(text)
     return as_json
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null stands for both."""
+    if isinstance(value, dict):
+        return {name: _strict(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_strict(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> None:

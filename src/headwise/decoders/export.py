@@ -7,6 +7,7 @@ from headwise.decoders.families import FAMILIES
 from headwise.decoders.model import MultiTaskModel
 from headwise.decoders.sequence import SequenceDecoder
 from headwise.errors import HeadwiseError, did_you_mean
+from headwise.writing import saving
 
 
 def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None) -> Any:
@@ -60,8 +61,9 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     plain.load_state_dict({key: weights[key] for key in wanted})
     plain.eval()
     if folder is not None:
-        plain.save_pretrained(folder)
-        model.tokenizer.save_pretrained(folder)
+        with saving(folder, plain.state_dict().values()):
+            plain.save_pretrained(folder)
+            model.tokenizer.save_pretrained(folder)
     return plain
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headwise import decoders, manifest
@@ -18,6 +17,7 @@ from headwise.decoders.pooling import default_pooling
 from headwise.decoders.sequence import SequenceDecoder, own_units
 from headwise.errors import HeadwiseError
 from headwise.opener import fill, open_config, open_tokenizer, open_weights
+from headwise.writing import save_tensors, saving
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -146,10 +146,11 @@ class MultiTaskModel(nn.Module):
         """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.save_encoder(folder / "encoder")
-        self.tokenizer.save_pretrained(folder / "encoder")
+        with saving(folder, self.state_dict().values()):
+            self.save_encoder(folder / "encoder")
+            self.tokenizer.save_pretrained(folder / "encoder")
         for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
-            save_file({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
+            save_tensors({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
         tasks = [task.to_json() for task in self.tasks.values()]
         manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, notes=self.notes)
 

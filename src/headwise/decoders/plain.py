@@ -16,6 +16,7 @@ from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
 from headwise.errors import HeadwiseError
 from headwise.opener import open_tokenizer, open_weights
+from headwise.writing import saving
 
 KIND = "task-model"
 # what kinds of task each kind of transformers head answers
@@ -84,8 +85,9 @@ class TaskModel(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`."""
         folder = Path(folder)
-        self.encoder.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        with saving(folder, self.encoder.state_dict().values()):
+            self.encoder.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
         tasks = [task.to_json() for task in self.tasks.values()]
         manifest.write(folder, KIND, architecture=type(self.encoder).__name__, tasks=tasks, notes=self.notes)
 

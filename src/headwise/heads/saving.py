@@ -18,6 +18,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads.removal import removed_from
 from headwise.heads.surgery import Surgery, operate
 from headwise.opener import open_config, read_tensors
+from headwise.writing import saving
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
@@ -46,7 +47,8 @@ def save(model: nn.Module, folder: str | Path) -> None:
     model.config.save_pretrained(target)
     if model.can_generate():
         model.generation_config.save_pretrained(target)
-    safetensors.torch.save_model(model, str(target / WEIGHTS), metadata={"format": "pt"})
+    with saving(target, model.parameters()):
+        safetensors.torch.save_model(model, str(target / WEIGHTS), metadata={"format": "pt"})
     cut = {name for surgery in removed for name in surgery.slices}
     manifest.write(
         target,

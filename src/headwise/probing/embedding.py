@@ -13,6 +13,7 @@ from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
 from headwise.probing.encoder import open_encoder
 from headwise.probing.exiting import head_outputs
+from headwise.writing import saving
 
 try:
     from sentence_transformers.base.modules import InputModule
@@ -109,8 +110,9 @@ class HeadEmbedding(InputModule):
         `SentenceTransformer(path, trust_remote_code=True)`, which is how that library is told that headwise's class may be used."""
         folder = Path(output_path)
         folder.mkdir(parents=True, exist_ok=True)
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        with saving(folder, self.model.state_dict().values()):
+            self.model.save_pretrained(folder)
+            self.tokenizer.save_pretrained(folder)
         heads = json.loads(self.head_set.to_json())
         manifest.write(folder, KIND, heads=heads, position=self.position, max_length=self.max_seq_length)
         name = f"{type(self).__module__}.{type(self).__name__}"

@@ -6,6 +6,8 @@ together, so that a head is read without reading the others, and nothing is ever
 """
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from headwise.runs.atomic import write_text
 from headwise.tasks.batching import batches
 from headwise.tasks.encoding import encode
 from headwise.tasks.examples import Examples
+from headwise.writing import room_in
 
 PAIRS = ("compare", "together")
 DTYPES = ("float16", "float32")
@@ -105,11 +108,10 @@ def _shard(
     """Writes one shard."""
     n, layers = len(sides[0]), len(record["heads"])
     shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
-    heads = np.lib.format.open_memmap(folder / "heads.npy", mode="w+", dtype=record["dtype"], shape=shape)
+    heads = _on_disk(folder / "heads.npy", record["dtype"], shape)
     states = None
     if record["width"]:
-        shape_of_states = (len(sides), layers, n, record["width"])
-        states = np.lib.format.open_memmap(folder / "hidden.npy", mode="w+", dtype=record["dtype"], shape=shape_of_states)
+        states = _on_disk(folder / "hidden.npy", record["dtype"], (len(sides), layers, n, record["width"]))
     with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
             for batch in batches(encode(side, encoder.tokenizer, record["max_length"]), batch_size):
@@ -125,6 +127,19 @@ def _shard(
     heads.flush()
     if states is not None:
         states.flush()
+
+
+def _on_disk(file: Path, dtype: str, shape: tuple[int, ...]) -> Any:
+    """A memory-mapped array whose place on the disk is taken at once: a disk that fills up under a map ends the process.
+
+    Raises:
+        NoSpace: it does not fit.
+    """
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+    if sys.platform == "linux":
+        with room_in(file.parent.parent, array.nbytes), open(file, "r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+    return array
 
 
 def _plain(values: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:

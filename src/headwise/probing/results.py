@@ -15,6 +15,7 @@ from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.heads.headset import HeadSet
 from headwise.runs import atomic_folder
+from headwise.writing import save_tensors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -197,8 +198,6 @@ class Probes:
 
     def write(self, folder: Path) -> None:
         """Writes everything into an existing folder."""
-        from safetensors.numpy import save_file
-
         manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks)
         bare = self.data.copy(deep=False)
         bare.attrs = {}
@@ -207,7 +206,7 @@ class Probes:
         self.sweep.to_parquet(folder / "sweep.parquet", index=False)
         rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
         rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
-        save_file(rows, folder / "examples.safetensors")
+        save_tensors(rows, folder / "examples.safetensors")
 
     def _of(self, task: str) -> xr.Dataset:
         if task not in self.tasks:

@@ -14,6 +14,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError
 from headwise.parsing import parse_json
+from headwise.writing import room_in, settle, size_of
 
 ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
 
@@ -29,11 +30,14 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
     aside.mkdir()
-    try:
-        yield aside
-        publish((aside, target))
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
+    written = 0
+    with room_in(target, lambda: written):  # at least: what was written before the disk was full
+        try:
+            yield aside
+            publish((aside, target))
+        finally:
+            written = size_of(aside) if aside.is_dir() else 0
+            shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
 
 
 def publish(*pairs: tuple[Path, Path]) -> None:
@@ -44,6 +48,7 @@ def publish(*pairs: tuple[Path, Path]) -> None:
     """
     paths: list[str] = []
     for aside, _ in pairs:
+        settle(aside)
         for folder, _, names in os.walk(aside):
             paths += [folder, *(os.path.join(folder, name) for name in names)]
     list(_flushers().map(flush, paths))
@@ -62,7 +67,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
     """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
     aside = path.parent / f"{ASIDE}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
     try:
-        with open(aside, "w", encoding="utf-8") as file:
+        with room_in(path.parent, lambda: len(text.encode())), open(aside, "w", encoding="utf-8") as file:
             file.write(text)
             if durable:
                 file.flush()

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from headwise.errors import HeadwiseError
 from headwise.parsing import whole_number
 from headwise.runs.atomic import ASIDE, atomic_folder, checksum, read_sealed, write_sealed
 from headwise.runs.trees import Flat, flatten, unflatten
+from headwise.writing import room_in, save_tensors, tensor_bytes
 
 TENSORS = "tensors.safetensors"
 STATE = "state.json"
@@ -82,8 +83,8 @@ class Checkpoint:
         )
         saved = self._saved()
         target = self.folder / f"{int(saved[-1].name) + 1 if saved else 0:08d}"
-        with atomic_folder(target) as aside:
-            save_file(tensors, aside / TENSORS)
+        with room_in(self.folder, tensor_bytes(tensors.values())), atomic_folder(target) as aside:
+            save_tensors(tensors, aside / TENSORS)
             write_sealed(aside / STATE, {"tree": tree, "sha256": checksum(aside / TENSORS)})
         for old in saved[:-1]:
             _remove(old)

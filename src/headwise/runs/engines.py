@@ -245,7 +245,7 @@ def default_jobs() -> int:
 def _enter_worker(parent: int, log: str) -> None:
     """First thing in a new process: Ctrl-C is the parent's business, output goes to the log, and no worker outlives its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(descriptor, 1)

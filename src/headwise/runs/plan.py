@@ -17,6 +17,7 @@ from headwise.runs import locks
 from headwise.runs.atomic import ASIDE, flush, write_text
 from headwise.runs.fingerprints import remembering
 from headwise.runs.steps import Cell, Task, tasks
+from headwise.writing import room_in
 
 PLAN = "plan.jsonl"
 FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
@@ -59,10 +60,11 @@ class Plan:
 def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
     aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
+    written = 0
     try:
-        with open(aside, "w", encoding="utf-8") as file, remembering():
+        with room_in(run, lambda: written), open(aside, "w", encoding="utf-8") as file, remembering():
             for task, _ in tasks(cells):
-                file.write(json.dumps(task, separators=(",", ":")) + "\n")
+                written += file.write(json.dumps(task, separators=(",", ":")) + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, run / PLAN)

@@ -14,6 +14,7 @@ from headwise.parsing import parse_json
 from headwise.runs.atomic import checksum, read_sealed
 from headwise.runs.fingerprints import fingerprint
 from headwise.runs.progress import track
+from headwise.writing import save_tensors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,9 +78,9 @@ class Out:
 
     def tensors(self, name: str, tensors: "Mapping[str, torch.Tensor]") -> None:
         """Saves tensors by name as safetensors."""
-        from safetensors.torch import save_file
-
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self._new(name, ".safetensors"))
+        save_tensors(
+            {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self._new(name, ".safetensors")
+        )
 
     def json(self, name: str, value: Any) -> None:
         """Saves numbers, strings, lists and dicts as JSON."""

@@ -16,6 +16,7 @@ from headwise.runs.recipe import RecipeError, read_recipe
 from headwise.runs.schedule import Board, carry_out
 from headwise.runs.steps import Study, tasks
 from headwise.runs.view import summary, view
+from headwise.writing import no_space
 
 RECIPE = "recipe.json"
 
@@ -63,7 +64,7 @@ def run_study(
     except KeyboardInterrupt:
         raise Interrupted(f"stopped; nothing finished is lost. Go on with: headwise study run {out}") from None
     except OSError as error:
-        raise HeadwiseError(f"cannot go on in the run's folder {run}: {error}") from error
+        raise no_space(error, run) or HeadwiseError(f"cannot go on in the run's folder {run}: {error}") from error
     finally:
         if shown is not None:
             shown.close()

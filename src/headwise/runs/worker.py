@@ -19,6 +19,7 @@ from headwise.runs.progress import reporting
 from headwise.runs.provenance import peak_memory, reset_peak_memory, surroundings
 from headwise.runs.results import PROVENANCE, Out, Result, contents, digest
 from headwise.runs.steps import Task, label, resolve, typed
+from headwise.writing import no_space, size_of
 
 GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
 
@@ -47,7 +48,11 @@ def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str
     group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]] = []
     since = time.monotonic()
     for task in batch:
-        lock = locks.acquire(folder / "running" / task["folder"])
+        try:
+            lock = locks.acquire(folder / "running" / task["folder"])
+        except OSError as error:
+            outcomes.append(_failed(folder, task, no_space(error, folder) or error, 0.0))
+            continue
         if lock is None:
             outcomes.append({"state": "busy"})
         elif (folder / "results" / task["folder"]).is_dir():  # another process finished it since it was handed out
@@ -102,8 +107,9 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         }
         write_sealed(aside / PROVENANCE, record)
     except (Exception, SystemExit) as error:
+        written = size_of(aside) if aside.is_dir() else 0
         shutil.rmtree(aside, ignore_errors=True)
-        return None, _failed(run, task, error, time.perf_counter() - clock)
+        return None, _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
     finally:
         _current = None
     return aside, {"state": "done", "seconds": seconds}
@@ -117,7 +123,8 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
     except OSError as error:
         for task, _, aside, outcome in group:
             if not (run / "results" / task["folder"]).is_dir():
-                outcome.update(_failed(run, task, error, outcome["seconds"]))
+                written = size_of(aside) if aside.is_dir() else 0
+                outcome.update(_failed(run, task, no_space(error, run, written) or error, outcome["seconds"]))
                 shutil.rmtree(aside, ignore_errors=True)
     for task, lock, _, outcome in group:
         if outcome["state"] == "done":

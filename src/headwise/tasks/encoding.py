@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
+from headwise.writing import save_tensors
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
 KEPT = 32  # encodings remembered in this process
@@ -237,12 +238,10 @@ def _remember(key: str, arrays: dict[str, NDArray[Any]], cache: str | Path | Non
         return
     import os
 
-    from safetensors.numpy import save_file
-
     folder = Path(cache)
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = folder / f"{key}.{os.getpid()}.unfinished"
-    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, unfinished)
+    save_tensors({name: np.ascontiguousarray(array) for name, array in arrays.items()}, unfinished)
     unfinished.replace(folder / f"{key}.safetensors")
 
 

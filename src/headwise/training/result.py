@@ -15,6 +15,7 @@ from headwise.heads import HeadSet
 from headwise.runs.atomic import write_text
 from headwise.training.evaluating import Evaluation
 from headwise.training.masks import from_json, to_json
+from headwise.writing import room_in
 
 DONE = "training.json"  # written last: a folder that has it is whole
 SEVERAL = "single-task"
@@ -75,7 +76,9 @@ class TrainingResult:
         else:
             self.model.save(folder)
         for name in ("scores", "predictions", "history"):
-            getattr(self, name).to_parquet(folder / f"{name}.parquet", index=False)
+            table: pd.DataFrame = getattr(self, name)
+            with room_in(folder, int(table.memory_usage(deep=True).sum())):
+                table.to_parquet(folder / f"{name}.parquet", index=False)
         write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")
         self.folder = folder
 

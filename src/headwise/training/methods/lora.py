@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from safetensors.torch import save_file
 
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.opener import read_tensors
 from headwise.training.methods.base import Method, multi_task
 from headwise.training.settings import TrainingSettings
+from headwise.writing import save_tensors, saving
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
@@ -111,5 +111,6 @@ def _save(encoder: Any, folder: Path) -> None:
     """Writes the encoder as if it had no adapters, and the updates beside it."""
     weights = encoder.state_dict()
     base = {name.replace(".base_layer.", "."): value for name, value in weights.items() if "lora_" not in name}
-    encoder.save_pretrained(folder, state_dict=base)
-    save_file({name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE)
+    with saving(folder, base.values()):
+        encoder.save_pretrained(folder, state_dict=base)
+    save_tensors({name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE)

@@ -1,0 +1,136 @@
+"""Writing files: all with one mode, and a disk that is full is told as that, with the folder and the space it takes."""
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwise.errors import HeadwiseError
+
+FULL = {
+    errno.ENOSPC: "no space left",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the largest file allowed is reached",
+}
+
+
+class NoSpace(HeadwiseError, OSError):
+    """A disk, or a quota of it, is full.
+
+    Args:
+        folder: where something was to be written.
+        needed: bytes it takes; 0: not known.
+        what: which limit was met.
+    """
+
+    def __init__(self, folder: Path, needed: int, what: str) -> None:
+        self.folder, self.needed, self.what = folder, needed, what
+        disk = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
+        takes = f"{readable(needed)} are needed there, and " if needed else ""
+        super().__init__(
+            f"{what} in {folder}: {takes}{readable(shutil.disk_usage(disk).free)} are free; "
+            "make room or choose another folder, and run it again"
+        )
+
+
+def mode() -> int:
+    """The mode of a file that anybody's `open` makes here: 0o666 less the umask."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return 0o666 & ~int(status.split("Umask:")[1].split()[0], 8)
+    except (OSError, IndexError, ValueError):  # not Linux: there it can be read only by setting it
+        umask = os.umask(0o022)
+        os.umask(umask)
+        return 0o666 & ~umask
+
+
+def settle(folder: Path, pattern: str = "*", since: float = 0.0) -> None:
+    """Gives the files of `folder` that match, and were written after the time `since`, the usual mode.
+
+    safetensors writes for the owner's eyes alone, whatever the umask says.
+    """
+    usual = mode()
+    for file in folder.rglob(pattern):
+        stat = file.lstat()
+        if file.is_file() and not file.is_symlink() and stat.st_mtime >= since and stat.st_mode & 0o777 != usual:
+            file.chmod(usual)
+
+
+@contextmanager
+def room_in(folder: str | Path, needed: int | Callable[[], int] = 0) -> Iterator[None]:
+    """Around whatever writes into `folder`: a full disk becomes a `NoSpace`.
+
+    Args:
+        folder: where the files go; it need not exist yet.
+        needed: bytes that are written in the block, or a function that says so, which is asked only if they do not fit.
+    """
+    try:
+        yield
+    except Exception as error:
+        found = no_space(error, Path(folder), needed)
+        if found is None:
+            raise
+        raise found from error
+
+
+@contextmanager
+def saving(folder: str | Path, weights: Iterable[Any] = ()) -> Iterator[None]:
+    """Around the saving of a model with these weights into `folder`: `room_in` it, and its files get the usual mode."""
+    began = time.time() - 2  # clocks of file systems are coarse
+    with room_in(folder, lambda: tensor_bytes(weights)):
+        yield
+    settle(Path(folder), "*.safetensors", began)
+
+
+def no_space(error: BaseException, folder: Path, needed: int | Callable[[], int] = 0) -> NoSpace | None:
+    """The error as `NoSpace`, if that is what it comes from; of two folders, one in the other, the outer one is told."""
+    if isinstance(error, NoSpace):
+        return NoSpace(folder, max(needed() if callable(needed) else needed, error.needed), error.what)
+    number = error.errno if isinstance(error, OSError) else None
+    if number not in FULL:  # Rust's libraries say it in words alone
+        number = next((known for known in FULL if f"(os error {known})" in str(error)), None)
+    if number is None:
+        return None
+    return NoSpace(folder, needed() if callable(needed) else needed, FULL[number])
+
+
+def readable(size: float) -> str:
+    """Bytes as people read them: "820 kB", "3.2 GB"."""
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while size >= 1000 and len(units) > 1:
+        size /= 1000
+        del units[0]
+    return f"{size:.1f} {units[0]}" if units[0] != "bytes" and size < 100 else f"{size:.0f} {units[0]}"
+
+
+def size_of(folder: Path) -> int:
+    """Bytes in all files of a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def tensor_bytes(tensors: Iterable[Any]) -> int:
+    """Bytes of tensors or arrays."""
+    return sum(int(tensor.nbytes) for tensor in tensors)
+
+
+def save_tensors(tensors: Mapping[str, Any], path: str | Path, metadata: dict[str, str] | None = None) -> None:
+    """Writes tensors (or numpy arrays) by name as safetensors.
+
+    Raises:
+        NoSpace: they do not fit.
+    """
+    first = next(iter(tensors.values()), None)
+    if "torch" in sys.modules and (first is None or isinstance(first, sys.modules["torch"].Tensor)):
+        from safetensors.torch import save_file
+    else:
+        from safetensors.numpy import save_file
+
+    path = Path(path)
+    with room_in(path.parent, tensor_bytes(tensors.values())):
+        save_file(dict(tensors), path, metadata)
+        path.chmod(mode())
