@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Trust, Verb
+from headwise.cli.common import Trust, Verb, own_bars
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +34,7 @@ def serve(
     from headwise.app import Server, open_session
     from headwise.tasks import find_tasks
 
+    own_bars()
     found = find_tasks(tasks or (), data, tasks_file) if tasks or tasks_file else []
     session = open_session(source, found)
     server = Server(session, host, port, tuple(allow_host or ()))

@@ -96,10 +96,10 @@ def find_sources(given: list[str]) -> dict[str, list[str]]:
 
 def _method(model: Path) -> str:
     """The method a model was trained by, as `headwise train` notes it; empty for a model of other origin."""
-    import json
-
+    from headwise.parsing import read_json, reading
     from headwise.training.result import DONE
 
     if not (model / DONE).is_file():
         return ""
-    return str(json.loads((model / DONE).read_text(encoding="utf-8"))["description"]["method"])
+    with reading(model, "a finished training, so it is damaged"):
+        return str(read_json(model / DONE)["description"]["method"])

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.names import shown
+from headwise.parsing import parse_json
 
 
 class HeadSet(Set[tuple[int, int]]):
@@ -107,14 +109,9 @@ class HeadSet(Set[tuple[int, int]]):
         Raises:
             HeadwiseError: the text is not a JSON list of pairs.
         """
-        try:
-            entries = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise HeadwiseError(
-                f"a set of heads is a JSON list like [[0, 3], [7, 10]]; could not read {text[:60]!r}: {error}"
-            ) from None
+        entries = parse_json(text, f"a set of heads is a JSON list like [[0, 3], [7, 10]]; {shown(text)}")
         if not isinstance(entries, list):
-            raise HeadwiseError(f"a set of heads is a JSON list like [[0, 3], [7, 10]]; got {text[:60]!r}")
+            raise HeadwiseError(f"a set of heads is a JSON list like [[0, 3], [7, 10]]; got {shown(text)}")
         return cls(entries)
 
 
@@ -122,7 +119,7 @@ def _pair(entry: Any) -> tuple[int, int]:
     try:
         layer, head = (index(part) for part in entry)
     except (TypeError, ValueError):
-        raise HeadwiseError(f"a head is a pair of integers (layer, head); got {entry!r}") from None
+        raise HeadwiseError(f"a head is a pair of integers (layer, head); got {shown(entry)}") from None
     if layer < 0 or head < 0:
         raise HeadwiseError(f"layers and heads count from 0; got ({layer}, {head})")
     return layer, head

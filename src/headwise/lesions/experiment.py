@@ -67,9 +67,18 @@ def dissociate(
     if len(several) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
     _check(several)
+    for share in (fraction, *fractions):
+        if not 0 < share < 1:
+            raise HeadwiseError(
+                f"fraction is {share}; a lesion needs some heads to silence and some to leave: more than 0, less than 1"
+            )
     model = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
     heads = reading["heads"] = reading.get("heads") or Heads(model.encoder)
     seed = reading.get("seed", 0)
+    if not count_for(fraction, heads.total):
+        raise HeadwiseError(
+            f"fraction is {fraction}, which is less than one head of {heads.total}: there would be nothing to silence"
+        )
     if scores is None:
         wanted: dict[str, Any] = {**reading, "examples": score_examples, "split": "train", **(options or {})}
         scores = score(model, several, method, **wanted)

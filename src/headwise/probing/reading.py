@@ -1,8 +1,8 @@
 """`Recording`: what was recorded, read a few heads at a time."""
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from headwise.errors import HeadwiseError
 from headwise.heads.headset import HeadSet
+from headwise.parsing import read_json, reading
 
 MANIFEST = "recording.json"
 
@@ -34,10 +35,13 @@ class Recording:
         self.folder = Path(folder)
         if not (self.folder / MANIFEST).is_file():
             raise HeadwiseError(f"{folder} holds no recording: there is no {MANIFEST} in it")
-        self.settings: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
-        self.n_heads: tuple[int, ...] = tuple(self.settings["heads"])
-        self.dims: tuple[int, ...] = tuple(self.settings["dims"])
-        self.width, self.examples, self.sides = (int(self.settings[name]) for name in ("width", "examples", "sides"))
+        self.settings = read_json(self.folder / MANIFEST)
+        with reading(self.folder / MANIFEST, "the description of a recording"):
+            self.n_heads: tuple[int, ...] = tuple(map(index, self.settings["heads"]))
+            self.dims: tuple[int, ...] = tuple(map(index, self.settings["dims"]))
+            self.width, self.examples, self.sides = (index(self.settings[name]) for name in ("width", "examples", "sides"))
+            if index(self.settings["shard"]) < 1:
+                raise ValueError("a shard holds at least one example")
 
     @property
     def layers(self) -> int:
@@ -72,8 +76,9 @@ class Recording:
             folder = self.shard_folder(number)
             if not folder.is_dir():
                 raise HeadwiseError(f"{self.folder} is not complete: {folder.name} is missing; record again to go on")
-            hidden = np.load(folder / "hidden.npy", mmap_mode="r") if self.width else None
-            found.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))
+            with reading(folder, "a shard of a recording"):
+                hidden = np.load(folder / "hidden.npy", mmap_mode="r") if self.width else None
+                found.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))
         return found
 
     def heads(self, members: Sequence[tuple[int, int]]) -> Tensor:

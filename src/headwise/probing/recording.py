@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.heads.quiet import unchanged
+from headwise.parsing import read_json
 from headwise.probing.encoder import Encoder
 from headwise.probing.reading import MANIFEST, Recording
 from headwise.runs import atomic_folder, fingerprint, track
@@ -164,7 +165,7 @@ def _part(examples: Examples, low: int, high: int) -> Examples:
 
 
 def _same(folder: Path, record: dict[str, Any]) -> None:
-    found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    found = read_json(folder / MANIFEST)
     different = [name for name in record if found.get(name) != record[name]]
     if different:
         what = "another model or other texts" if different == ["of"] else f"other settings ({', '.join(different)})"

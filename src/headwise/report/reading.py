@@ -1,6 +1,5 @@
 """From folders to sections: finds out what kind of study each folder holds."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,9 @@ import pandas as pd
 
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
+from headwise.parsing import read_json, reading
 from headwise.report.blocks import Section
 from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
-from headwise.runs.results import PROVENANCE
 
 SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.read, "probes": probing.read}
 STUDIES: dict[str, Callable[..., Section]] = {
@@ -54,7 +53,11 @@ def read(folders: Sequence[str | Path]) -> list[Section]:
     Raises:
         HeadwiseError: a folder does not exist, or holds no results.
     """
-    return [section for folder in folders for section in sections_of(Path(folder))]
+    found = []
+    for folder in folders:
+        with reading(folder, "results of headwise"):
+            found += sections_of(Path(folder))
+    return found
 
 
 def sections_of(folder: Path) -> list[Section]:
@@ -78,7 +81,7 @@ def sections_of(folder: Path) -> list[Section]:
 
 
 def _of_study(folder: Path) -> list[Section]:
-    recipe = json.loads((folder / "recipe.json").read_text(encoding="utf-8"))
+    recipe = read_json(folder / "recipe.json")
     opened = Opened(folder)
     if not opened.files:
         raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
@@ -103,7 +106,7 @@ def _of_study(folder: Path) -> list[Section]:
 
 def provenance(opened: Opened) -> dict[str, Any]:
     """Versions, device and total time of a run."""
-    stamps = [json.loads((result.folder / PROVENANCE).read_text(encoding="utf-8")) for _, result in opened.run.results()]
+    stamps = [result.provenance for _, result in opened.run.results()]
     keys = ("versions", "commit", "device")
     return {
         "cells": len(stamps),

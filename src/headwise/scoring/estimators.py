@@ -1,12 +1,13 @@
 """`headwise.score`: one call for every estimator."""
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads, HeadSet
 from headwise.scoring.ablation import ablation
 from headwise.scoring.attribution import attention_attribution
@@ -17,7 +18,7 @@ from headwise.scoring.integrated import integrated_gradients
 from headwise.scoring.l0 import l0
 from headwise.scoring.selection import count_for, top_heads
 from headwise.scoring.shapley import shapley
-from headwise.scoring.subject import as_subject_model
+from headwise.scoring.subject import Reading, as_subject_model
 from headwise.scoring.subset import subset
 from headwise.scoring.taylor import taylor_mean
 from headwise.tasks.naming import as_tasks
@@ -65,6 +66,11 @@ def score(
     """
     if method not in METHODS:
         raise HeadwiseError(f"method {method!r} is unknown; choose one of {', '.join(METHODS)}")
+    known = [name for name in signature(METHODS[method]).parameters if name not in ("model", "task", "reading")]
+    for name in options:
+        if name not in (*known, *Reading.__annotations__):
+            has = f"its own are {', '.join(known)}" if known else "it has none of its own"
+            raise HeadwiseError(f"method {method!r} has no option {name!r}{did_you_mean(name, known)}; {has}")
     several = not isinstance(task, Task)
     tasks = as_tasks(task)
     if not tasks:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from headwise.errors import HeadwiseError
+from headwise.parsing import reading
 
 
 def save_scores(scores: xr.DataArray, path: str | Path) -> Path:
@@ -23,10 +23,8 @@ def load_scores(path: str | Path) -> xr.DataArray:
     Raises:
         HeadwiseError: the file holds no scores.
     """
-    try:
+    with reading(path, "scores that headwise saved"):
         with xr.open_dataset(path, engine="scipy") as data:
             scores = data["score"].load()
         scores.attrs = json.loads(scores.attrs["settings"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise HeadwiseError(f"{path} holds no scores that headwise saved: {error}") from error
     return scores

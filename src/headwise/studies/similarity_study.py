@@ -12,6 +12,8 @@ from pydantic import Field
 from headwise import runs
 from headwise.errors import HeadwiseError
 from headwise.studies.transfer_study import FewShot, FewShotConfig, NewTasks, few_shot
+from headwise.tasks.files import open_text
+from headwise.tasks.sources import read_table
 
 
 class PairTransfers(runs.Settings):
@@ -204,12 +206,13 @@ def read_sentences(path: Path, count: int) -> list[str]:
             raise HeadwiseError(f"{path} holds {len(files)} parquet, csv or txt files; name one of them")
         path = files[0]
     if path.suffix in (".parquet", ".csv"):
-        frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+        frame = read_table(path)
         if "sentence" not in frame:
             raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
         texts = [str(text) for text in frame["sentence"]]
     else:
-        texts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        with open_text(path) as handle:
+            texts = [line.strip() for line in handle if line.strip()]
     return texts[:count]
 
 
@@ -217,7 +220,7 @@ def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
     """The average D of each pair, from a table (csv, parquet) with columns task, other, d."""
     from headwise.similarity.matrices import labelled
 
-    frame = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
+    frame = read_table(path)
     missing = {"task", "other", "d"} - set(frame.columns)
     if missing:
         raise HeadwiseError(f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed")

@@ -57,6 +57,8 @@ def _missing(value: Any) -> bool:
 def guess_kind(raw: Raw, label: str) -> str:
     """The kind of task a label column asks for: fractions -> number; lists -> tags; the rest -> classes."""
     values = [value for value in column(raw, label).tolist() if not _missing(value)]
+    if raw.table is not None and raw.table.empty:
+        raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
     if not values:
         raise HeadwiseError(f"{raw.origin}: column {label!r} is empty; name the label column with label=")
     if any(isinstance(value, (list, tuple, np.ndarray)) for value in values):

@@ -4,6 +4,7 @@ A source is turned into `{split: Raw}`. One table without splits is called "all"
 """
 
 import csv
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.names import shown
+from headwise.names import HALF, shown, writable
 from headwise.parsing import parse_json, reading
 from headwise.tasks.files import open_text
 from headwise.tasks.sentence import Sentence
@@ -106,6 +107,8 @@ def _read_json(path: Path) -> pd.DataFrame:
             rows.append(parse_json(line, f"{path}, line {number}"))
             if not isinstance(rows[-1], dict):
                 raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(rows[-1])}")
+            if "\\ud" in line.lower() and not writable(json.dumps(rows[-1], ensure_ascii=False)):
+                raise HeadwiseError(f"{path}, line {number} {HALF}; mend or remove the line")
     return pd.DataFrame(rows)
 
 

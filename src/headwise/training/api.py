@@ -15,6 +15,7 @@ from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.model import with_padding
 from headwise.errors import HeadwiseError
 from headwise.opener import tokenizer_beside, trusting
+from headwise.parsing import read_json
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
 from headwise.runs.timing import timed
@@ -170,7 +171,7 @@ def _finished(folder: Path, described: Mapping[str, Any]) -> bool:
     """
     note = folder / STARTED
     if note.is_file():
-        before = json.loads(note.read_text(encoding="utf-8"))
+        before = read_json(note)
         for name, value in json.loads(json.dumps(described)).items():
             if before.get(name) != value:
                 raise HeadwiseError(

@@ -12,7 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.parsing import whole_number
 from headwise.tasks import Task
 from headwise.training.api import read_options, train
-from headwise.training.methods import Method, option_names
+from headwise.training.methods import METHODS, Method, option_names
 from headwise.training.methods.iat import ImportantHeads
 from headwise.training.methods.prune import PruneLeast
 from headwise.training.result import TrainingResult
@@ -142,6 +142,8 @@ def _options(method: str, every: set[str], given: Mapping[str, Any]) -> dict[str
     known = set(TrainingSettings().to_json()) | set(option_names(method))
     unknown = [name for name in given if name not in known and name not in every]
     if unknown:
+        owners = [name for name in METHODS if unknown[0] in option_names(name)]
+        if owners:
+            raise HeadwiseError(f"method {method!r} has no option {unknown[0]!r}, which belongs to {', '.join(owners)}")
         TrainingSettings().with_changes(**{unknown[0]: given[unknown[0]]})  # raises, with the nearest name
-        raise HeadwiseError(f"{unknown[0]!r} is no option of {method!r}")
     return {name: value for name, value in given.items() if name in known}

@@ -45,4 +45,4 @@ def to_json(sets: Mapping[str, HeadSet]) -> dict[str, list[list[int]]]:
 
 def from_json(record: Mapping[str, Any]) -> dict[str, HeadSet]:
     """What `to_json` gave."""
-    return {task: HeadSet((layer, head) for layer, head in heads) for task, heads in record.items()}
+    return {task: HeadSet(heads) for task, heads in record.items()}

@@ -12,6 +12,7 @@ from headwise import manifest
 from headwise.decoders import MultiTaskModel, TaskModel
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.parsing import read_json, reading
 from headwise.runs.atomic import write_text
 from headwise.training.evaluating import Evaluation
 from headwise.training.masks import from_json, to_json
@@ -88,11 +89,12 @@ class TrainingResult:
         folder = Path(folder)
         if not (folder / DONE).is_file():
             raise HeadwiseError(f"{folder} holds no finished training: there is no {DONE} in it")
-        record = json.loads((folder / DONE).read_text(encoding="utf-8"))
-        scores, predictions, history = (
-            pd.read_parquet(folder / f"{name}.parquet") for name in ("scores", "predictions", "history")
-        )
-        return cls(scores, predictions, history, record["description"], from_json(record["heads"]), folder=folder)
+        record = read_json(folder / DONE)
+        with reading(folder, "a finished training, so it is damaged"):
+            scores, predictions, history = (
+                pd.read_parquet(folder / f"{name}.parquet") for name in ("scores", "predictions", "history")
+            )
+            return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)
 
 
 def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
 
 from headwise.errors import HeadwiseError, did_you_mean
+from headwise.names import shown
 
 OPTIMIZERS = ("adamw", "adamax", "sgd", "adafactor")
 SCHEDULES = ("linear", "constant")
@@ -76,6 +79,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         from headwise.training.samplers import SAMPLINGS
 
+        check_types(type(self), vars(self))
         _among("sampling", self.sampling, SAMPLINGS)
         _among("optimizer", self.optimizer, OPTIMIZERS)
         _among("schedule", self.schedule, SCHEDULES)
@@ -117,6 +121,38 @@ class TrainingSettings:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "TrainingSettings":
         return cls().with_changes(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+
+
+def check_types(owner: type, values: Mapping[str, Any]) -> None:
+    """Refuses values of another type than a dataclass says its fields have, before anything compares them.
+
+    Raises:
+        HeadwiseError: by name and value.
+    """
+    hints = get_type_hints(owner)
+    for name, value in values.items():
+        choices = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
+        if Any not in choices and not any(_is(value, kind) for kind in choices):
+            words = " or ".join(_WORDS.get(kind, "a list of numbers or names") for kind in choices)
+            raise HeadwiseError(f"{name} is {shown(value)}; expected {words}")
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "nothing (None)",
+}
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind is int or kind is float:
+        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if isinstance(kind, type):
+        return isinstance(value, kind)
+    inner = [one for one in get_args(kind) if one is not Ellipsis]  # of a tuple
+    return isinstance(value, tuple | list) and all(any(_is(one, wanted) for wanted in inner) for one in value)
 
 
 def _among(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -25,6 +25,7 @@ from transformers import TrainerCallback
 from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.parsing import read_json
 from headwise.runs.atomic import write_text
 from headwise.tasks import Batch, Task, collate, encode
 from headwise.tasks.batching import shuffled_plan
@@ -198,7 +199,7 @@ class HeadTrainingCallback(TrainerCallback):
         self._branch = last_share(self.delta, state.max_steps)
         self._hook = kwargs["model"].register_forward_pre_hook(self._before_forward, with_kwargs=True)
         if self._branch is not None and state.global_step > self._branch:  # resumed: the sets were chosen before
-            self.chosen = from_json(json.loads((Path(args.output_dir) / SETS).read_text(encoding="utf-8")))
+            self.chosen = from_json(read_json(Path(args.output_dir) / SETS))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self._branch:

@@ -1,6 +1,5 @@
 """Trainings by one or several methods and seeds, as `headwise train` leaves them."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headwise.figures import COLOURS, panels
+from headwise.parsing import read_json
 from headwise.report.blocks import Chart, Section, Table, number, text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def read(folders: Sequence[Path], label: str) -> Section:
     """One section over all finished trainings below a folder."""
     records, frames, losses = [], [], []
     for folder in folders:
-        description = json.loads((folder / DONE).read_text(encoding="utf-8"))["description"]
+        description = read_json(folder / DONE)["description"]
         place = {"method": description["method"], "seed": description.get("settings", {}).get("seed", 0)}
         records.append(description)
         frames.append(pd.read_parquet(folder / "scores.parquet").assign(**place))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.lazy import lazily
+from headwise.training.settings import check_types
 
 if TYPE_CHECKING:
     from headwise.training.methods.base import Method as Method
@@ -95,4 +96,5 @@ def make_method(name: str, **options: Any) -> "Method":
     for option in options:
         if option not in known:
             raise HeadwiseError(f"method {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}")
+    check_types(METHODS[name], options)
     return METHODS[name](**options)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from headwise.heads import HeadSet
+from headwise.parsing import read_json
 from headwise.runs.atomic import write_text
 from headwise.scoring import top_heads
 from headwise.tasks import Task
@@ -48,7 +49,7 @@ class TicketShare(Method):
     def prepare(self, run: "Run") -> None:
         file = run.folder / "tickets.json" if run.folder else None
         if file is not None and file.is_file():
-            self.masks = from_json(json.loads(file.read_text(encoding="utf-8")))
+            self.masks = from_json(read_json(file))
         else:
             self.masks = {task.name: self._ticket(run, task) for task in run.tasks}
             if file is not None and run.accelerator.is_main_process:
