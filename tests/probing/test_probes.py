@@ -203,10 +203,12 @@ def test_shift_before_and_after(found: Probes) -> None:
     assert len(result.plot().axes) == 3
 
 
-def test_figures(found: Probes, tmp_path: Path) -> None:
-    for number, figure in enumerate((found.heatmap(), found.heatmap("selectivity", sort=True, shared=True), found.sweep_plot())):
-        figure.savefig(tmp_path / f"{number}.png")
-        assert (tmp_path / f"{number}.png").stat().st_size > 1000
+def test_figures_show_the_results(found: Probes) -> None:
+    np.testing.assert_array_equal(found.heatmap().axes[0].images[0].get_array(), found.scores.sel(task="planted"))
+    image = found.heatmap("selectivity", sort=True, shared=True).axes[0].images[0]
+    np.testing.assert_array_equal(image.get_array(), np.sort(found.selectivity.sel(task="planted"), axis=1)[:, ::-1])
+    swept = found.sweep.sort_values("n")
+    np.testing.assert_allclose(found.sweep_plot().axes[0].lines[0].get_xydata(), swept[["n", "test"]])
     with pytest.raises(HeadwiseError, match="none of the syntactic"):
         found.scatter()
     assert len(found.syntactic_semantic(["planted"], ["planted"])) == 8

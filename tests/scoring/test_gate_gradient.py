@@ -287,6 +287,11 @@ def test_published_variants(variants: tuple[Task, Any, dict[str, Any]]) -> None:
     for variant, values in expected.items():
         found = gate_gradient(model, task, variant=variant, batch_size=size, quiet=True)
         np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-5 * values.max(), err_msg=variant)
+    # the norm of a layer hides what the layer was divided by
+    bare = gate_gradient(model, task, variant="michel", layer_norm=False, quiet=True)
+    np.testing.assert_allclose(bare, by_token / last_examples, rtol=1e-3, atol=1e-5 * by_token.max() / examples)
+    tickets = gate_gradient(model, task, variant="super-tickets", layer_norm=False, batch_size=size, quiet=True)
+    np.testing.assert_allclose(tickets, by_token / -(-examples // size), rtol=1e-3, atol=1e-5 * by_token.max())
     # the released IAT code's last layer outranks everything, as methods of this kind must know
     iat = gate_gradient(model, task, variant="iat", quiet=True)
     assert iat[-1].min() > iat[:-1].max()

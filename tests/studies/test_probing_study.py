@@ -19,6 +19,7 @@ from headwise.studies import probing_finetuning, probing_study
 from headwise.studies.probing_study import ProbingTasks, open_tasks, probes_of, task_names
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
+from pictures import assert_drawn
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,8 @@ def probing_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     printed = json.loads(result.stdout)
     assert [row["task"] for row in printed["table"]] == ["Depth", "SubjNumber"]
     assert len(printed["figures"]) == 8
-    assert all(Path(file).stat().st_size > 1000 for file in printed["figures"])
+    for file in printed["figures"]:
+        assert_drawn(file)
     return out
 
 

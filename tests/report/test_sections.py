@@ -1,0 +1,223 @@
+"""Every kind of section shows the numbers of the tables it was given, on the page and in its figures."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from headwise.report.blocks import Chart, HeadMaps, Section, Table
+from headwise.report.html import cell, render
+from headwise.report.sections import grids, probing, similarity, stemcells, training, transfer
+from headwise.runs.atomic import write_text
+
+
+class Kept:
+    """A study's run with tables and arrays by name."""
+
+    def __init__(self, tables: dict[str, pd.DataFrame], arrays: dict[str, xr.DataArray] | None = None) -> None:
+        self.tables, self.arrays = tables, arrays or {}
+
+    def has(self, name: str) -> bool:
+        return name in self.tables
+
+    def has_array(self, name: str) -> bool:
+        return name in self.arrays
+
+    def table(self, name: str, **where: Any) -> pd.DataFrame:
+        table = self.tables[name]
+        for column, value in where.items():
+            table = table[table[column] == value]
+        return table
+
+    def array(self, name: str, **where: Any) -> xr.DataArray:
+        return self.arrays[name].sel(where) if where else self.arrays[name]
+
+
+def block(section: Section, name: str, kind: Any = object) -> Any:
+    (found,) = [part for part in section.blocks if part.name == name and isinstance(part, kind)]
+    return found
+
+
+def on_the_page(section: Section) -> str:
+    """The page; every table's numbers are on it, every figure can be drawn and has something in it."""
+    page = render([section], "a <title>")
+    for part in section.blocks:
+        if isinstance(part, Table):
+            for value in part.frame.to_numpy().ravel():
+                assert f">{cell(value, part.digits)}</td>" in page, (part.name, value)
+        if isinstance(part, Chart | HeadMaps):
+            axes = part.draw().axes
+            assert any(ax.lines or ax.patches or ax.collections or ax.images for ax in axes), part.name
+    return page
+
+
+SCORES = pd.DataFrame([
+    {"task": task, "split": "validation", "metric": "accuracy", "score": score, "chance": 0.5, "method": method, "seed": seed, "examples": 9,
+     "model": "bert", "sampling": "annealed"}
+    for method, seed, values in (("multi-task", 0, (0.70, 0.80)), ("multi-task", 1, (0.74, 0.84)), ("iat", 0, (0.75, 0.81)), ("iat", 1, (0.76, 0.88)))
+    for task, score in zip(("qnli", "sst2"), values, strict=True)
+])  # fmt: skip
+
+
+def test_training_tables_means_over_seeds_and_pairs_seeds() -> None:
+    table = training.wide(SCORES).set_index("task")
+    assert table.loc["qnli", "multi-task"] == "72.0 ± 2.8"
+    assert table.loc["average", "iat"] == "80.0 ± 2.8"
+    assert table.loc["sst2", "chance"] == "50.0"
+    said = " ".join(training.findings(SCORES))
+    assert "77.0" in said
+    assert "+3.00" in said  # (75 + 81)/2 − 75 and (76 + 88)/2 − 79, seed by seed and on average
+    assert "chance" not in said
+    weak = SCORES.assign(score=np.where(SCORES["task"] == "sst2", 0.5, SCORES["score"]))
+    assert any("chance" in sentence and "sst2" in sentence for sentence in training.findings(weak))
+
+
+def test_training_charts_hold_every_seed_and_the_losses() -> None:
+    chart = training.score_chart(SCORES)
+    assert {trace["name"]: trace["y"] for trace in chart.data} == {
+        "multi-task": pytest.approx([70, 80, 74, 84]),
+        "iat": pytest.approx([75, 81, 76, 88]),
+    }
+    assert [line.get_ydata().tolist() for line in chart.draw().axes[0].lines] == [pytest.approx(t["y"]) for t in chart.data]
+    history = pd.DataFrame(
+        {"step": range(4), "task": ["a", "a", "b", "b"], "loss": [4.0, 3.0, 2.0, 1.0], "method": "iat", "seed": 0}
+    )
+    other = history.assign(seed=1, loss=9.0)
+    losses = training.loss_chart(pd.concat([other, history]))
+    assert [(trace["name"], trace["y"]) for trace in losses.data] == [("a, iat", [4.0, 3.0]), ("b, iat", [2.0, 1.0])]
+    assert losses.draw().axes[0].get_ylabel() == "training loss"
+
+
+def test_a_training_study_is_grouped_by_model_and_sampling() -> None:
+    run = Kept(
+        {"scores": SCORES, "training": pd.DataFrame({"model": ["bert"], "method": ["iat"], "task": ["qnli"], "mean": [75.5]})}
+    )
+    section = grids.read(run, "table5", {}, {"kind": "training"})
+    page = on_the_page(section)
+    assert section.findings
+    assert all(sentence.startswith("bert, annealed: ") for sentence in section.findings)
+    assert "a &lt;title&gt;" in page
+
+
+def test_a_specialization_study_shows_its_grid() -> None:
+    grid = pd.DataFrame({"label": ["bert", "gpt2"], "a–b": [12.0, -3.0], "a–c": [4.0, 1.0], "average": [8.0, -1.0]})
+    pairs = pd.DataFrame({"A": ["a"], "B": ["b"], "D": [12.34]})
+    section = grids.read(Kept({"grid": grid, "pairs-mean": pairs}), "fig2", {}, {"kind": "specialization"})
+    on_the_page(section)
+    assert block(section, "grid").data[0]["z"] == [[12.0, 4.0, 8.0], [-3.0, 1.0, -1.0]]
+    assert [("8.0" in said, "2 of 2" in said) for said in section.findings[:1]] == [(True, True)]
+    assert "1 of 2" in section.findings[1]
+
+
+def test_a_probing_study_maps_every_model() -> None:
+    values = xr.DataArray(
+        np.random.default_rng(0).random((1, 2, 2, 3)), dims=("model", "task", "layer", "head"),
+        coords={"model": ["bert"], "task": ["Depth", "Tense"]},
+    )  # fmt: skip
+    rows = [
+        ("Depth", "last layer", 0.3),
+        ("Depth", "top 3 heads", 0.5),
+        ("Tense", "last layer", 0.6),
+        ("Tense", "top 3 heads", 0.5),
+    ]
+    embeddings = pd.DataFrame(rows, columns=["task", "embedding", "test"]).assign(model="bert")
+    section = grids.read(
+        Kept({"embeddings": embeddings, "probing": embeddings}, {"test": values}), "heads", {}, {"kind": "probing"}
+    )
+    on_the_page(section)
+    np.testing.assert_array_equal(block(section, "probes-bert").values, values[0])
+    assert "1 of 2" in section.findings[0]
+
+
+def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
+    data = xr.Dataset(
+        {
+            "test": (("task", "layer", "head"), [[[0.9, 0.6], [0.5, 0.4]]]),
+            "validation": (("task", "layer", "head"), [[[0.5, 0.8], [0.5, 0.4]]]),
+            "majority": ("task", [0.5]),
+        },
+        coords={"task": ["Depth"]},
+    )
+    rows = {"last layer": 0.31, "best layer": 0.42, "top 2 heads": 0.73}
+    embeddings = pd.DataFrame({"task": "Depth", "embedding": list(rows), "test": list(rows.values())})
+    data.to_netcdf(tmp_path / "probes.nc", engine="scipy")
+    embeddings.to_parquet(tmp_path / "embeddings.parquet")
+    sweep = pd.DataFrame({"task": "Depth", "n": [2, 1], "test": [0.73, 0.6], "stderr": 0.01})
+    sweep.to_parquet(tmp_path / "sweep.parquet")
+    section = probing.read(tmp_path, {"settings": {"seed": 3}}, "mine")
+    on_the_page(section)
+    table = block(section, "probing").frame.set_index("task").loc["Depth"]
+    assert table[["last layer", "best layer", "top 2 heads", "best head", "majority"]].tolist() == pytest.approx(
+        [31, 42, 73, 60, 50]
+    )
+    assert any("0.1" in said and "60.0" in said for said in section.findings)  # head 0.1, not 0.0, which is best on test
+    assert block(section, "head-sweep").data[0]["y"] == pytest.approx([60, 73])
+    assert [trace["y"] for trace in block(section, "embeddings").data] == [[pytest.approx(100 * v)] for v in rows.values()]
+
+
+def test_similarity_shows_matrices_and_the_link() -> None:
+    tasks = ["a", "b", "c"]
+    matrix = xr.DataArray(np.eye(3) + 0.25, dims=("task", "other"), coords={"task": tasks, "other": tasks})
+    pairs = pd.DataFrame(
+        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [3.0, 5.0, 4.0]}
+    )
+    tests = pd.DataFrame({"similarity": ["DSE"], "kind": ["pearson"], "correlation": [0.37], "p": [0.5]})
+    section = similarity.read(Kept({"similarity-pairs": pairs, "similarity-link": tests}, {"dse": matrix}), "s", {}, {})
+    on_the_page(section)
+    assert block(section, "similarity-dse").data[0]["z"] == matrix.values.tolist()
+    assert (block(section, "link-dse").data[0]["x"], block(section, "link-dse").data[0]["y"]) == (
+        [0.1, 0.2, 0.4],
+        [3.0, 5.0, 4.0],
+    )
+    assert "0.37" in section.findings[0]
+    assert "0.5" in section.findings[0]
+    alone = similarity.read(Kept({"similarity-pairs": pairs}, {"dse": matrix}), "s", {}, {})
+    assert "b and c are most alike (0.40)" in alone.findings[0]
+
+
+def test_stem_cells_show_claims_and_effects() -> None:
+    claims = xr.DataArray(
+        np.random.default_rng(1).random((2, 2, 2, 3)) < 0.5,
+        dims=("run", "task", "layer", "head"),
+        coords={"task": ["pos", "dep"]},
+    )
+    tests = pd.DataFrame({"gates": ["l0"], "found": [7], "expected": [3.2], "p": [0.04]})
+    effects = pd.DataFrame({"gates": ["l0"], "effect": ["stem − alone"], "mean": [-0.0123], "low": [-0.03], "high": [0.004]})
+    section = stemcells.read(Kept({"stem-cells": tests, "effects": effects}, {"claims-l0": claims}), "he", {}, {})
+    on_the_page(section)
+    np.testing.assert_array_equal(block(section, "claims-l0").values, claims.mean("run"))
+    drawn = block(section, "effects", Chart).draw().axes[0]
+    assert drawn.lines[0].get_xdata().tolist() == pytest.approx([-1.23])
+    assert "7" in section.findings[0]
+    assert "3.2" in section.findings[0]
+    assert "-1.23" in section.findings[1].replace("−", "-")
+
+
+def test_transfer_shows_scores_over_shots() -> None:
+    rows = [
+        ("cola", "iat", 4, 61.0, 2.0),
+        ("cola", "iat", 16, 66.0, 1.5),
+        ("cola", "multi-task", 4, 60.0, 2.5),
+        ("cola", "multi-task", 16, 65.5, 1.0),
+    ]
+    scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"])
+    section = transfer.read(Kept({"transfer": scores}), "t", {}, {})
+    on_the_page(section)
+    traces = {trace["name"]: trace for trace in block(section, "transfer", Chart).data}
+    assert traces["cola, iat"]["y"] == [61.0, 66.0]
+    assert traces["cola, multi-task"]["error_y"]["array"] == [2.5, 1.0]
+    table = block(section, "transfer", Table).frame
+    row = table[table["method"] == "iat"].iloc[0]
+    assert (row["4"], row["16"]) == ("61.0 ± 2.0", "66.0 ± 1.5")
+    assert "61.0" in section.findings[0]
+
+
+def test_text_from_results_stays_text(tmp_path: Any) -> None:
+    hostile = SCORES.assign(task="<b>x</b>", method="<img src=x>")
+    section = Section("t", training.findings(hostile), [training.score_chart(hostile)], "", {"<i>": "<u>"}, {}, "<s>")
+    page = render([section], "t")
+    for tag in ("<b>x</b>", "<img src=x>", "<i>", "<u>", "<s>"):
+        assert tag not in page.split('id="report-data"')[0]
+    write_text(tmp_path / "page.html", page)
