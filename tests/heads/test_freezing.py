@@ -185,6 +185,9 @@ def test_accumulated_gradients_and_those_from_before_are_masked() -> None:
     step(model, optimizer, 0)  # gradients stay behind
     before = snapshot(model, optimizer)
     with heads.training_only(CHOSEN, optimizer):
+        for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
+            grad = model.get_parameter(name).grad
+            assert grad is None or not grad.movedim(dim, 0)[frozen].any(), name
         for seed in (1, 2):
             ids = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(seed))
             model(input_ids=ids, labels=torch.tensor([0, 1, 0])).loss.backward()

@@ -56,7 +56,9 @@ def on_the_page(section: Section) -> str:
 SCORES = pd.DataFrame([
     {"task": task, "split": "validation", "metric": "accuracy", "score": score, "chance": 0.5, "method": method, "seed": seed, "examples": 9,
      "model": "bert", "sampling": "annealed"}
-    for method, seed, values in (("multi-task", 0, (0.70, 0.80)), ("multi-task", 1, (0.74, 0.84)), ("iat", 0, (0.75, 0.81)), ("iat", 1, (0.76, 0.88)))
+    for method, seed, values in (
+        ("multi-task", 0, (0.70, 0.80)), ("multi-task", 1, (0.74, 0.84)), ("iat", 0, (0.75, 0.81)), ("iat", 1, (0.76, 0.88))
+    )
     for task, score in zip(("qnli", "sst2"), values, strict=True)
 ])  # fmt: skip
 

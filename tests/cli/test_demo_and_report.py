@@ -1,0 +1,113 @@
+"""The whole demo at a tiny size, and the report verb over what it left."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import headwise
+from headwise.cli import app
+from headwise.opener import open_tokenizer
+from headwise.places import default_model
+from headwise.studies import demo
+from headwise.training.result import TrainingResult
+from pictures import assert_drawn
+
+
+def run(*words: object) -> Any:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A model of 2 × 4 heads in the place of the embedded one, with its tokenizer."""
+    from transformers import BertConfig, BertModel
+
+    place = tmp_path_factory.mktemp("tiny")
+    tokenizer = open_tokenizer(default_model())
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(place)
+    tokenizer.save_pretrained(place)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "default_model", lambda: place)
+        yield
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("demo") / "out"
+    return out, run("demo", "--out", out, "--size", 64, "--epochs", 1, "--json")
+
+
+def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any]]) -> None:
+    out, found = made
+    assert [row["task"] for row in found["scores"]] == [*demo.TASKS, "average"]
+    saved = headwise.load(out / "dissociation")
+    assert found["d"] == pytest.approx(saved.d)
+    pairs = pd.DataFrame(found["pairs"])
+    assert len(pairs) == 10
+    assert pairs["D"].tolist() == pytest.approx(saved.table("pairs")["D"].tolist())
+    assert {len(heads) for heads in saved.sets.values()} == {2}  # 30 % of 8
+    trained = TrainingResult.load(out / "model")
+    assert [row["score"] for row in found["scores"]] == pytest.approx(trained.table()["score"].tolist())
+    assert {Path(file).stem for file in found["figures"]} == set(demo.FIGURES)
+    for file in found["figures"]:
+        assert_drawn(file)
+    page = Path(found["report"]).read_text(encoding="utf-8")
+    assert "synthetic" in page
+    assert f"{100 * saved.d:.1f} %" in page
+
+
+def test_the_demo_goes_on_where_it_was(made: tuple[Path, dict[str, Any]]) -> None:
+    out, found = made
+    files = [out / "model" / "training.json", out / "dissociation" / "headwise.json"]
+    times = [file.stat().st_mtime_ns for file in files]
+    assert run("demo", "--out", out, "--size", 64, "--epochs", 1, "--json") == found
+    assert [file.stat().st_mtime_ns for file in files] == times
+
+
+def test_the_report_verb_writes_page_figures_and_tables(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    out, found = made
+    words = [
+        "report",
+        out / "model",
+        out / "dissociation",
+        "-o",
+        tmp_path / "page.html",
+        "--title",
+        "Mine & yours",
+        "--figures",
+        tmp_path / "f",
+    ]
+    written = run(*words, "--json")
+    assert written["report"] == [str(tmp_path / "page.html")]
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Mine &amp; yours" in page
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page, re.DOTALL)
+    assert any("Training" in title for title in titles)
+    assert any("issociation" in title or "heads" in title for title in titles)
+    names = {Path(file).name for file in written["figures"]}
+    assert {"1-training.csv", "1-training.tex", "1-training-scores.pdf", "2-performance.csv", "2-pairs.csv"} <= names
+    pairs = pd.read_csv(tmp_path / "f" / "2-pairs.csv")
+    assert pairs["D"].tolist() == pytest.approx([row["D"] for row in found["pairs"]])
+    for file in written["figures"]:
+        if Path(file).suffix in (".pdf", ".png"):
+            assert_drawn(file)
+
+
+def test_the_report_verb_says_what_it_cannot_read(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
+    assert result.exit_code != 0
+    assert "nowhere" in result.output + str(result.exception)
