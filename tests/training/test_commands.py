@@ -15,6 +15,7 @@ from headwise.cli import app
 from headwise.runs.recipe import RecipeError
 from headwise.runs.study import run_study, validate
 from headwise.studies.training import study, table_of
+from headwise.training.methods import METHODS
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
@@ -117,7 +118,14 @@ def test_a_recipe_gives_the_table_over_models_samplings_methods_and_seeds(place:
 def test_a_wrong_recipe_is_refused_before_any_work(place: Path, tmp_path: Path) -> None:
     for changes, said in (
         ({"training": {"epoch": 1}}, "did you mean 'epochs'"),
-        ({"methods": ["iap"]}, "iat"),
+        ({"methods": ["iap"]}, "did you mean 'iat'"),
+        ({"methods": ["distil"]}, "has the method distil and no teacher"),
+        ({"further": {str(place): ["pals"]}}, "config.json"),
+        ({"further": {str(place / "model"): ["plas"]}}, "did you mean 'pals'"),
+        ({"options": {"pals": {"size": 24}}}, "no model has the method 'pals'"),
+        ({"options": {"iat": {"alpha": 30}}}, "options.iat: alpha is 30"),
+        ({"options": {"iat": {"alfa": 0.3}}}, "no option 'alfa'"),
+        ({"teachers": {str(place / "model"): str(place / "model")}}, "is a student itself"),
         ({"samplings": ["anneal"]}, "'anneal' is unknown"),
         ({"training": {"warmup": 7.0}}, "share of the steps"),
         ({"tasks": {"names": ["xyz"], "file": str(place / "tasks.toml")}}, "xyz"),
@@ -132,6 +140,61 @@ def test_recipes_of_the_paper_are_valid(place: Path, name: str, monkeypatch: pyt
     recipe = runs.recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / f"{name}.toml").read_text()), RECIPES)
     assert {"multi-task", "iat"} <= set(recipe.methods)
     assert recipe.training.epochs == (2 if name == "training-small" else 5)
+
+
+def test_table_5_has_every_row_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headwise.studies.training import cells
+
+    monkeypatch.setattr("headwise.runs.recipe._on_hub", lambda model: True)
+    monkeypatch.setattr("headwise.runs.recipe.ModelName.fingerprint", lambda self: str(self))
+    recipe = runs.recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / "table5.toml").read_text()), RECIPES)
+    tiny, base, large, roberta, deberta = map(str, recipe.models)
+    plain = {"single-task", "multi-task", "iat"}
+    rows = {(model, method) for model in (tiny, base, large, roberta, deberta) for method in plain}
+    rows |= {(base, method) for method in ("pals", "ca-mtl", "ticket-share")}
+    rows |= {(large, method) for method in ("houlsby", "ca-mtl", "ticket-share")}
+    made = [cell for cell in cells(recipe) if "group" in cell.coords]
+    assert {(cell.coords["model"], method) for cell in made for method in cell.config.methods} == rows
+    assert {cell.config.options.get("size") for cell in made if cell.config.methods == ("houlsby",)} == {256}  # Adapters-256
+    for cell in made:
+        needs = {name: (needed.coords["model"], needed.config.methods) for name, needed in cell.inputs.items()}
+        if cell.coords["model"] == tiny and cell.config.methods == ("multi-task", "iat"):
+            assert needs == {"student": (tiny, ("distil",))}
+            teacher = cell.inputs["student"].inputs["teacher"]
+            assert teacher.key in {other.key for other in made}  # BERT-base's own training serves as the teacher
+            assert "multi-task" in teacher.config.methods
+        elif cell.coords["model"] == tiny:
+            assert (cell.config.methods, str(cell.config.teacher), needs) == (("single-task",), base, {})
+        else:
+            assert not needs
+
+
+def test_a_student_is_distilled_and_then_trained_by_the_other_methods(place: Path, tmp_path: Path) -> None:
+    from headwise.training import shallow
+
+    student = place / "student"
+    shallow(toy.encoder(), 1).save_pretrained(student)
+    toy.tokenizer().save_pretrained(student)
+    changes = {
+        "models": [str(student)],
+        "teachers": {str(student): str(place / "model")},
+        "samplings": ["proportional"],
+        "seeds": 1,
+    }
+    changes |= {"methods": ["single-task", "distil", "multi-task", "iat"], "keep_models": True}
+    recipe, _ = validate(study, recipe_of(place, **changes), place, tmp_path / "run")
+    assert run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed == 0
+    run = runs.open(tmp_path / "run")
+    table = run.table("training")
+    assert set(table["method"]) == {"single-task", "distil", "multi-task", "iat"}
+    assert set(table["model"]) == {str(student)}
+    kept = {path.parent.name: path.parent for path in (tmp_path / "run").rglob("training.json") if path.parent.name in METHODS}
+    noted = json.loads((kept["iat"] / "training.json").read_text())["description"]
+    assert noted["model"].endswith("distil")  # it starts from the distilled student
+    single = json.loads((kept["single-task"] / "mood" / "training.json").read_text())["description"]
+    assert (single["method"], single["teacher"]) == ("distil", str(place / "model"))
+    assert not (kept["single-task"] / "mood" / "teacher").exists()  # a teacher is not part of the result
+    assert headwise.load(kept["distil"]).encoder.config.num_hidden_layers == 1
 
 
 def test_the_average_is_over_tasks_within_a_seed() -> None:

@@ -1,5 +1,7 @@
 """The compared methods: each does what its paper says, and what it trained is whole after saving."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -196,6 +198,33 @@ def test_distillation_of_another_width_and_what_it_refuses() -> None:
         Distil()
     with pytest.raises(HeadwiseError, match="not trained on 'animal'"):
         Run(toy.model([toy.task("animal")]), [toy.task("animal")], Distil(teacher=teacher), toy.settings())
+
+
+def test_a_plain_teacher_is_fine_tuned_first_and_kept_for_a_resumed_training(tmp_path) -> None:
+    for part in (toy.encoder(), toy.tokenizer()):
+        part.save_pretrained(tmp_path / "plain")
+    settings = toy.settings(epochs=1)
+    quick = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
+    tuned = train(str(tmp_path / "plain"), TASKS, "multi-task", **quick).model
+    taught = []
+    for folder in (None, tmp_path / "run", tmp_path / "run"):  # in memory, anew, and from what was kept
+        run = Run(toy.model(TASKS, layers=1, seed=3), TASKS, Distil(teacher=str(tmp_path / "plain")), settings, folder=folder)
+        teacher = run.method._distiller.teacher
+        toy.assert_identical(toy.weights(teacher.encoder), toy.weights(tuned.encoder))
+        run.train()
+        taught.append(toy.weights(run.model))
+        assert not folder or not (folder / "teacher" / "checkpoint").exists()
+        if folder:
+            shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    for weights in taught[1:]:
+        toy.assert_identical(weights, taught[0])  # the student's random numbers do not depend on where the teacher comes from
+
+
+def test_student_and_teacher_must_read_the_same_tokens() -> None:
+    teacher = toy.model(TASKS)
+    teacher.tokenizer.add_tokens(["zebra"])
+    with pytest.raises(HeadwiseError, match="different vocabularies"):
+        Run(toy.model(TASKS), TASKS, Distil(teacher=teacher), toy.settings())
 
 
 def test_shallow_takes_every_kth_layer() -> None:

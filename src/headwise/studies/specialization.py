@@ -118,6 +118,8 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         yield f"sampling: {recipe.sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
     if recipe.dissociate and "single-task" in recipe.methods:
         yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
+    if "distil" in recipe.methods:
+        yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
     if recipe.lesions.method not in METHODS:
         yield f"lesions.method: {recipe.lesions.method!r} is unknown; choose from {', '.join(METHODS)}"
     for label in recipe.frozen:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from headwise import runs
 from headwise.errors import HeadwiseError
-from headwise.training.methods import known_method
+from headwise.training.methods import known_method, make_method
 from headwise.training.samplers import SAMPLINGS
 from headwise.training.settings import TrainingSettings
 
@@ -48,12 +48,21 @@ class StudyTasks(runs.Settings):
 
 
 class TrainingRecipe(runs.Recipe):
-    """What is trained and compared."""
+    """What is trained and compared.
+
+    `further` names methods of some models only. `options` has a table of options for each method that is to have other than its
+    defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
+    it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
+    and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
+    """
 
     kind: Literal["training"]
     models: tuple[runs.ModelName, ...] = Field(min_length=1)
     tasks: StudyTasks
     methods: tuple[MethodName, ...] = ("multi-task", "iat")
+    further: dict[runs.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
+    options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
+    teachers: dict[runs.ModelName, runs.ModelName] = Field(default_factory=dict)
     samplings: tuple[str, ...] = ("proportional",)
     alpha: float = Field(0.3, ge=0, le=1)
     delta: float = Field(0.1, ge=0, le=1)
@@ -73,11 +82,16 @@ class CellConfig(runs.Settings):
     predict: tuple[str, ...]
     keep_models: bool
     training: dict[str, Any]
+    options: dict[str, Any] = Field(default_factory=dict)
+    teacher: runs.ModelName | None = None
 
 
 @runs.step(name="training")
 def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> None:
-    """All methods of one model, sampling and seed; those that share their beginning share it."""
+    """All methods of one model, sampling and seed; those that share their beginning share it.
+
+    Inputs: "student", the training that distilled the model these methods start from; "teacher", the one that made a teacher.
+    """
     from headwise.tasks import find_tasks
     from headwise.training.grid import compare
     from headwise.training.submission import write_submissions
@@ -89,9 +103,15 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> 
         name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
     }
     options |= {"alpha": config.alpha, "delta": config.delta} if _uses_heads(config.methods) else {}
+    options |= config.options
+    if "teacher" in inputs:
+        options["teacher"] = str(inputs["teacher"].model("multi-task"))
+    elif config.teacher is not None:
+        options["teacher"] = str(config.teacher.folder())
+    start = inputs["student"].model("distil") if "student" in inputs else config.model.folder()
     work = out.checkpoint().folder / "work"  # outlives a killed process
     result = compare(
-        str(config.model.folder()),
+        str(start),
         trained,
         config.methods,
         seeds=[out.seed],
@@ -115,7 +135,7 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> 
 
 
 def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets"))
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
 
 
 def _uses_heads(methods: Iterable[str]) -> bool:
@@ -151,29 +171,82 @@ def table_of(scores: pd.DataFrame) -> pd.DataFrame:
     return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
 
 
+def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:
+    """All methods of one model, each once."""
+    return tuple(dict.fromkeys((*recipe.methods, *recipe.further.get(runs.ModelName(model), ()))))
+
+
 def cells(recipe: TrainingRecipe) -> Iterator[runs.Cell]:
     """One cell per model, sampling and seed for the methods that branch from plain training, one more for each other method."""
-    branching = tuple(m for m in recipe.methods if m in ("multi-task", "iat", "random-heads", "prune"))
-    groups = [group for group in (branching, *((m,) for m in recipe.methods if m not in branching)) if group]
-    settings = recipe.training.model_dump(mode="json")
     found, places = [], []
     for model in recipe.models:
         for sampling in recipe.samplings:
             for seed in range(recipe.seeds):
-                for group in groups:
-                    shared = {name: getattr(recipe, name) for name in ("tasks", "alpha", "delta", "predict", "keep_models")}
-                    config = CellConfig(model=model, methods=group, sampling=sampling, training=settings, **shared)
-                    place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
-                    found.append(runs.Cell(train_methods, config, {**place, "group": "+".join(group)}, seed=seed))
-                    places.append(place)
+                for group in _groups(recipe, model):
+                    found.append(_cell(recipe, model, sampling, seed, group))
+                    places.append({"model": str(model), "sampling": sampling, "seed": seed})
     yield from found
     yield runs.Cell(summarise, {"places": places}, {}, {"cells": found})
+
+
+def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
+    """The methods of a model that are trained in one cell."""
+    methods = methods_of(recipe, model)
+    branching = tuple(m for m in methods if m in ("multi-task", "iat", "random-heads", "prune") and m not in recipe.options)
+    return [group for group in (branching, *((m,) for m in methods if m not in branching)) if group]
+
+
+def _cell(recipe: TrainingRecipe, model: runs.ModelName, sampling: str, seed: int, group: tuple[str, ...]) -> runs.Cell:
+    """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
+    teacher = recipe.teachers.get(model)
+    inputs: dict[str, runs.Cell] = {}
+    if group == ("distil",):
+        assert teacher is not None
+        shared = next((g for g in _groups(recipe, teacher) if "multi-task" in g), None) if recipe.keep_models else None
+        own = shared if teacher in recipe.models and shared else ("multi-task",)  # one training serves both
+        inputs = {"teacher": _cell(recipe, teacher, sampling, seed, own)}
+    elif teacher is not None and group != ("single-task",):
+        inputs = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
+    config = CellConfig(
+        model=model,
+        methods=group,
+        sampling=sampling,
+        training=recipe.training.model_dump(mode="json"),
+        options=recipe.options.get(group[0], {}),
+        teacher=teacher if group == ("single-task",) else None,
+        **{name: getattr(recipe, name) for name in ("tasks", "alpha", "delta", "predict")},
+        keep_models=recipe.keep_models or _is_needed(recipe, model, group),
+    )
+    place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
+    return runs.Cell(train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed)
+
+
+def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bool:
+    """Whether another training starts from this one's model."""
+    return group == ("distil",) or (group == ("multi-task",) and model in recipe.teachers.values())
 
 
 def check(recipe: TrainingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     from headwise.tasks import find_tasks
 
+    for table in ("further", "teachers"):
+        for model in getattr(recipe, table):
+            if model not in recipe.models:
+                yield f"{table}: {model!r} is not among the models: {', '.join(recipe.models)}"
+    for method, options in recipe.options.items():
+        try:
+            make_method(method, **{**({"teacher": ""} if method == "distil" else {}), **options})
+        except (HeadwiseError, TypeError) as error:
+            yield f"options.{method}: {error}"
+        if not any(method in methods_of(recipe, model) for model in recipe.models):
+            yield f"options: no model has the method {method!r}"
+    for model in recipe.models:
+        if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
+            yield f"teachers: {model!r} has the method distil and no teacher; name one, or give distil to students only (further)"
+    for student, teacher in recipe.teachers.items():
+        if teacher in recipe.teachers:
+            yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
     for sampling in recipe.samplings:
         if sampling not in SAMPLINGS:
             yield f"samplings: {sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"

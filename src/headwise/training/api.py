@@ -89,7 +89,7 @@ def _train(
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
     with timed(noted) as attempts:
         if isinstance(method, SingleTask):
-            result = _each(model, tasks, settings, folder, **options)
+            result = _each(model, tasks, method, settings, folder, **options)
         else:
             result = _one(model, tasks, method, settings, folder, **options)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
@@ -215,12 +215,14 @@ def _one(
     return TrainingResult(score_rows(found), tables, history, {"method": method.name}, heads, {"": answering})
 
 
-def _each(model: Any, tasks: list[Task], settings: TrainingSettings, folder: Path | None, **options: Any) -> TrainingResult:
+def _each(
+    model: Any, tasks: list[Task], method: SingleTask, settings: TrainingSettings, folder: Path | None, **options: Any
+) -> TrainingResult:
     """Single-task trainings of all tasks, each from the same weights and in a folder of its own."""
     parts = {}
     for task in tasks:
         own = model if isinstance(model, str | Path) else deepcopy(model)
-        parts[task.name] = _train(own, [task], Method(), settings, folder and folder / task.name, **options)
+        parts[task.name] = _train(own, [task], method.each(), settings, folder and folder / task.name, **options)
 
     def together(name: str) -> pd.DataFrame:
         return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)

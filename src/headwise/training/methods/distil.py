@@ -4,14 +4,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, mse_loss
 
+from headwise import manifest
 from headwise.decoders import DecoderOutput
 from headwise.errors import HeadwiseError
+from headwise.runs import Checkpoint
 from headwise.training.methods.base import Method, last_share, share
 
 if TYPE_CHECKING:
@@ -29,7 +32,8 @@ class Distil(Method):
     every other method.
 
     Args:
-        teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one.
+        teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is
+            first fine-tuned on these tasks, by plain multi-task training with the same settings.
         intermediate: share of the steps spent on the first part (2 of 5 epochs).
     """
 
@@ -41,22 +45,45 @@ class Distil(Method):
     def __post_init__(self) -> None:
         share("intermediate", self.intermediate)
         if self.teacher is None:
-            raise HeadwiseError("distillation needs teacher=, a fine-tuned multi-task model or its folder")
+            raise HeadwiseError(
+                "distillation needs teacher=: a fine-tuned multi-task model, its folder, or a model to fine-tune first (a recipe: [teachers])"
+            )
 
     def branch_step(self, steps: int) -> int | None:
         return last_share(1 - self.intermediate, steps)
 
     def trained(self, run: "Run") -> nn.Module:
-        teacher = self.teacher
-        if isinstance(teacher, str) or not isinstance(teacher, nn.Module):
-            from headwise.loading import load
-
-            teacher = load(teacher)
+        with torch.random.fork_rng(devices=[run.model.device] if run.model.device.type == "cuda" else []):
+            teacher: Any = self.teacher if isinstance(self.teacher, nn.Module) else self._opened(run)
+        student: Any = run.model
         missing = [name for name in run.names if name not in teacher.tasks]
         if missing:
             raise HeadwiseError(f"the teacher was not trained on {missing[0]!r}; it knows {', '.join(teacher.tasks)}")
+        if teacher.tokenizer.get_vocab() != student.tokenizer.get_vocab():
+            raise HeadwiseError("student and teacher read the same tokens, and their tokenizers have different vocabularies")
         self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
         return self._distiller
+
+    def _opened(self, run: "Run") -> Any:
+        """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
+        from headwise.loading import load
+        from headwise.training.api import open_model
+        from headwise.training.run import Run as Inner
+
+        kept = run.folder / "teacher" if run.folder else None
+        for folder in (Path(str(self.teacher)), kept):
+            if folder is not None and (folder / manifest.NAME).is_file():
+                return load(folder)
+        student: Any = run.model
+        teacher = open_model(str(self.teacher), run.tasks, None, student.pooling, run.settings.seed)
+        settings = run.settings.with_changes(trackers=(), evaluate="end", early_stopping=None)
+        Inner(teacher, run.tasks, Method(), settings, folder=kept).train()
+        if kept is not None:
+            if run.accelerator.is_main_process:
+                teacher.save(kept)
+                Checkpoint(kept / "checkpoint").clear()
+            run.accelerator.wait_for_everyone()
+        return teacher
 
     def at_branch(self, run: "Run") -> None:
         assert self._distiller is not None
