@@ -85,3 +85,17 @@ def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_
         find_sources([str(tmp_path)])
     with pytest.raises(HeadwiseError, match="TASK=FOLDER, got 'topic'"):
         CliRunner().invoke(app, ["similarity", "--models", "topic"], catch_exceptions=False)
+
+
+def test_the_recipe_has_the_sources_of_tables_6_and_8_where_training_puts_them() -> None:
+    import tomllib
+
+    text = (Path(__file__).parents[2] / "recipes" / "transfer.toml").read_text(encoding="utf-8")
+    recipe = tomllib.loads(text)
+    assert set(recipe["sources"]) == {"mt-dnn", "ticket-share", "multi-task", "random-heads", "iat"}
+    command = next(line for line in text.splitlines() if "headwise train" in line)
+    assert "--seeds 6 --out runs/glue" in command
+    for method, folders in recipe["sources"].items():  # as `headwise train` with several methods and seeds names them
+        assert folders == [f"../runs/glue/{method}/seed-{seed}" for seed in range(6)]
+    ablation = tomllib.loads((Path(__file__).parents[2] / "recipes" / "specialization-ablation.toml").read_text(encoding="utf-8"))
+    assert "ticket-share" in ablation["methods"]

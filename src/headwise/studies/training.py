@@ -50,8 +50,8 @@ class StudyTasks(runs.Settings):
 class TrainingRecipe(runs.Recipe):
     """What is trained and compared.
 
-    `further` names methods of some models only. `options` has a table of options for each method that is to have other than its
-    defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
+    `further` names methods of some models only. `method_options` has a table of options for each method that is to have
+    other than its defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
     it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
     and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
     """
@@ -61,7 +61,7 @@ class TrainingRecipe(runs.Recipe):
     tasks: StudyTasks
     methods: tuple[MethodName, ...] = ("multi-task", "iat")
     further: dict[runs.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
-    options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
+    method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     teachers: dict[runs.ModelName, runs.ModelName] = Field(default_factory=dict)
     samplings: tuple[str, ...] = ("proportional",)
     alpha: float = Field(0.3, ge=0, le=1)
@@ -192,7 +192,9 @@ def cells(recipe: TrainingRecipe) -> Iterator[runs.Cell]:
 def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
     """The methods of a model that are trained in one cell."""
     methods = methods_of(recipe, model)
-    branching = tuple(m for m in methods if m in ("multi-task", "iat", "random-heads", "prune") and m not in recipe.options)
+    branching = tuple(
+        m for m in methods if m in ("multi-task", "iat", "random-heads", "prune") and m not in recipe.method_options
+    )
     return [group for group in (branching, *((m,) for m in methods if m not in branching)) if group]
 
 
@@ -212,7 +214,7 @@ def _cell(recipe: TrainingRecipe, model: runs.ModelName, sampling: str, seed: in
         methods=group,
         sampling=sampling,
         training=recipe.training.model_dump(mode="json"),
-        options=recipe.options.get(group[0], {}),
+        options=recipe.method_options.get(group[0], {}),
         teacher=teacher if group == ("single-task",) else None,
         **{name: getattr(recipe, name) for name in ("tasks", "alpha", "delta", "predict")},
         keep_models=recipe.keep_models or _is_needed(recipe, model, group),
@@ -234,13 +236,13 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         for model in getattr(recipe, table):
             if model not in recipe.models:
                 yield f"{table}: {model!r} is not among the models: {', '.join(recipe.models)}"
-    for method, options in recipe.options.items():
+    for method, options in recipe.method_options.items():
         try:
             make_method(method, **{**({"teacher": ""} if method == "distil" else {}), **options})
         except (HeadwiseError, TypeError) as error:
-            yield f"options.{method}: {error}"
+            yield f"method_options.{method}: {error}"
         if not any(method in methods_of(recipe, model) for model in recipe.models):
-            yield f"options: no model has the method {method!r}"
+            yield f"method_options: no model has the method {method!r}"
     for model in recipe.models:
         if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
             yield f"teachers: {model!r} has the method distil and no teacher; name one, or give distil to students only (further)"
