@@ -50,8 +50,8 @@ class StudyTasks(runs.Settings):
 class TrainingRecipe(runs.Recipe):
     """What is trained and compared.
 
-    `further` names methods of some models only. `method_options` has a table of options for each method that is to have
-    other than its defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
+    `further` names methods of some models only. `method_options` has a table for each method whose options are other than its
+    defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
     it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
     and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
     """
