@@ -97,6 +97,7 @@ def steps(
     world: int = 1,
     micro: int | None = None,
     device: torch.device | None = None,
+    pad: int | None = None,
 ) -> Iterator[Step]:
     """The steps of a training from step `start` on, made by a thread that stays a few steps ahead.
 
@@ -107,9 +108,9 @@ def steps(
         rank, world: this process, and how many there are.
         micro: most examples per forward pass.
         device: where batches go (through page-locked memory, if it is a GPU).
+        pad: tokens are padded to a multiple of this.
     """
     used = np.bincount(plan[:start], minlength=len(streams))
-    pad = 8 if device is not None and device.type == "cuda" else None  # tensor cores work in eights
     ready: Queue[Step | BaseException | None] = Queue(AHEAD)
     stop = Event()
 

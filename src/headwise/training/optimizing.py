@@ -66,20 +66,19 @@ class LossBalance:
 
     def __init__(self, tasks: int, window: int, device: torch.device) -> None:
         self.recent = torch.zeros(tasks, window, device=device)
-        self.seen = [0] * tasks
+        self.seen = torch.zeros(tasks, dtype=torch.long, device=device)
 
     def scale(self, task: int, loss: Tensor) -> Tensor:
         """Records the mean loss of a step of `task` and returns the factor for it, a scalar; tasks not yet seen count as 0."""
         window = self.recent.shape[1]
-        self.recent[task, self.seen[task] % window] = loss.detach().float()
+        self.recent[task].index_copy_(0, self.seen[task : task + 1] % window, loss.detach().float().reshape(1))
         self.seen[task] += 1
-        own = self.recent[task].sum() / min(self.seen[task], window)
-        total = torch.stack([row.sum() / min(max(n, 1), window) for row, n in zip(self.recent, self.seen, strict=True)]).sum()
-        return total / own.clamp(min=1e-8)
+        means = self.recent.sum(dim=1) / self.seen.clamp(1, window)  # (tasks,)
+        return means.sum() / means[task].clamp(min=1e-8)
 
     def state_dict(self) -> dict[str, Any]:
         return {"recent": self.recent, "seen": self.seen}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.recent.copy_(state["recent"])
-        self.seen = list(state["seen"])
+        self.seen.copy_(torch.as_tensor(state["seen"]))

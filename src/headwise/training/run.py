@@ -20,6 +20,7 @@ from headwise.tasks import Task, encode
 from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
 from headwise.training.evaluating import evaluate, token_limit
+from headwise.training.graphs import PAD, StepGraphs, on_device, shapes_to_come, why_not
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
 from headwise.training.samplers import plan
@@ -82,6 +83,8 @@ class Run:
         self.step = 0
         self._unread: list[Tensor] = []
         self._best: dict[str, Any] = {}
+        self.graphs: StepGraphs | None = None
+        self.not_captured = ""
         self._setup()
 
     def _examples(self, task: Task) -> Any:
@@ -153,7 +156,9 @@ class Run:
         branch = self.method.branch_step(len(self.plan))
         a = self.accelerator
         shared: dict[str, Any] = {"rank": a.process_index, "world": a.num_processes, "device": a.device}
-        feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, **shared)
+        self._capture()
+        pad = PAD if self.graphs else 8 if a.device.type == "cuda" else None  # tensor cores work in eights
+        feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, pad=pad, **shared)
         quiet = not settings.progress or not a.is_main_process
         self.wrapped.train()
         speed = Throughput()
@@ -167,7 +172,10 @@ class Run:
                     self._save(Checkpoint(self._branches[self.step]))
                 if self.step == branch:
                     self.method.at_branch(self)
-                self._unread.append(self._one(step))
+                    if self.graphs:
+                        self.graphs.expect(self._shapes())
+                self._unread.append(self.graphs.run(step) if self.graphs else self._one(step))
+                self.schedule.step()
                 self.step += 1
                 if len(self._unread) == settings.log_every or self.step == len(self.plan):
                     self._read()
@@ -204,8 +212,20 @@ class Run:
             if self.settings.clip is not None:
                 a.clip_grad_norm_(self.parameters, self.settings.clip)
             self._stepper.step()
-        self.schedule.step()
         return total
+
+    def _capture(self) -> None:
+        """Lets steps run as CUDA graphs, if they can."""
+        self.graphs, self.not_captured = None, why_not(self)
+        if self.not_captured:
+            for group in self.optimizer.param_groups:  # a checkpoint may be of a training with graphs
+                group["lr"] = float(group["lr"])
+            return
+        on_device(self.optimizer, self.accelerator.device)
+        self.graphs = StepGraphs(self._one, lambda: self.optimizer.zero_grad(set_to_none=True), self._shapes())
+
+    def _shapes(self) -> Any:
+        return shapes_to_come(self.plan, self.streams, self.step, self.settings.micro_batch_size)
 
     def _read(self) -> None:
         """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""
@@ -223,7 +243,7 @@ class Run:
                 for i, name in enumerate(self.names)
             }
             values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
-            self.accelerator.log({**values, "learning_rate": self.schedule.get_last_lr()[0]}, step=self.step)
+            self.accelerator.log({**values, "learning_rate": float(self.schedule.get_last_lr()[0])}, step=self.step)
 
     def _stopped(self) -> bool:
         """Whether the best evaluation lies too far back (a resumed training asks this again)."""

@@ -36,6 +36,7 @@ class TrainingSettings:
         precision: "no" (float32), "bf16" or "fp16" (automatic mixed precision).
         device: "cpu" to keep off a GPU; None: whatever there is.
         gradient_checkpointing: recompute activations in the backward pass.
+        graphs: on a GPU, run steps of frequent shapes as CUDA graphs, which launches a step at once.
         early_stopping: stop after this many evaluations without a better mean score; None: never. The best weights are kept.
         evaluate: "end", or "epoch" for an evaluation after each epoch too.
         max_examples: use at most this many training examples of each task; None: all.
@@ -67,6 +68,7 @@ class TrainingSettings:
     precision: str = "no"
     device: str | None = None
     gradient_checkpointing: bool = False
+    graphs: bool = True
     early_stopping: int | None = None
     evaluate: str = "end"
     max_examples: int | None = None
