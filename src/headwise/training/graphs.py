@@ -82,7 +82,7 @@ class StepGraphs:
         """Forgets all graphs: from here on steps do something else (a branch), and these shapes are to come."""
         self.graphs: dict[Key, Graph] = {}
         # a pool whose graphs are all gone cannot be used again
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.warm: Counter[int] = Counter()  # by task
         self.wanted = {key for key, count in counts.most_common(MOST) if count >= FEWEST}
 
@@ -133,8 +133,8 @@ class StepGraphs:
         torch.cuda.synchronize()
         fresh = torch.Generator("cuda")
         fresh.set_state(random)
-        torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)  # type: ignore[attr-defined]
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
+        torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)
+        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.graphs = {}
         self.clear()
 
