@@ -20,7 +20,7 @@ from headwise.runs.progress import track
 from headwise.scoring.frozen import frozen
 from headwise.scoring.stack import Stack, find_stack, recording, repeat, skipping
 from headwise.scoring.subject import Subject
-from headwise.tasks.batching import Batch, collate
+from headwise.tasks.batching import collate
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}
@@ -173,24 +173,23 @@ def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Stor
     for number, batch in enumerate(subject.read(batches, description)):
         chosen = batches.plan[number]
         kept: dict[int, Any] = {}
-        if plan.intact or plan.shared:
+        together = plan.gated
+        if not plan.shared and budget and subject.device.type != "cpu":
+            together = [*plan.intact, *plan.gated]  # with nothing to keep, the intact model is a lesion like any other
+        elif plan.intact or plan.shared:
             with recording(plan.stack, [block - 1 for block in plan.shared]) as kept:
                 output = subject.forward(batch)
             for lesion in plan.intact:
                 store.put([lesion], chosen, output)
         size = batch.inputs["input_ids"].numel()
         at_once = max(1, budget // size)
-        for block, lesions in {**plan.shared, 0: plan.gated}.items():
+        for block, lesions in {**plan.shared, 0: together}.items():
             for start in range(0, len(lesions), at_once):
                 some = lesions[start : start + at_once]
-                wide = _widened(subject, batch, chosen, len(some))
+                wide = batch.repeated(len(some))
                 with _below(plan.stack, block, kept, len(some), len(batch.owner)):
                     rows = _above(plan.stack, block, gates[some]).repeat_interleave(len(chosen), dim=0)
                     store.put(some, chosen, subject.forward(wide, rows))
-
-
-def _widened(subject: Subject, batch: Batch, chosen: NDArray[np.int64], times: int) -> Batch:
-    return batch if times == 1 else collate(subject.encoded, np.tile(chosen, times)).to(subject.device)
 
 
 def _below(stack: Stack | None, block: int, kept: dict[int, Any], times: int, rows: int) -> Any:
@@ -257,11 +256,16 @@ class _Store:
         self.parts.append((lesions, chosen, output.prediction.detach(), output.loss.detach().float()))
 
     def arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        first = self.parts[0][2]
-        predictions = np.empty((*self.shape, *first.shape[1:]), dtype=first.cpu().numpy().dtype)
-        losses = np.empty(self.shape, dtype=np.float32)
-        for lesions, chosen, prediction, loss in self.parts:
+        columns = self.parts[0][2].shape[1:]
+        # all in one transfer
+        flat = torch.cat([prediction.reshape(-1, *columns) for _, _, prediction, _ in self.parts]).cpu().numpy()
+        lost = torch.cat([loss.reshape(-1) for *_, loss in self.parts]).cpu().numpy()
+        predictions, losses = np.empty((*self.shape, *columns), dtype=flat.dtype), np.empty(self.shape, dtype=np.float32)
+        start = 0
+        for lesions, chosen, _, _ in self.parts:
+            stop = start + len(lesions) * len(chosen)
             place = np.ix_(np.array(lesions), chosen)
-            predictions[place] = prediction.cpu().numpy().reshape(len(lesions), len(chosen), *prediction.shape[1:])
-            losses[place] = loss.cpu().numpy().reshape(len(lesions), len(chosen))
+            predictions[place] = flat[start:stop].reshape(len(lesions), len(chosen), *columns)
+            losses[place] = lost[start:stop].reshape(len(lesions), len(chosen))
+            start = stop
         return predictions, losses

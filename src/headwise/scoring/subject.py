@@ -20,6 +20,7 @@ from headwise.places import model_place
 from headwise.runs.progress import track
 from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
+from headwise.tasks.feeding import on_device
 from headwise.tasks.task import Task
 
 # which transformers class has the head for a kind of task; the other kinds need decoders of headwise's own
@@ -109,7 +110,7 @@ class Subject:
     def read(self, plan: Iterable[Batch], description: str = "") -> Iterator[Batch]:
         """The batches of `plan` on the model's device, with a progress bar if it has a description."""
         shown = track(plan, description, silent=self.quiet or not description)
-        return (batch.to(self.device) for batch in shown)
+        return on_device(shown, self.device)
 
     def forward(self, batch: Batch, gates: Tensor | None = None) -> DecoderOutput:
         """The task's losses and predictions with head outputs multiplied by gates.

@@ -70,6 +70,32 @@ class Batch:
         pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
         return replace(self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned)  # type: ignore[arg-type]
 
+    def repeated(self, times: int) -> "Batch":
+        """The batch `times` times, whole batch after whole batch: n × times examples, made where the tensors are."""
+        if times == 1:
+            return self
+
+        def tiled(value: torch.Tensor) -> torch.Tensor:
+            return value.repeat(times, *[1] * (value.ndim - 1))
+
+        def shifted(numbers: torch.Tensor) -> torch.Tensor:
+            """Numbers of examples in the batch, as those of their copies."""
+            shift = torch.arange(times, device=numbers.device).repeat_interleave(len(numbers)) * len(self)
+            return tiled(numbers) + shift
+
+        labels = tiled(self.labels)
+        if self.kind in ("spans", "constituents", "roles"):
+            labels = torch.cat((shifted(self.labels[:, 0])[:, None], labels[:, 1:]), dim=1)
+        words = {name: getattr(self, name) for name in ("words", "context_words", "n_words")}
+        return replace(
+            self,
+            inputs={name: tiled(value) for name, value in self.inputs.items()},
+            labels=labels,
+            index=tiled(self.index),
+            owner=shifted(self.owner),
+            **{name: None if value is None else tiled(value) for name, value in words.items()},
+        )
+
 
 class Batches(Sequence[Batch]):
     """Batches made when asked for: `len`, iteration, and `batches[i]`, so that a resumed training can go on from any step."""

@@ -4,8 +4,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from queue import Queue
-from threading import Event, Thread
 
 import numpy as np
 import torch
@@ -13,8 +11,7 @@ from numpy.typing import NDArray
 
 from headwise.tasks import Batch, Encoded, batches
 from headwise.tasks.batching import Batches, collate
-
-AHEAD = 4  # steps prepared before they are needed
+from headwise.tasks.feeding import ahead
 
 
 class Stream:
@@ -111,8 +108,6 @@ def steps(
         pad: tokens are padded to a multiple of this.
     """
     used = np.bincount(plan[:start], minlength=len(streams))
-    ready: Queue[Step | BaseException | None] = Queue(AHEAD)
-    stop = Event()
 
     def make() -> Iterator[Step]:
         for task in plan[start:]:
@@ -127,35 +122,4 @@ def steps(
                 micro_batches.append((batch, weight))
             yield Step(int(task), len(chosen), micro_batches)
 
-    current: int | None = None  # each thread has its own current device; "cuda" without a number is this thread's
-    if device is not None and device.type == "cuda":
-        current = torch.cuda.current_device() if device.index is None else device.index
-
-    def work() -> None:
-        try:
-            if current is not None:
-                torch.cuda.set_device(current)
-            for step in make():
-                ready.put(step)
-                if stop.is_set():
-                    return
-            ready.put(None)
-        except BaseException as error:
-            ready.put(error)
-
-    thread = Thread(target=work, daemon=True, name="headwise-batches")
-    thread.start()
-    try:
-        while True:
-            item = ready.get()
-            if item is None:
-                return
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stop.set()
-        while thread.is_alive():  # the thread may be waiting for room
-            while not ready.empty():
-                ready.get_nowait()
-            thread.join(0.01)
+    return ahead(make(), device)
