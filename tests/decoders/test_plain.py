@@ -148,3 +148,30 @@ def test_a_models_head_must_answer_the_task() -> None:
         as_task_model(BertForSequenceClassification(BertConfig(**SIZE)), tokenizer(), classes)
     with pytest.raises(HeadwiseError, match="put a bare encoder under decoders"):
         as_task_model(BertModel(BertConfig(**SIZE)), tokenizer(), classes)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "cohere", "bert", "roberta"])
+def test_logits_are_made_only_where_a_token_is_predicted(family: str) -> None:
+    """The last projection sees the predicted positions alone, and losses and their gradients are those of the full logits."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    masked = family in ("bert", "roberta")
+    size = SIZE | ({"head_dim": 8, "num_key_value_heads": 2} if family == "gemma2" else {})
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **size, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+    model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config).eval()
+    task = Task("text", data={"train": texts(), "validation": texts(2)}, kind="masked-token" if masked else "next-token")
+    face = as_task_model(model, tokenizer(), task)
+    (batch,) = batches(encode(task.split("train"), face.tokenizer, 32), 9, mask_rate=0.5)
+    seen: list[int] = []
+    model.get_output_embeddings().register_forward_hook(lambda _, args, out: seen.append(out.shape[:-1].numel()))
+    found = []
+    for selects in (True, False):
+        face._selects = selects
+        model.zero_grad()
+        output = face(task.name, batch)
+        output.loss.sum().backward()
+        found.append((output.loss.detach(), output.prediction, model.get_input_embeddings().weight.grad.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    assert seen[0] == int(found[0][1][:, 1].sum()) < seen[1] == batch.inputs["input_ids"].numel()

@@ -212,3 +212,22 @@ def test_left_padding_changes_no_result(sentencepiece: Tokenizer, corpus: list[s
         return found
 
     torch.testing.assert_close(last(1), last(12), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("task", ["pos", "ner", "dep", "con", "srl", "topic", "pairs"])
+def test_a_repeated_batch_is_the_batch_of_the_repeated_examples(task: str, wordpiece: Tokenizer) -> None:
+    if task == "pairs":
+        examples = Examples(
+            [("a cat runs", "a cat run"), ("dogs bark", "dogs barks loud")] * 4, np.zeros(8, np.int64), "minimal-pairs"
+        )
+    else:
+        examples = grammar.task(task, size=30, held_out=16).split("train")
+    encoded = encode(examples, wordpiece, 14)  # short enough for several windows of a sentence
+    chosen = np.array([5, 0, 3])
+    wide, expected = collate(encoded, chosen).repeated(3), collate(encoded, np.tile(chosen, 3))
+    assert len(wide) == 9
+    for name in ("labels", "index", "owner", "words", "context_words", "n_words"):
+        one, other = getattr(wide, name), getattr(expected, name)
+        assert (one is None and other is None) or torch.equal(one, other), name
+    for name, value in expected.inputs.items():
+        assert torch.equal(wide.inputs[name], value)

@@ -4,22 +4,25 @@ The loss of an example is the mean over its predicted tokens. An example may be 
 text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which example.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy, softplus
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad, softplus
 
 from headwise.decoders.output import DecoderOutput
 
 IGNORED = -100  # a position whose token is not predicted
+AT_ONCE = 1 << 24  # logits worked on at once
 
 
 def token_output(logits: Tensor, gold: Tensor, batch: Any) -> DecoderOutput:
     """Losses and counts from token logits.
 
     Args:
-        logits: (rows, tokens, vocabulary).
+        logits: (rows, tokens, vocabulary), or (predicted, vocabulary) at the positions alone where `gold` has a token, row after row.
         gold: (rows, tokens), token numbers, -100 where nothing is predicted.
         batch: says which rows belong to which of its n examples.
 
@@ -27,16 +30,67 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any) -> DecoderOutput:
         loss (n,): mean negative log-likelihood in nats; prediction (n, 3): tokens right, tokens, summed negative log-likelihood.
     """
     counted = gold != IGNORED  # (rows, tokens)
-    right = (logits.detach().argmax(dim=-1) == gold) & counted
-    nll = by_example(_nll(logits, gold), batch)  # (n,)
+    summed, right = _by_row(logits, gold, counted)
+    nll = by_example(summed, batch)  # (n,)
     tokens = by_example(counted.sum(dim=1).float(), batch)
-    prediction = torch.stack([by_example(right.sum(dim=1).float(), batch), tokens, nll.detach()], dim=1)  # (n, 3)
+    prediction = torch.stack([by_example(right, batch), tokens, nll.detach()], dim=1)  # (n, 3)
     return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
 
 
-def _nll(logits: Tensor, gold: Tensor) -> Tensor:
-    """Summed negative log-likelihood of each row, (rows,)."""
-    return cross_entropy(logits.transpose(1, 2), gold, reduction="none", ignore_index=IGNORED).sum(dim=1)
+def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's summed negative log-likelihood and number of tokens right, (rows,).
+
+    The classes lie next to each other in memory, and few positions are worked on at once: transposed logits take several times as
+    long, and a second copy of all of them may not fit.
+    """
+    rows = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)
+    if logits.ndim == 2:
+        rows, gold = rows[counted], gold[counted]  # (predicted,)
+    else:
+        rows, gold = rows.reshape(-1), gold.reshape(-1)
+    summed = torch.zeros(counted.shape[0], device=logits.device)
+    right = torch.zeros_like(summed)
+    step = max(1, AT_ONCE // logits.shape[-1])
+    for part, own, row in _parts(logits, gold, rows, step):
+        own, row = own.to(part.device), row.to(part.device)
+        part = part.float()
+        summed = summed.index_add(0, row, cross_entropy(part, own, reduction="none", ignore_index=IGNORED))
+        right = right.index_add(0, row, (part.detach().argmax(dim=-1) == own).float())
+    return summed, right
+
+
+def _parts(logits: Tensor, gold: Tensor, rows: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """(logits, gold, row) of some positions at a time."""
+    if logits.ndim == 2:
+        for start in range(0, len(gold), step):
+            yield logits[start : start + step], gold[start : start + step], rows[start : start + step]
+        return
+    tokens = logits.shape[1]
+    whole = max(1, step // max(tokens, 1))  # rows at a time
+    for start in range(0, logits.shape[0], whole):
+        place = slice(start * tokens, (start + whole) * tokens)
+        yield logits[start : start + whole].reshape(-1, logits.shape[-1]), gold[place], rows[place]
+
+
+@contextmanager
+def only_where(model: Any, wanted: Tensor) -> Iterator[None]:
+    """Inside, a language model's last projection, the costly one, works on the positions `wanted` (rows, tokens) alone.
+
+    The model's logits are then (1, predicted, vocabulary), row after row.
+    """
+    place = wanted.reshape(-1).nonzero()[:, 0]
+
+    def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        states = args[0]
+        if states.shape[:-1].numel() != wanted.numel():
+            return None
+        return (states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None], *args[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(chosen)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def by_example(values: Tensor, batch: Any) -> Tensor:
@@ -45,17 +99,23 @@ def by_example(values: Tensor, batch: Any) -> Tensor:
 
 
 def next_token_gold(batch: Any) -> Tensor:
-    """What each position but the last has to predict, (rows, tokens - 1): the next token, -100 where that is no text.
+    """What each position has to predict, (rows, tokens): the next token, -100 where that is no text, and at the last position.
 
     Under left padding the first real token follows padding, so nothing predicts it, as under right padding.
     """
     after_real = batch.inputs["attention_mask"][:, :-1].bool()
-    return torch.where(after_real, batch.labels[:, 1:], IGNORED)
+    return pad(torch.where(after_real, batch.labels[:, 1:], IGNORED), (0, 1), value=IGNORED)
+
+
+def gold_tokens(kind: str, batch: Any) -> Tensor:
+    """What each position has to predict, (rows, tokens), -100 where nothing."""
+    labels: Tensor = batch.labels
+    return labels if kind == "masked-token" else next_token_gold(batch)
 
 
 def next_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
-    """A left-to-right model on raw text; logits (rows, tokens, vocabulary)."""
-    return token_output(logits[:, :-1], next_token_gold(batch), batch)
+    """A left-to-right model on raw text; logits (rows, tokens, vocabulary), or (predicted, vocabulary)."""
+    return token_output(logits, next_token_gold(batch), batch)
 
 
 def masked_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
@@ -70,7 +130,8 @@ def minimal_pair_output(logits: Tensor, batch: Any) -> DecoderOutput:
         loss (n,): −log of the probability of the good sentence against the bad one; prediction (n,): 0 where the good one is
         more probable, else 1; logits (n, 2): the two log-probabilities.
     """
-    log_p = -_nll(logits[:, :-1], next_token_gold(batch)).view(-1, 2)  # (n, 2)
+    gold = next_token_gold(batch)
+    log_p = -_by_row(logits, gold, gold != IGNORED)[0].view(-1, 2)  # (n, 2)
     good, bad = log_p.unbind(dim=1)
     return DecoderOutput(softplus(bad - good), (bad >= good).long(), log_p)
 

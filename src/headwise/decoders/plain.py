@@ -10,7 +10,15 @@ import torch
 from torch import nn
 
 from headwise import manifest
-from headwise.decoders.language import masked_token_output, minimal_pair_output, next_token_output, tag_output
+from headwise.decoders.language import (
+    IGNORED,
+    gold_tokens,
+    masked_token_output,
+    minimal_pair_output,
+    next_token_output,
+    only_where,
+    tag_output,
+)
 from headwise.decoders.model import with_padding
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
@@ -66,6 +74,7 @@ class TaskModel(nn.Module):
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         self.notes: dict[str, Any] = {}
         self._no_cache = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
+        self._selects = self.head.endswith("-lm") and model.get_output_embeddings() is not None
         for task in tasks:
             if task.kind not in ANSWERS[self.head]:
                 raise HeadwiseError(
@@ -97,7 +106,10 @@ class TaskModel(nn.Module):
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}")
         kind = self.tasks[name].kind
         with self.contexts.get(name, nullcontext)():
-            logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
+            if self.head.endswith("-lm"):
+                logits = self._token_logits(kind, batch)
+            else:
+                logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
         if self.head == "sequence-classification":
             return sequence_output(kind, logits, batch.labels)
         if kind == "tags":
@@ -105,6 +117,25 @@ class TaskModel(nn.Module):
         if kind == "minimal-pairs":
             return minimal_pair_output(logits, batch)
         return next_token_output(logits, batch) if kind == "next-token" else masked_token_output(logits, batch)
+
+    def _token_logits(self, kind: str, batch: Any) -> Any:
+        """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
+        if not self._selects or _captured(batch.labels):
+            return self.encoder(**batch.inputs, **self._no_cache).logits
+        wanted = gold_tokens(kind, batch) != IGNORED
+        with only_where(self.encoder, wanted):
+            logits = self.encoder(**batch.inputs, **self._no_cache).logits
+        if logits.shape[:-1] == (1, int(wanted.sum())):
+            return logits[0]
+        if logits.shape[:-1] == wanted.shape:  # the projection was not called on token states, so nothing was left out
+            return logits
+        self._selects = False  # the model does something of its own with the logits
+        return self.encoder(**batch.inputs, **self._no_cache).logits
+
+
+def _captured(tensor: torch.Tensor) -> bool:
+    """Whether the pass is being captured or compiled, when no position can be looked at."""
+    return torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:

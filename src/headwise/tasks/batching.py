@@ -93,7 +93,7 @@ class Batch:
             labels=labels,
             index=tiled(self.index),
             owner=shifted(self.owner),
-            **{name: None if value is None else tiled(value) for name, value in words.items()},
+            **{name: None if value is None else tiled(value) for name, value in words.items()},  # type: ignore[arg-type]
         )
 
 
