@@ -32,7 +32,8 @@ def trained(method=None, family="bert", dropout=0.0, folder=None, tasks=TASKS, *
 
 def test_shapes_are_counted_as_they_come() -> None:
     run = Run(toy.model(TASKS), TASKS, Method(), toy.settings(micro_batch_size=6))
-    counted = shapes_to_come(run.plan, run.streams, 3, 6)
+    run.step = 3
+    counted = shapes_to_come(run)
     feed = steps(run.plan, run.streams, 3, micro=6, pad=PAD)
     assert counted == Counter(map(shape_of, feed))
     assert counted.total() == len(run.plan) - 3

@@ -23,6 +23,7 @@ from headwise.tasks import Task
 from headwise.tasks.naming import as_tasks
 from headwise.training.devices import connect
 from headwise.training.evaluating import evaluate
+from headwise.training.graphs import how_run
 from headwise.training.methods import Method, make_method, option_names
 from headwise.training.methods.single import SingleTask
 from headwise.training.result import DONE, TrainingResult, score_rows
@@ -93,7 +94,7 @@ def _train(
         else:
             result = _one(model, tasks, method, settings, folder, **options)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
-    result.description = {**described, **spent}
+    result.description = {**result.description, **described, **spent}
     if folder is not None:
         if processes.is_main_process:
             result.save(folder)
@@ -139,7 +140,7 @@ def open_model(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str |
 
 def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
     """What decides the outcome of a training, as JSON."""
-    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device")
+    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
     return {
         "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
         "tasks": {task.name: task.split("train").fingerprint for task in tasks},
@@ -212,7 +213,9 @@ def _one(
     history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
     tables = pd.concat([evaluation.table() for evaluation in found], ignore_index=True) if found else pd.DataFrame()
     heads = getattr(method, "heads", None) or getattr(method, "masks", None) or {}
-    return TrainingResult(score_rows(found), tables, history, {"method": method.name}, heads, {"": answering})
+    return TrainingResult(
+        score_rows(found), tables, history, {"method": method.name, "steps": how_run(run)}, heads, {"": answering}
+    )
 
 
 def _each(

@@ -7,7 +7,7 @@ equally many tokens, share a graph; shapes that are rare, and steps that cannot 
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -144,8 +144,9 @@ def shape_of(step: Step) -> Key:
     return (step.task, step.size, *((tuple(batch.inputs["input_ids"].shape), len(batch), weight) for batch, weight in step.micro))
 
 
-def shapes_to_come(plan: NDArray[np.int64], streams: Sequence[Stream], start: int, micro: int | None) -> Counter[Key]:
+def shapes_to_come(run: "Run") -> Counter[Key]:
     """How many steps of each shape are still to come; tasks whose labels have a length of their own are left out."""
+    plan, streams, start, micro = run.plan, run.streams, run.step, run.settings.micro_batch_size
     used = np.bincount(plan[:start], minlength=len(streams))
     counts: Counter[Key] = Counter()
     lengths = [stream.encoded.lengths for stream in streams]  # of each example's longest row
@@ -179,6 +180,25 @@ def why_not(run: "Run") -> str:
         "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def captured_steps(run: "Run") -> tuple[StepGraphs | None, str]:
+    """What runs a training's steps as graphs; or None, and why they run as ordinary ones."""
+    if reason := why_not(run):
+        for group in run.optimizer.param_groups:  # a checkpoint may be of a training with graphs
+            group["lr"] = float(group["lr"])
+        return None, reason
+    on_device(run.optimizer, run.accelerator.device)
+    return StepGraphs(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)), ""
+
+
+def how_run(run: "Run") -> str:
+    """How a training's steps ran, in words."""
+    graphs = run.graphs
+    if graphs is None:
+        return f"ordinary steps: {run.not_captured}"
+    said = f"{graphs.replayed} of {len(run.plan)} steps as CUDA graphs, captured in {graphs.seconds:.1f} s"
+    return "; ".join([said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())])
 
 
 def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

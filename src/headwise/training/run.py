@@ -20,7 +20,7 @@ from headwise.tasks import Task, encode
 from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
 from headwise.training.evaluating import evaluate, token_limit
-from headwise.training.graphs import PAD, StepGraphs, on_device, shapes_to_come, why_not
+from headwise.training.graphs import PAD, StepGraphs, captured_steps, shapes_to_come
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
 from headwise.training.samplers import plan
@@ -156,7 +156,7 @@ class Run:
         branch = self.method.branch_step(len(self.plan))
         a = self.accelerator
         shared: dict[str, Any] = {"rank": a.process_index, "world": a.num_processes, "device": a.device}
-        self._capture()
+        self.graphs, self.not_captured = captured_steps(self)
         pad = PAD if self.graphs else 8 if a.device.type == "cuda" else None  # tensor cores work in eights
         feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, pad=pad, **shared)
         quiet = not settings.progress or not a.is_main_process
@@ -173,7 +173,7 @@ class Run:
                 if self.step == branch:
                     self.method.at_branch(self)
                     if self.graphs:
-                        self.graphs.expect(self._shapes())
+                        self.graphs.expect(shapes_to_come(self))
                 self._unread.append(self.graphs.run(step) if self.graphs else self._one(step))
                 self.schedule.step()
                 self.step += 1
@@ -214,19 +214,6 @@ class Run:
             self._stepper.step()
         return total
 
-    def _capture(self) -> None:
-        """Lets steps run as CUDA graphs, if they can."""
-        self.graphs, self.not_captured = None, why_not(self)
-        if self.not_captured:
-            for group in self.optimizer.param_groups:  # a checkpoint may be of a training with graphs
-                group["lr"] = float(group["lr"])
-            return
-        on_device(self.optimizer, self.accelerator.device)
-        self.graphs = StepGraphs(self._one, lambda: self.optimizer.zero_grad(set_to_none=True), self._shapes())
-
-    def _shapes(self) -> Any:
-        return shapes_to_come(self.plan, self.streams, self.step, self.settings.micro_batch_size)
-
     def _read(self) -> None:
         """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""
         if not self._unread:
@@ -252,11 +239,7 @@ class Run:
 
     def _evaluate(self) -> None:
         """Evaluates all tasks on validation, and keeps the weights if they are the best so far and training may stop early."""
-        options: Any = {
-            "max_length": self.max_length,
-            "accelerator": self.accelerator,
-            "progress": self.settings.progress,
-        }
+        options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "progress": self.settings.progress}
         scores = {task.name: evaluate(self.model, task, **options).score for task in self.tasks}
         self.evaluations += [{"step": self.step, "task": name, "score": score} for name, score in scores.items()]
         if self.settings.trackers:
