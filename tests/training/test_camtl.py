@@ -205,6 +205,19 @@ def test_families_it_does_not_fit_are_refused_with_the_reason(family, reason) ->
         Run(toy.model(TASKS, family), TASKS, CAMTL(), toy.settings())
 
 
+def test_scores_reach_as_far_as_rows_are_padded_on_a_gpu() -> None:
+    from headwise.training.graphs import PAD
+
+    model = toy.model(TASKS)
+    Run(model, TASKS, CAMTL(), toy.settings(max_length=13))
+    padded = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40, pad_to_multiple=PAD)))
+    assert padded.inputs["input_ids"].shape[1] == 16
+    plain = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40)))
+    model.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(model("mood", padded).logits, model("mood", plain).logits, rtol=1e-4, atol=1e-5)
+
+
 def test_what_it_refuses_besides() -> None:
     model = trained().model
     long = toy.Task("mood", data={"train": [("cat " * 30, "up"), ("dog", "down")]}, text="text")

@@ -55,11 +55,14 @@ class CAMTL(Method):
             raise HeadwiseError(f"ca-mtl: blocks is {self.blocks}; it must be at least 1, or None")
 
     def prepare(self, run: "Run") -> None:
+        from headwise.training.graphs import PAD
+
         model = multi_task(run.model, self.name)
+        length = -(-run.max_length // PAD) * PAD  # on a GPU rows are padded so far
         model.notes["ca-mtl"] = {
             "tasks": run.names,
-            "length": run.max_length,
-            "blocks": self.blocks or max(1, model.dim // run.max_length),
+            "length": length,
+            "blocks": self.blocks or max(1, model.dim // length),
             "large": self.variant == "large" if self.variant else len(run.heads.sites) >= LARGE,
         }
         add_conditions(model, model.notes["ca-mtl"], run.heads)
