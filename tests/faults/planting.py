@@ -124,7 +124,7 @@ def run_tests(
     failed = {}
     for case in ElementTree.parse(report).iter("testcase") if report.is_file() else ():
         for failure in case.findall("failure"):
-            failed[case.get("name", "")] = (failure.get("message") or "failed").splitlines()[0]
+            failed[case.get("name", "")] = " ".join((failure.get("message") or "failed").split())[:200]
     return process.exitcode or 0, failed, output.read_text(encoding="utf-8", errors="replace")[-2000:] if output.is_file() else ""
 
 
@@ -187,6 +187,7 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 200)
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"  # children leave without tidying up
     FORKS.set_forkserver_preload(LIBRARIES)
     faults = read_faults()
     if arguments.words:
@@ -199,8 +200,9 @@ def main() -> int:
     verdicts: list[Verdict] = []
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(arguments.workers) as pool:
         bar = progress.add_task("tests without a fault", total=len(tests))
-        for failed in pool.map(lambda item: try_clean(item[0], sorted(item[1])), tests.items()):
+        for path, failed in pool.map(lambda item: (item[0], try_clean(item[0], sorted(item[1]))), tests.items()):
             red |= failed
+            progress.console.print(f"{'RED' if failed else 'green'} without a fault: {path}", markup=False)
             progress.advance(bar)
         bar = progress.add_task("faults", total=len(faults))
         for future in as_completed([pool.submit(try_fault, fault) for fault in faults]):

@@ -90,6 +90,12 @@ def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult,
         hw.train(folder, TASKS, batchsize=3)
 
 
+def test_a_folder_is_refused_to_other_data_under_the_same_names(result: TrainingResult, folder) -> None:
+    others = [toy.task(task.name, len(task.split("train")), seed=9) for task in TASKS]
+    with pytest.raises(HeadwiseError, match=r"the data of .* were different"):
+        hw.train(folder, others, method="iat", alpha=0.3, delta=0.5, out=result.folder, **QUICK)
+
+
 def test_models_with_their_own_head_train_and_open_again(tmp_path) -> None:
     tokenizer = toy.tokenizer()
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 25}

@@ -1,10 +1,12 @@
 """Which heads a method masks or frees, given known scores."""
 
+import numpy as np
 import pytest
 import toy
 import xarray as xr
 
 from headwise.heads import HeadSet
+from headwise.scoring import gate_gradient
 from headwise.training import Run
 from headwise.training.methods import ImportantHeads, PruneLeast, RandomHeads, TicketShare, ticket_share
 
@@ -60,3 +62,15 @@ def test_random_heads_differ_between_tasks() -> None:
     method.at_branch(Run(toy.model(tasks), tasks, method, toy.settings(epochs=1)))
     assert [len(heads) for heads in method.heads.values()] == [4, 4, 4]
     assert len(set(method.heads.values())) == 3
+
+
+def test_heads_are_scored_on_what_was_trained_on() -> None:
+    run = Run(toy.model(TASKS), TASKS, ImportantHeads(), toy.settings(max_examples=20))
+    found = run.score_tasks()
+    for i, task in enumerate(TASKS):
+        sample = task.with_splits(train=run.encoded[i].examples)
+        assert len(sample.split("train")) == 20
+        expected = gate_gradient(run.model, sample, seed=run.settings.seed, quiet=True)
+        np.testing.assert_allclose(found[task.name], expected, rtol=1e-5)
+        held_out = gate_gradient(run.model, task, split="validation", quiet=True)
+        assert not np.allclose(found[task.name], held_out, rtol=1e-2)
