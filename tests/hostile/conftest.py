@@ -1,4 +1,4 @@
-"""Workers and subprocesses of these tests find `sample_study`, and none of them sees this machine's own cache."""
+"""Workers of these tests find `sample_study`, the tests find what they share, and none of them sees this machine's own cache."""
 
 import os
 import sys
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-STUDIES = str(Path(__file__).parent.parent / "runs")
-if STUDIES not in sys.path:
-    sys.path.insert(0, STUDIES)
+HERE = Path(__file__).parent
+STUDIES = str(HERE.parent / "runs")
+for place in (str(HERE), str(HERE.parent / "training"), STUDIES):
+    if place not in sys.path:
+        sys.path.insert(0, place)
 
 
 @pytest.fixture(autouse=True)

@@ -2,17 +2,11 @@
 
 import json
 import socket
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parent.parent / "training"))
 
 import oddities
+import pytest
 import toy
 
 from headwise.app import Server, Session

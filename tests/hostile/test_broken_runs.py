@@ -12,6 +12,7 @@ import headwise as hw
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
 from headwise.runs.results import PROVENANCE, DamagedResult, Result, damage
+from headwise.runs.schedule import INDEX
 
 RECIPE = GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1})
 DEEP = b"[" * 100_000
@@ -65,7 +66,7 @@ def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(ru
         (run / place).write_bytes(b"")
     (run / "running" / "folder").mkdir()
     (run / "checkpoints" / "²").mkdir()
-    (run / "index.jsonl").write_bytes(b'\xff\n[]\n{"folder": "x"}\n')
+    (run / INDEX).write_bytes(b'\xff\n[]\n{"folder": "x"}\n')
     assert [cell["state"] for cell in runs.open(run).cells()] == [cell["state"] for cell in cells]
     board = runs.run_study(grid, RECIPE, run, jobs=0, quiet=True)
     assert (board.found, board.failed) == (board.total, 0)

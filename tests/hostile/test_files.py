@@ -1,12 +1,8 @@
 """Hostile files get one clear line each, and files that are merely unusual are read."""
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from files import HOSTILE, use
 
 from headwise.errors import HeadwiseError

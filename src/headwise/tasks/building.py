@@ -15,7 +15,7 @@ from headwise.parsing import whole_number
 from headwise.tasks import structures
 from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
 from headwise.tasks.sentence import Sentence
-from headwise.tasks.sources import Raw
+from headwise.tasks.sources import Raw, split_name
 from headwise.tasks.splitting import text_key
 
 
@@ -35,6 +35,16 @@ def known(raw: Raw, name: str) -> str | None:
     """The column that `name` means, or None where the table has none."""
     assert raw.table is not None
     return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
+
+
+def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
+    """Row numbers of each split that the column `by` names; "dev" and "validation" are one split."""
+    found: dict[str, list[int]] = {}
+    for row, value in enumerate(column(raw, by).tolist()):
+        if _missing(value):
+            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, and every row needs its split; mend or remove the row")
+        found.setdefault(split_name(str(value)), []).append(row)
+    return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}
 
 
 def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:

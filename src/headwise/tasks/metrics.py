@@ -195,6 +195,8 @@ def chance(name: str, kind: str, labels: Any) -> float:
     accuracy: the share of the commonest class (minimal pairs: 0.5) or tag; f1: always answering class 1; macro-f1 and Matthews: the best
     constant answer; correlations, LAS, UAS, count-f1 and token accuracy: 0; perplexity: infinity.
     """
+    if not len(labels):
+        raise HeadwiseError(f"chance of metric {name!r} is undefined without examples: the split is empty")
     if name == "perplexity":
         return float("inf")
     if kind == "minimal-pairs":

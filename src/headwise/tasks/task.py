@@ -156,6 +156,8 @@ class Task:
             if missing:
                 raise HeadwiseError(f"task {self.name!r}: the source has no split {missing[0]!r}, only: {', '.join(raw)}")
             raw = {ours: raw[sources.split_name(theirs)] for ours, theirs in self._splits.items()}
+        if not raw:
+            raise HeadwiseError(f"task {self.name!r}: the source has no split at all")
         if sources.ALL in raw and len(raw) == 1:
             raw = self._divide(raw[sources.ALL])
         return raw
@@ -169,9 +171,7 @@ class Task:
         assert raw.table is not None
         by = self._split_column or ("split" if "split" in raw.table.columns else None)
         if by is not None:
-            names = building.column(raw, by).astype(str)
-            parts = {split: np.flatnonzero(names == split) for split in names.unique()}
-            parts = {sources.split_name(split): rows for split, rows in parts.items()}
+            parts = building.split_rows(raw, by)
         else:
             columns = [building.column(raw, name).tolist() for name in ((self._together,) if self._together else self.text)]
             parts = by_fraction(

@@ -1,0 +1,348 @@
+"""Fuzzing: whatever a file or a request holds, reading it gives a result or a HeadwiseError, and nothing else.
+
+`make test` draws the same few examples each time. HEADWISE_FUZZ_SECONDS=600 goes on for ten minutes in all, with new ones.
+"""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import shutil
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import oddities
+import pandas as pd
+import pytest
+import toy
+from fuzzing import VALUES, changed, mutated
+from hypothesis import HealthCheck, given, seed, settings
+from sample_study import GridRecipe, grid
+
+import headwise as hw
+from headwise import manifest, runs
+from headwise.app import Server, Session
+from headwise.app.server import calls
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.probing.senteval import read_file
+from headwise.runs.plan import PLAN
+from headwise.runs.recipe import at_scale, override, read_recipe, read_toml
+from headwise.runs.schedule import INDEX
+from headwise.runs.steps import resolve
+from headwise.scoring.saving import load_scores
+from headwise.studies import STUDIES
+from headwise.tasks import Task, structured
+from headwise.tasks.readers import read_sentences
+from headwise.tasks.toml import read_toml as read_tasks
+
+SECONDS = float(os.environ.get("HEADWISE_FUZZ_SECONDS", "0"))
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+ROWS = [{"text": f"word {i}", "label": f"c{i % 2}", "split": "train" if i % 3 else "validation"} for i in range(12)]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+CONLLU = (
+    b"# global.Entity = eid-etype-identity\n# text = Anna ran .\n"
+    b"1\tAnna\tAnna\tPROPN\tNNP\tNumber=Sing\t2\tnsubj\t_\tEntity=(1-person-x)\n"
+    b"2\tran\trun\tVERB\tVBD\t_\t0\troot\t_\t_\n3\t.\t.\tPUNCT\t.\t_\t2\tpunct\t_\t_\n\n"
+) * 2
+PROPBANK = {
+    "words": ["Anna", "ran"], "upos": ["PROPN", "VERB"], "head": [2, 0], "deprel": ["nsubj", "root"], "ner": ["B-X", "O"],
+    "parse": "(S (NP (NNP Anna)) (VP (VBD ran)))", "srl": [{"pred": 1, "roleset": "run.01", "args": [[0, 0, "ARG0"]]}],
+}  # fmt: skip
+FILES: dict[str, tuple[str, bytes]] = {
+    "csv": ("a.csv", pd.DataFrame(ROWS).to_csv(index=False).encode()),
+    "tsv": ("a.tsv", pd.DataFrame(ROWS).to_csv(index=False, sep="\t").encode()),
+    "jsonl": ("a.jsonl", LINES),
+    "json": ("a.json", json.dumps(ROWS).encode()),
+    "gz": ("a.jsonl.gz", gzip.compress(LINES, mtime=0)),
+    "xz": ("a.jsonl.xz", lzma.compress(LINES)),
+    "bz2": ("a.jsonl.bz2", bz2.compress(LINES)),
+    "conllu": ("a.conllu", CONLLU),
+    "brackets": ("a.ptb", b"(TOP (S (NP-SBJ (NN dog)) (VP (VBD ran) (-NONE- *))))\n" * 2),
+    "columns": ("a.conll", b"-DOCSTART- O\n\nAnna B-PER\nran O\n\n" * 2),
+    "ontonotes": ("a.gold_conll", b"#begin document (d); part 000\nd 0 0 Go VB (S(VP*)) go 01 1 - (X) (V*) -\n\n"),
+    "propbank": ("p.jsonl", json.dumps(PROPBANK).encode() + b"\n"),
+    "senteval": ("s.txt", b"tr\tA\tone two\nva\tB\tthree\nte\tA\tfour\n"),
+}
+TASKS = {
+    "a": {
+        "path": "a.csv",
+        "text": "text",
+        "label": "label",
+        "kind": "classes",
+        "metric": "accuracy",
+        "seed": 1,
+        "classes": ["c0", "c1"],
+    }
+}
+
+
+def drawn(strategy: Any, check: Callable[[Any], None], count: int, share: float = 1.0) -> None:
+    """Draws `count` examples, the same each time; or goes on with new ones for this test's share of the seconds asked for."""
+
+    def body(value: Any) -> None:
+        try:
+            check(value)
+        except HeadwiseError as error:
+            str(error).encode()  # it can be printed
+
+    quiet = settings(max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+    end, round_ = time.monotonic() + SECONDS * share, 0
+    while True:
+        seed(round_)(quiet(given(strategy)(body)))()
+        round_ += 1
+        if time.monotonic() >= end:
+            return
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def all_of(task: Task) -> None:
+    for split in task.splits:
+        assert task.split(split).fingerprint
+    assert task.chance <= 1 or task.chance != task.chance
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_readers(kind: str, tmp_path: Path) -> None:
+    name, sample = FILES[kind]
+    path = tmp_path / name
+
+    def check(content: bytes) -> None:
+        path.write_bytes(content)
+        if kind == "senteval":
+            read_file(path)
+        elif kind in ("conllu", "brackets", "columns", "ontonotes", "propbank"):
+            sentences = read_sentences(path, skip_bad=True)
+            for sentence in sentences:
+                assert sentence.words
+                str(sentence).encode()
+            for layer in ("pos", "ner", "dep", "con", "srl"):
+                try:
+                    structured({"train": sentences, "validation": sentences}, (layer,))
+                except HeadwiseError:
+                    continue
+        else:
+            all_of(Task("t", path=path))
+
+    drawn(mutated(sample), check, 25, 0.04)
+
+
+def test_json_rows_and_annotated_sentences_of_any_values(tmp_path: Path) -> None:
+    def rows(value: Any) -> None:
+        (tmp_path / "a.json").write_text(json.dumps(value))
+        all_of(Task("t", path=tmp_path / "a.json"))
+
+    def sentences(value: Any) -> None:
+        (tmp_path / "p.jsonl").write_text(json.dumps(value) + "\n")
+        read_sentences(tmp_path / "p.jsonl")
+
+    drawn(changed(ROWS), rows, 25, 0.04)
+    drawn(changed(PROPBANK), sentences, 60, 0.03)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    raw = io.BytesIO()
+    pd.DataFrame(ROWS).to_parquet(raw)
+
+    def check(content: bytes) -> None:
+        (tmp_path / "a.parquet").write_bytes(content)
+        all_of(Task("t", path=tmp_path / "a.parquet"))
+
+    drawn(mutated(raw.getvalue()), check, 25, 0.03)
+
+
+def test_task_settings_of_any_values(tmp_path: Path) -> None:
+    from headwise.tasks.toml import task_of
+
+    (tmp_path / "a.csv").write_bytes(FILES["csv"][1])
+    toml = b'[a]\npath = "a.csv"\ntext = "text"\nseed = 1\nfractions = {train = 0.5, validation = 0.5}\n[b]\ngrammar = "tense"\nsize = 64\n'
+
+    def table(value: Any) -> None:
+        for name, one in value.items() if isinstance(value, dict) else ():
+            if isinstance(one, dict):
+                all_of(task_of(name, one, tmp_path))
+
+    def text(content: bytes) -> None:
+        (tmp_path / "t.toml").write_bytes(content)
+        for task in read_tasks(tmp_path / "t.toml"):
+            all_of(task)
+
+    drawn(changed(TASKS), table, 40, 0.05)
+    drawn(mutated(toml), text, 25, 0.03)
+
+
+@pytest.mark.parametrize(
+    "recipe", ["training-small", "transfer-small", "probing-small", "stemcells-small", "similarity-small", "specialization-pairs"]
+)
+def test_recipes(recipe: str, tmp_path: Path) -> None:
+    sample = (RECIPES / f"{recipe}.toml").read_bytes()
+    (tmp_path / "sound.toml").write_bytes(sample)
+    sound = read_toml(tmp_path / "sound.toml")
+
+    def check(data: Any) -> None:
+        at_scale(data, None)
+        kind = data.get("kind")
+        if isinstance(kind, str) and kind in STUDIES:
+            read_recipe(resolve(STUDIES[kind]).recipe, data, tmp_path)
+
+    def text(content: bytes) -> None:
+        (tmp_path / "r.toml").write_bytes(content)
+        check(read_toml(tmp_path / "r.toml"))
+
+    drawn(mutated(sample), text, 10, 0.015)
+    drawn(changed(sound), check, 15, 0.015)
+
+
+def test_overrides() -> None:
+    def check(given: bytes) -> None:
+        data = {"training": {"epochs": 1}, "seeds": [1, 2], "title": "x"}
+        override(data, [given.decode("utf-8", "replace")])
+
+    for sample in (b"training.epochs=3", b"seeds.1=[1, 2]", b"title.x.y=3"):
+        drawn(mutated(sample), check, 20, 0.005)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of each kind that can be saved without much work."""
+    folder = tmp_path_factory.mktemp("saved")
+    tasks = [toy.task("mood"), toy.task("animal")]
+    model = toy.model(tasks)
+    model.save(folder / "multi-task")
+    heads = hw.Heads(model.encoder)
+    heads.remove(HeadSet([(0, 1)]))  # a copy without it is made; the model itself stays
+    options: dict[str, Any] = {"random_draws": 1, "bootstrap": 10, "quiet": True}
+    hw.dissociate(toy.model(tasks), tasks, **options).save(folder / "dissociation")
+    hw.probe(toy.encoder(), [toy.task("mood")], tokenizer=toy.tokenizer(), quiet=True).save(folder / "probes")
+    several = folder / "single-task"
+    several.mkdir()
+    shutil.copytree(folder / "multi-task", several / "mood")
+    manifest.write(several, "single-task", tasks=["mood"])
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["multi-task", "dissociation", "probes", "single-task"])
+def test_manifests(kind: str, saved: Path) -> None:
+    file = saved / kind / manifest.NAME
+    sound = file.read_bytes()
+
+    def value(record: Any) -> None:
+        file.write_text(json.dumps(record))
+        opened = hw.load(saved / kind)
+        repr(opened)
+
+    def content(raw: bytes) -> None:
+        file.write_bytes(raw)
+        hw.load(saved / kind)
+
+    try:
+        drawn(changed(json.loads(sound)), value, 12, 0.03)
+        drawn(mutated(sound), content, 12, 0.02)
+    finally:
+        file.write_bytes(sound)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "multi-task/decoders.safetensors",
+        "dissociation/scores.nc",
+        "dissociation/predictions.parquet",
+        "probes/embeddings.parquet",
+    ],
+)
+def test_parts_of_saved_folders(file: str, saved: Path) -> None:
+    sound = (saved / file).read_bytes()
+
+    def check(raw: bytes) -> None:
+        (saved / file).write_bytes(raw)
+        if file.endswith(".nc"):
+            load_scores(saved / file)
+        hw.load((saved / file).parent)
+
+    try:
+        drawn(mutated(sound), check, 10, 0.02)
+    finally:
+        (saved / file).write_bytes(sound)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    runs.run_study(grid, GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1}), folder, jobs=0, quiet=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", [PLAN, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"])
+def test_files_of_a_run(name: str, run: Path) -> None:
+    if "failures" in name:
+        folder = json.loads((run / PLAN).read_text().splitlines()[0])["folder"]
+        name = f"failures/{folder}.json"
+        (run / name).write_text(json.dumps({"error": "x", "seconds": 1.0}))
+    file = next(run.glob(name))
+    sound = file.read_bytes()
+
+    def check(raw: bytes) -> None:
+        file.write_bytes(raw)
+        opened = runs.open(run)
+        list(opened.cells())
+        opened.damage()
+        opened.names()
+
+    try:
+        drawn(mutated(sound), check, 25, 0.015)
+    finally:
+        file.write_bytes(sound)
+
+
+def test_sets_of_heads() -> None:
+    drawn(mutated(b"[[0, 3], [7, 10]]"), lambda raw: repr(HeadSet.from_json(raw.decode("utf-8", "replace"))), 40, 0.005)
+    drawn(VALUES, lambda value: repr(HeadSet.from_json(json.dumps(value))), 40, 0.005)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    task = toy.task("mood")
+    server = Server(Session(toy.model([task]), [task], "toy"))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_calls_of_the_app(server: Server) -> None:
+    asked = calls(server.calls["/api/job"].__closure__[0].cell_contents)  # type: ignore[attr-defined]
+    for path, fields in oddities.FIELDS.items():
+        if path != "/api/evaluate":  # it starts a thread each time; its values are those of the others
+            drawn(changed(fields), lambda given, path=path: json.dumps(asked[path](given)), 25, 0.02)  # type: ignore[misc]
+
+
+def test_requests(server: Server) -> None:
+    def check(sent: bytes) -> None:
+        status, headers, content = oddities.raw(server.server_address[:2], sent)  # type: ignore[arg-type]
+        assert status != 500, content
+        if headers.get("content-type") == "application/json":
+            json.loads(content)
+        else:
+            assert status == 200
+
+    def spoken(sent: bytes) -> None:
+        if sent:  # on nothing at all there is nothing to answer
+            check(sent)
+
+    for path, fields in oddities.FIELDS.items():
+        if path != "/api/evaluate":
+            sent = oddities.posted(path, json.dumps(fields).encode()).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            drawn(mutated(sent), spoken, 8, 0.02)
