@@ -1,5 +1,6 @@
 """Models as they are used: PEFT, torch.compile, gradient checkpointing, autocast, device maps, half precision, training."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -34,12 +35,35 @@ def test_lora_on_the_output_projection() -> None:
                 parameter.normal_(generator=torch.Generator().manual_seed(0))
         with heads.gated(GATES), heads.recorded("last") as tape:
             adapted = model(input_ids=TOKENS, attention_mask=torch.ones_like(TOKENS)).logits
+        with pytest.raises(HeadwiseError, match="head_mask"), heads.gated(GATES):
+            model(input_ids=TOKENS, head_mask=torch.ones(2, 4))
         merged = model.merge_and_unload()
         with Heads(merged).gated(GATES):
             torch.testing.assert_close(adapted, merged(TOKENS).logits, rtol=1e-4, atol=1e-5)
     assert tape.outputs.shape == (3, 2, 4, 8)
-    with pytest.raises(HeadwiseError, match="head_mask"), heads.gated(GATES):
-        model(input_ids=TOKENS, head_mask=torch.ones(2, 4))
+    with pytest.raises(HeadwiseError, match="build Heads"), heads.gated(GATES):  # the adapters are gone
+        merged(TOKENS)
+
+
+def test_adapters_added_after_heads_were_found_are_noticed() -> None:
+    plain = build("bert").eval()
+    heads = Heads(plain)
+    model: Any = get_peft_model(plain, LoraConfig(target_modules=["attention.output.dense"], task_type="SEQ_CLS")).eval()
+    with (
+        pytest.raises(HeadwiseError, match=r"layer\.0\.attention\.output\.dense .*lora.*build Heads\(model\) again"),
+        heads.gated(GATES),
+    ):
+        model(input_ids=TOKENS)
+    with pytest.raises(HeadwiseError, match="build Heads"):
+        heads.remove(HeadSet([(0, 0)]))
+    other = build("bert").eval()
+    found = Heads(other)
+    other.bert.encoder.layer[1] = build("bert").bert.encoder.layer[
+        1
+    ]  # a whole layer is exchanged: the same class, another module
+    with pytest.raises(HeadwiseError, match=r"layer\.1 of this .*another"), found.gated(GATES):
+        other(TOKENS)
+    assert not any(m._forward_pre_hooks or m._forward_hooks for m in other.modules())
 
 
 def one_layer() -> Any:
@@ -57,6 +81,8 @@ def test_compiled_models_need_hooks_set_before() -> None:
         for gates in (GATES[0, :1], GATES[1, :1]):
             with heads.gated(gates):
                 inside, expected = compiled(TOKENS).logits, heads.model(TOKENS).logits
+                with ThreadPoolExecutor(1) as pool:  # a pass of another thread is plain
+                    assert torch.equal(pool.submit(torch.no_grad()(lambda: compiled(TOKENS).logits)).result(), plain)
             assert torch.equal(inside, expected)
             assert not torch.equal(inside, plain)
         assert torch.equal(compiled(TOKENS).logits, plain)

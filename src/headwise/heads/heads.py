@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads.attention import maps_on
+from headwise.heads.blocks import Edit, refuse_if_open
 from headwise.heads.checking import check_view
 from headwise.heads.discovery import Findings, find_sites
 from headwise.heads.errors import UnsupportedModel
@@ -22,7 +23,7 @@ from headwise.heads.positions import check_position
 from headwise.heads.recording import Tape, watch_hidden
 from headwise.heads.silencing import Reference, mean_outputs, replacement
 from headwise.heads.sites import Site
-from headwise.heads.taps import Edit, Taps
+from headwise.heads.taps import Taps
 
 
 class Heads:
@@ -37,9 +38,11 @@ class Heads:
 
     Raises:
         UnsupportedModel: no heads were found, or not all of them; says what was looked for and what was found.
+        HeadwiseError: a block of another `Heads` of this model is open.
     """
 
     def __init__(self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None) -> None:
+        refuse_if_open(model)
         findings = find_sites(model, example)
         if not findings.sites or (findings.missed and not partial):
             raise UnsupportedModel(_complaint(model, findings))
@@ -152,7 +155,7 @@ class Heads:
         """
         tape = Tape(self.sites, check_position(position), detach)
         maps = maps_on(tape, self.model, self.sites) if attention else nullcontext()
-        with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self.model) if hidden else nullcontext():
+        with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
             yield tape
 
     def training_only(

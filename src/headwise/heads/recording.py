@@ -9,9 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from headwise.errors import HeadwiseError
+from headwise.heads.blocks import in_backward
+from headwise.heads.hooks import Hooks
 from headwise.heads.positions import Pass, Position, read_pass
 from headwise.heads.sites import Site
-from headwise.heads.taps import in_backward
+from headwise.heads.taps import Taps
 
 
 class Tape:
@@ -103,23 +105,24 @@ class Tape:
 
 
 @contextmanager
-def watch_hidden(tape: Tape, model: nn.Module) -> Iterator[None]:
-    """Puts every layer's output on `tape`."""
-    handles = []
+def watch_hidden(tape: Tape, taps: Taps) -> Iterator[None]:
+    """Puts every layer's output on `tape`, while it is open on `taps`."""
+    hooks = Hooks()
     try:
         for path in dict.fromkeys(site.layer_path for site in tape.sites):
             members = [site for site in tape.sites if site.layer_path == path]
-            handles.append(model.get_submodule(path).register_forward_hook(_layer_hook(tape, members)))
+            hooks.after(taps.model.get_submodule(path), _layer_hook(tape, taps, members))
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        hooks.remove()
 
 
-def _layer_hook(tape: Tape, members: Sequence[Site]) -> Any:
+def _layer_hook(tape: Tape, taps: Taps, members: Sequence[Site]) -> Any:
     first_call = [site for site in members if site.call == 0]
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
+        if not taps.acting(tape):  # a pass of another thread
+            return
         if members[0].n_calls == 1:
             for site in first_call:
                 tape.hidden_at(site, output)

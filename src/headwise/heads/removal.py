@@ -30,15 +30,12 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
         UnsupportedModel: this family's attention cannot do without these heads; says why.
     """
     if heads._taps.edits:
-        raise HeadwiseError("remove() copies the model, and would copy open gates with it: call it outside the `with` block")
+        raise HeadwiseError(
+            "remove() compares a copy with the model, whose gates are open here: call it outside the `with` block"
+        )
     versions = plan(heads, head_set)
-    installed = heads._taps.installed
-    heads.uninstall()  # hooks are not to be copied
-    try:
-        model: Any = deepcopy(heads.model)
-    finally:
-        if installed:
-            heads.install()
+    heads._taps.tree.check()
+    model: Any = deepcopy(heads.model)  # without our hooks
     operate(model, versions[0])
     done = verified(heads, head_set, model, versions)
     root_of(model).headwise_removed = [*removed_from(heads.model), _without_adapters(done, heads.model)]  # type: ignore[assignment]

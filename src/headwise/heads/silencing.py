@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
+from headwise.heads.blocks import Edit
 from headwise.heads.gates import on_heads, per_row
 from headwise.heads.headset import HeadSet
 from headwise.heads.positions import Pass, read_pass
 from headwise.heads.quiet import unchanged
 from headwise.heads.recording import Tape
 from headwise.heads.sites import Site
-from headwise.heads.taps import Edit
 
 if TYPE_CHECKING:
     from headwise.heads.heads import Heads
@@ -101,6 +101,8 @@ def _examples(
 
 class Means:
     """Puts fixed vectors (layers, heads, head_dim) in place of the outputs of a set of heads."""
+
+    alike = True  # for every row
 
     def __init__(self, head_set: HeadSet, means: Tensor) -> None:
         self.members, self.means = head_set.layers(), means

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads import Heads, HeadSet
+from headwise.heads.blocks import in_backward
+from headwise.heads.hooks import Hooks
 from headwise.heads.positions import check_position
 from headwise.heads.recording import Tape
 from headwise.heads.sites import Site
@@ -34,7 +36,7 @@ class _Reader:
     def at(self, site: Site, x: Tensor) -> Tensor:
         if site.index in self.needed:
             self.tape.at(site, x)
-        if site.index == self.last and torch._C._current_graph_task_id() == -1:  # not when a layer is run again for its gradient
+        if site.index == self.last and not in_backward():  # not when a layer is run again for its gradient
             raise _Enough
         return x
 
@@ -69,21 +71,22 @@ def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: 
     tape = Tape(heads.sites, check_position(position), detach)
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
-        if torch._C._current_graph_task_id() != -1:
+        if in_backward() or not heads._taps.acting(watching):  # or a pass of another thread
             return
         calls[0] += 1
         if calls[0] > site.call:
             tape.hidden_at(site, output)
             raise _Enough
 
-    calls = [0]
+    calls, watching = [0], _Watching(tape)
     block = heads.model.get_submodule(site.layer_path)
-    handle = block.register_forward_hook(hook)
+    hooks = Hooks()
+    hooks.after(block, hook)
     try:
-        with suppress(_Enough), heads.edited(_Watching(tape)):
+        with suppress(_Enough), heads.edited(watching):
             heads.model(**inputs)
     finally:
-        handle.remove()
+        hooks.remove()
     return tape._hidden[layer][0]
 
 
