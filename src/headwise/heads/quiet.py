@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from headwise.heads.hooks import COPIER
+
 
 def devices_of(model: nn.Module) -> list[torch.device]:
     """The accelerators a model's parameters and buffers lie on."""
@@ -14,10 +16,14 @@ def devices_of(model: nn.Module) -> list[torch.device]:
     return sorted((d for d in found if d.type not in ("cpu", "meta")), key=str)
 
 
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    return {name: value for name, value in vars(module).items() if name != COPIER}
+
+
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards modules, their attributes, modes and buffers, and the random state, are as before."""
-    before = [(module, dict(module.__dict__), dict(module._buffers), dict(module._modules)) for module in model.modules()]
+    before = [(module, _attributes(module), dict(module._buffers), dict(module._modules)) for module in model.modules()]
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.device.type != "meta"]
     devices = devices_of(model)
     device_type = devices[0].type if devices else "cuda"
@@ -31,6 +37,9 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for module, attributes, buffers, children in before:
+            attributes |= {
+                name: value for name, value in vars(module).items() if name == COPIER
+            }  # as long as the hooks it goes with
             states: tuple[tuple[Any, Any], ...] = (
                 (module.__dict__, attributes),
                 (module._buffers, buffers),
