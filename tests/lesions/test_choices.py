@@ -46,7 +46,7 @@ def made_up(lesioned: dict[str, np.ndarray], labels: np.ndarray) -> Lesions:
 
 def test_lesions_that_change_nothing_have_no_interval() -> None:
     rng = np.random.default_rng(0)
-    labels, predictions = rng.integers(0, 2, (2, 40))
+    labels, predictions = rng.integers(0, 2, (2, 60))
     found = analyse(made_up(dict.fromkeys((INTACT, "a", "b"), predictions), labels), ["a", "b"], ["a", "b"], bootstrap=50)
     assert (found.draws == 1).all()  # the same examples for every lesion: relative performance is 1 in each resample
     assert found.d_interval() == (0.0, 0.0)
@@ -54,7 +54,7 @@ def test_lesions_that_change_nothing_have_no_interval() -> None:
 
 def test_resamples_follow_the_seed() -> None:
     rng = np.random.default_rng(1)
-    labels, intact, worse = rng.integers(0, 2, (3, 40))
+    labels, intact, worse = rng.integers(0, 2, (3, 60))
     lesions = made_up({INTACT: intact, "a": worse}, labels)
     one, again, other = (performance_draws(lesions, ["a", "b"], [INTACT, "a"], 30, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
@@ -63,6 +63,6 @@ def test_resamples_follow_the_seed() -> None:
 
 
 def test_p_of_the_resplit_test_counts_the_observed_split() -> None:
-    a, b = HeadSet([(0, 0), (0, 1)]), HeadSet([(1, 0), (1, 1)])
+    a, b = (HeadSet((layer, head) for head in range(4)) for layer in range(2))  # 70 splits: more than are drawn
     assert resplit_test(1.0, a, b, lambda pairs: [0.0] * len(pairs), draws=19).p == pytest.approx(1 / 20)
     assert resplit_test(0.5, a, b, lambda pairs: [1.0] * 4 + [0.0] * (len(pairs) - 4), draws=19).p == pytest.approx(5 / 20)

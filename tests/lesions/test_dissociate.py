@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import headwise
 import planted
@@ -80,17 +81,50 @@ def test_the_matrix_equals_lesions_by_hand(found: Dissociation, both: dict[str, 
 
 
 def test_tables_have_the_papers_layout(found: Dissociation) -> None:
-    assert list(found.table("performance").index) == ["a†", "b†", "random", "random low", "random high", "intact", "D_i"]
+    assert list(found.table("performance").index) == ["a†", "b†", "random", "random lowest", "random highest", "intact", "D_i"]
     assert list(found.table("summary").index) == ["a", "b", "all"]
     assert found.table("overlap").loc["a", "b"] == 0
     assert found.table("layers")["a"].tolist() == [1, 0]
     assert found.table("sweep")["fraction"].tolist() == [0.125, 0.25, 0.5]
     assert found.table("pairwise").loc["b", "a"] == pytest.approx(50, abs=12)
-    assert found.table("pairs")["p"].item() == pytest.approx(
-        10.5 / 20, abs=0.35
-    )  # one head each: half of the re-splits are D itself
     with pytest.raises(HeadwiseError, match="performance"):
         found.table("nonsense")
+
+
+def test_p_of_planted_heads_is_the_share_of_splits_at_least_as_dissociated(both: dict[str, Task]) -> None:
+    """Each set: the task's own head and two that carry nothing. Of the 20 splits of these six heads 6 leave both carriers where they are,
+    and D is high under just these (the others stir fillers, which moves it a little)."""
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
+    ranks = np.zeros((2, 2, 4))
+    ranks[0, 0, 2], ranks[0, 0, 0], ranks[0, 0, 1] = 3, 2, 1
+    ranks[1, 1, 1], ranks[1, 1, 0], ranks[1, 1, 2] = 3, 2, 1
+    scores = xr.DataArray(ranks, dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    result = dissociate(
+        model, list(both.values()), scores=scores, fraction=3 / 8, random_draws=1, test_draws=199, bootstrap=0, quiet=True
+    )
+    test = result.tests["a", "b"]
+    assert (len(test.null), test.exact) == (20, True)
+    ordered = np.sort(test.null)[::-1]
+    assert ordered[5] > ordered[6] + 0.1
+    assert test.d >= ordered[5]
+    assert test.p == np.mean(test.null >= test.d - 1e-12) <= 6 / 20
+    assert result.table("pairs")["p"].item() == test.p
+
+
+def test_one_head_each_is_too_few_for_a_p(found: Dissociation) -> None:
+    assert np.isnan(found.table("pairs")["p"].item())
+    assert any("only 2 ways to split" in note for note in found.notes)
+    assert np.isnan(found.permutation.p)
+
+
+def test_few_examples_have_no_interval(found: Dissociation) -> None:
+    few = dissociate(
+        planted.model({"a": (0, 2), "b": (1, 1)}, planted.tasks()), list(planted.tasks().values()), fraction=ONE_OF_EIGHT,
+        random_draws=1, bootstrap=50, examples=49, quiet=True,
+    )  # fmt: skip
+    assert np.isnan(few.table("summary")[["D low", "D high"]].to_numpy(float)).all()
+    assert any("49 held-out examples; 50 are needed" in note for note in few.notes)
+    assert np.isfinite(found.table("summary")[["D low", "D high"]].to_numpy(float)).all()  # 64 examples
 
 
 def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation, tmp_path: Path) -> None:

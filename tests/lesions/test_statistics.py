@@ -1,4 +1,4 @@
-"""Intervals and tests of D: against scipy, by enumeration, and their level over simulated studies."""
+"""Intervals and tests of D: against scipy and by enumeration; their level: tests/statistics."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -13,6 +13,7 @@ from headwise.inference import false_discovery
 from headwise.lesions.dissociation import overall
 from headwise.lesions.resampling import metric_draws
 from headwise.lesions.statistics import (
+    every_resplit,
     interval,
     permutation_test,
     resample_counts,
@@ -26,63 +27,10 @@ LAYERS, HEADS = 4, 6
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
-class SimulatedModel:
-    """A make-believe model: each head carries some weight for each of two tasks, and a lesion breaks the examples it outweighs."""
-
-    def __init__(self, rng: np.random.Generator, specific: float = 0.0, sets: tuple[HeadSet, HeadSet] | None = None) -> None:
-        self.weight = rng.gamma(1.0, size=(LAYERS, HEADS, 2))  # (layers, heads, tasks)
-        if sets is not None:
-            for task in range(2):
-                self.weight[..., task] += specific * sets[task].to_mask((LAYERS, HEADS))
-        self.strength = rng.gamma(12.0, size=(60, 2))  # (examples, tasks): how much damage an example survives
-
-    def d_of(self, pairs: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
-        masks = np.array(
-            [[s.to_mask((LAYERS, HEADS)) for s in pair] for pair in pairs], dtype=float
-        )  # (pairs, lesions, layers, heads)
-        damage = np.einsum("pslh,lht->pst", masks, self.weight)  # (pairs, lesions, tasks)
-        right = (self.strength[None, None] > damage[:, :, None]).mean(axis=2)  # (pairs, lesions, tasks)
-        return overall(right).tolist()
-
-
 def random_pair(rng: np.random.Generator) -> tuple[HeadSet, HeadSet]:
     order = rng.permutation(len(EVERY))
     shared = [EVERY[i] for i in order[:3]]
     return HeadSet(shared + [EVERY[i] for i in order[3:9]]), HeadSet(shared + [EVERY[i] for i in order[9:15]])
-
-
-@pytest.mark.parametrize("within_layers", [False, True])
-def test_the_level_of_the_resplit_test_is_five_percent(within_layers: bool) -> None:
-    studies, p = 300, []
-    for study in range(studies):
-        rng = np.random.default_rng([11, study])
-        model = SimulatedModel(rng)
-        observed = resplit(*random_pair(rng), rng, within_layers)  # the null: the observed split is itself drawn at random
-        p.append(
-            resplit_test(model.d_of([observed])[0], *observed, model.d_of, draws=59, seed=study, within_layers=within_layers).p
-        )
-    rejected = int((np.array(p) <= 0.05).sum())
-    # within error: the exact 99 % binomial interval around 5 % of 300 studies
-    assert stats.binom.ppf(0.005, studies, 0.05) <= rejected <= stats.binom.ppf(0.995, studies, 0.05)
-    assert 0.4 < np.nanmean(p) < 0.62
-
-
-def test_the_resplit_test_finds_specific_heads() -> None:
-    found = 0
-    for study in range(30):
-        rng = np.random.default_rng([12, study])
-        pair = random_pair(rng)
-        model = SimulatedModel(rng, specific=2.0, sets=pair)
-        found += resplit_test(model.d_of([pair])[0], *pair, model.d_of, draws=99, seed=study).p <= 0.05
-    assert found >= 27
-
-
-def test_the_level_of_the_permutation_test_is_five_percent() -> None:
-    studies = 400
-    rng = np.random.default_rng(5)
-    p = [permutation_test(rng.random((5, 5)) * rng.random((5, 1))).p for _ in range(studies)]
-    rejected = int((np.array(p) <= 0.05).sum())
-    assert stats.binom.ppf(0.005, studies, 0.05) <= rejected <= stats.binom.ppf(0.995, studies, 0.05)
 
 
 def test_permutation_test_equals_enumeration() -> None:
@@ -93,6 +41,9 @@ def test_permutation_test_equals_enumeration() -> None:
     assert sorted(found.null) == pytest.approx(sorted(null))
     assert found.p == pytest.approx(np.mean([value >= float(overall(rp)) - 1e-12 for value in null]))
     assert permutation_test(np.eye(5) * -1 + 1).p == pytest.approx(1 / 120)
+    few = permutation_test(np.eye(3) * -1 + 1)
+    assert (few.d, "6 permutations" in few.note) == (1.0, True)
+    assert np.isnan(few.p)
 
 
 def test_resplit_keeps_sizes_shared_heads_and_union() -> None:
@@ -113,6 +64,25 @@ def test_resplits_are_uniform() -> None:
     drawn = [str(sorted(resplit(a, b, rng)[0])) for _ in range(3000)]
     assert stats.chisquare(np.unique(drawn, return_counts=True)[1]).pvalue > 0.001
     assert len(set(drawn)) == 6
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_few_splits_are_all_tried_once(within: bool) -> None:
+    a, b = HeadSet([(0, 0), (0, 1), (0, 2), (2, 5)]), HeadSet([(0, 3), (0, 4), (0, 5), (2, 5)])
+    splits = list(every_resplit(a, b, within))
+    assert len({(tuple(sorted(x)), tuple(sorted(y))) for x, y in splits}) == len(splits) == 20
+    assert all((len(x), x & y, x | y) == (4, HeadSet([(2, 5)]), a | b) for x, y in splits)
+    asked: list[int] = []
+
+    def number(pairs: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:  # how many of A's own heads a split gives to A
+        asked.append(len(pairs))
+        return [float(len(x & a)) for x, _ in pairs]
+
+    found = resplit_test(4.0, a, b, number, draws=199, within_layers=within)
+    assert (found.p, found.exact, asked) == (1 / 20, True, [20])
+    few = resplit_test(0.0, a, b - HeadSet([(0, 3), (0, 4)]), number, draws=199, within_layers=within)
+    assert np.isnan(few.p)
+    assert "only 4 ways" in few.note
 
 
 def test_equal_sets_leave_nothing_to_test() -> None:
@@ -168,7 +138,7 @@ def test_the_interval_agrees_with_scipy() -> None:
 def test_few_seeds_get_no_interval() -> None:
     assert np.isnan(seed_interval([1.0, 2.0, 3.0])).all()
     low, high = seed_interval(np.arange(9.0))
-    assert low < 4 < high
+    assert (low, high) == pytest.approx(tuple(stats.ttest_1samp(np.arange(9.0), 0).confidence_interval()))
 
 
 def test_false_discovery_skips_missing_tests() -> None:

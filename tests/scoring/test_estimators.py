@@ -245,12 +245,8 @@ def test_compare_scores_against_scipy() -> None:
     assert row["spearman"] == pytest.approx(stats.spearmanr(x[both], y[both]).statistic)
     tops = [set(np.argsort(-v[both], kind="stable")[:42]) for v in (x, y)]
     assert row["overlap"] == pytest.approx(len(tops[0] & tops[1]) / 42)
-    assert row["spearman_low"] < row["spearman"] < row["spearman_high"]
-    oracle = stats.bootstrap(
-        (x[both], y[both]), lambda a, b: stats.spearmanr(a, b).statistic, paired=True, vectorized=False, n_resamples=999, method="percentile",
-        rng=np.random.default_rng(3),
-    ).confidence_interval  # fmt: skip
-    assert (row["spearman_low"], row["spearman_high"]) == pytest.approx((oracle.low, oracle.high), abs=0.04)
+    assert np.isnan([row["spearman_low"], row["overlap_high"]]).all()  # one model: nothing to generalise from
+    assert row["over"] == ""
     assert row["chance"] == pytest.approx(42 / 143)
 
 
@@ -260,8 +256,11 @@ def test_compare_scores_over_seeds_and_dims() -> None:
     table = compare_scores(scores)
     assert table[["a", "b"]].to_numpy().tolist() == [["a", "b"], ["a", "c"], ["b", "c"]]
     assert set(table["over"]) == {"seeds"}
-    one = compare_scores(scores.isel(seed=slice(0, 3)))
-    assert set(one["over"]) == {"heads"}
+    rho = [stats.spearmanr(*scores[:2, s].to_numpy().reshape(2, -1)).statistic for s in range(9)]
+    oracle = stats.ttest_1samp(rho, 0).confidence_interval()
+    assert (table["spearman_low"][0], table["spearman_high"][0]) == pytest.approx((oracle.low, oracle.high))
+    few = compare_scores(scores.isel(seed=slice(0, 7)))
+    assert set(few["over"]) == {""}
     seeds = compare_scores(scores.sel({"method": "a"}))
     assert len(seeds) == 36
     with pytest.raises(HeadwiseError, match="shapes"):

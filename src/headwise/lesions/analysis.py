@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headwise.lesions import dissociation as d
 from headwise.lesions.evaluation import INTACT, Lesions
 from headwise.lesions.resampling import metric_draws
-from headwise.lesions.statistics import interval, resample_counts
+from headwise.lesions.statistics import MIN_EXAMPLES, interval, resample_counts
 
 Array = NDArray[np.float64]
 BLOCK = 100  # bootstrap draws held in memory at once
@@ -23,9 +23,10 @@ class Analysis:
 
     Attributes:
         tasks: names, in the order of every axis below.
-        intact: (tasks,); performance: (lesions, tasks); chance: (tasks,).
+        intact: (tasks,); performance: (lesions, tasks); chance: (tasks,); examples: (tasks,), held-out ones.
         rp: (lesions, tasks), relative performance (Eq. 5); corrected: the same, chance-corrected.
-        draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was asked for.
+        draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was asked for, NaN for tasks
+            with fewer than 50 examples, whose intervals would be too narrow.
         level: of the intervals.
     """
 
@@ -33,6 +34,7 @@ class Analysis:
     intact: Array
     performance: Array
     chance: Array
+    examples: NDArray[np.int64]
     rp: Array
     corrected: Array
     draws: Array
@@ -50,18 +52,23 @@ class Analysis:
 
     def d_interval(self) -> tuple[float, float]:
         """Bootstrap interval of D."""
-        return self._interval(d.overall(self.draws))
+        return self._interval(d.overall(self.draws), int(self.examples.min()))
 
     def d_i_interval(self) -> tuple[Array, Array]:
         """Bootstrap intervals of D_i, (tasks,) each."""
         if not len(self.draws):
             return np.full(len(self.tasks), np.nan), np.full(len(self.tasks), np.nan)
-        return interval(d.per_task(self.draws), self.level)
+        found = [
+            interval(values, self.level, examples=int(n))
+            for values, n in zip(d.per_task(self.draws).T, self.examples, strict=True)
+        ]
+        low, high = np.array(found).T
+        return low, high
 
-    def _interval(self, values: Array) -> tuple[float, float]:
+    def _interval(self, values: Array, examples: int) -> tuple[float, float]:
         if not len(values):
             return float("nan"), float("nan")
-        low, high = interval(values, self.level)
+        low, high = interval(values, self.level, examples=examples)
         return float(low), float(high)
 
     def pairs(self) -> pd.DataFrame:
@@ -69,7 +76,7 @@ class Analysis:
         rows = []
         for a, b in combinations(range(len(self.tasks)), 2):
             d_a, d_b = d.per_task(_pair(self.rp, a, b))
-            low, high = self._interval(d.overall(_pair(self.draws, a, b)))
+            low, high = self._interval(d.overall(_pair(self.draws, a, b)), int(self.examples[[a, b]].min()))
             rows.append(
                 {
                     "A": self.tasks[a],
@@ -93,6 +100,9 @@ class Analysis:
                 found.append(f"{name}: its metric is {intact:.3g} when intact, so relative performance and D mean nothing for it")
             elif intact <= chance:
                 found.append(f"{name}: when intact it is not above chance ({intact:.3g} against {chance:.3g})")
+        for name, examples in zip(self.tasks, self.examples, strict=True):
+            if len(self.draws) and examples < MIN_EXAMPLES:
+                found.append(f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D")
         return found
 
 
@@ -118,12 +128,15 @@ def analyse(
     intact = table.loc[INTACT, list(tasks)].to_numpy(dtype=float)  # (tasks,)
     performance = table.loc[list(own), list(tasks)].to_numpy(dtype=float)  # (lesions, tasks)
     chance = np.array([lesions.tasks[name].chance for name in tasks])
+    examples = np.array([lesions.tasks[name].losses.shape[1] for name in tasks])
     resampled = performance_draws(lesions, tasks, [INTACT, *own], bootstrap, seed)  # (bootstrap, 1 + lesions, tasks)
+    resampled[..., examples < MIN_EXAMPLES] = np.nan
     return Analysis(
         tasks=tuple(tasks),
         intact=intact,
         performance=performance,
         chance=chance,
+        examples=examples,
         rp=d.relative_performance(performance, intact),
         corrected=d.chance_corrected(performance, intact, chance),
         draws=d.relative_performance(resampled[:, 1:], resampled[:, 0]),

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headwise.errors import HeadwiseError
+from headwise.inference import t_interval
 from headwise.scoring.selection import count_for
 
 Array = NDArray[np.float64]
-MIN_SEEDS = 8  # with fewer, resampling seeds would give far too narrow intervals
+MIN_SEEDS = 8  # for an interval by t: overlaps are coarse, and of fewer seeds too often equal
 
 
 def compare_scores(
@@ -21,8 +22,6 @@ def compare_scores(
     *,
     fraction: float = 0.3,
     level: float = 0.95,
-    draws: int = 999,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Rank correlation and overlap of the top heads, for every pair of score arrays, with intervals.
 
@@ -31,22 +30,20 @@ def compare_scores(
             compared. Arrays may share a further dim "seed": then statistics are taken within seeds and averaged.
         fraction: the share of heads called top.
         level: of the intervals.
-        draws: bootstrap samples.
-        seed: of the bootstrap.
 
     Returns:
         one row per pair (a, b): `spearman` (average ranks for ties) and `overlap` (|A∩B| ÷ n of the top heads, 0–1), each with
-        `_low` and `_high`; `chance`, the overlap two random sets would have; `over`, what was resampled for the interval: seeds
-        where there are eight or more, otherwise heads (how much the figure hangs on single heads of this one model).
+        `_low` and `_high`, Student's t interval over seeds; `chance`, the overlap two random sets would have; `over`, what the
+        interval generalises to: "seeds", or empty below eight seeds, where there is none. (The heads of one model are all there are, and
+        depend on one another: resampling them would say nothing of other models.)
     """
     named = _named(scores)
     if len(named) < 2:
         raise HeadwiseError(f"there is {len(named)} array to compare; give two or more")
-    rng = np.random.default_rng(seed)
     rows = []
     for (a, left), (b, right) in combinations(named.items(), 2):
         x, y = _common(a, left, b, right)  # (seeds, heads)
-        rows.append({"a": a, "b": b, **_agreement(x, y, fraction, level, draws, rng)})
+        rows.append({"a": a, "b": b, **_agreement(x, y, fraction, level)})
     return pd.DataFrame(rows)
 
 
@@ -70,24 +67,14 @@ def top_overlap(x: Array, y: Array, n: int) -> Array:
     return np.asarray((chosen[0] & chosen[1]).sum(axis=-1) / n)
 
 
-def _agreement(x: Array, y: Array, fraction: float, level: float, draws: int, rng: np.random.Generator) -> dict[str, object]:
+def _agreement(x: Array, y: Array, fraction: float, level: float) -> dict[str, object]:
     seeds, heads = x.shape
     n = count_for(fraction, heads)
-    rho, overlap = spearman(x, y), top_overlap(x, y, n)  # (seeds,)
-    if seeds >= MIN_SEEDS:
-        picked = rng.integers(0, seeds, (draws, seeds))
-        samples = rho[picked].mean(axis=1), overlap[picked].mean(axis=1)
-    else:
-        picked = rng.integers(0, heads, (draws, heads))
-        # heads are drawn in ascending order, so that ties still go to the lower (layer, head)
-        xs, ys = (np.moveaxis(v[:, np.sort(picked, axis=1)], 1, 0) for v in (x, y))  # (draws, seeds, heads)
-        samples = spearman(xs, ys).mean(axis=1), top_overlap(xs, ys, n).mean(axis=1)
-    tail = (1 - level) / 2
     row: dict[str, object] = {}
-    for name, values, sample in (("spearman", rho, samples[0]), ("overlap", overlap, samples[1])):
-        low, high = np.nanquantile(sample, [tail, 1 - tail]) if np.isfinite(sample).any() else (np.nan, np.nan)
+    for name, values in (("spearman", spearman(x, y)), ("overlap", top_overlap(x, y, n))):  # (seeds,)
+        low, high = t_interval(values, level) if seeds >= MIN_SEEDS else (np.nan, np.nan)
         row |= {name: float(values.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
-    return row | {"chance": n / heads, "heads": n, "seeds": seeds, "over": "seeds" if seeds >= MIN_SEEDS else "heads"}
+    return row | {"chance": n / heads, "heads": n, "seeds": seeds, "over": "seeds" if seeds >= MIN_SEEDS else ""}
 
 
 def _named(scores: xr.DataArray | Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:

@@ -18,7 +18,8 @@ Array = NDArray[Any]
 @dataclass(frozen=True)
 class LinkResult:
     """`pairs`: one row per task pair (task, other, dissociation, same_paradigm, one column per similarity).
-    `tests`: one row per similarity and correlation kind, with Mantel and partial Mantel p-values; NaN where one does not vary.
+    `tests`: one row per similarity and correlation kind, with Mantel and partial Mantel p-values; NaN where one does not vary
+    or where tasks are too few (`note` says so).
     `paradigm_means`: mean dissociation of pairs within and across input paradigms, if paradigms were given.
     """
 
@@ -67,10 +68,11 @@ def link(
                 "p": plain.p,
                 "relabellings": plain.permutations,
                 "exact": plain.exact,
+                "note": plain.note,
             }
             if same is not None and 0 < pairs["same_paradigm"].mean() < 1:
                 partial = _or_nan(partial_mantel, matrix, dissociation, same, kind=kind, alternative=alternative, seed=seed)
-                row |= {"partial_correlation": partial.correlation, "partial_p": partial.p}
+                row |= {"partial_correlation": partial.correlation, "partial_p": partial.p, "partial_note": partial.note}
             rows.append(row)
     means = None
     if same is not None:
