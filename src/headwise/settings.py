@@ -1,0 +1,183 @@
+"""Settings of operations: declared once, as the fields of a frozen model, from which the function, the verb and the recipe come.
+
+    class Dissociate(Settings):
+        fraction: float = option(0.3, "Fraction of all heads in each task's set (α).", gt=0, lt=1)
+
+    @operation(Dissociate)
+    def dissociate(model, tasks, settings): ...
+
+`dissociate(model, tasks, fraction=0.2)` takes the fields as keywords, with a real signature for editors and `help`; the command line
+makes an option of each (`headwise.cli.verbs`); a recipe's table is the class itself.
+"""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+
+from headwise.errors import HeadwiseError
+
+P = ParamSpec("P")
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Settings(BaseModel):
+    """Frozen settings: unknown names are refused, values are checked against their bounds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    def decides(self) -> dict[str, Any]:
+        """The settings that decide a result, by name: what a result's key holds."""
+        return {name: getattr(self, name) for name, field in type(self).model_fields.items() if marks(field)["decides"]}
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, by name."""
+        fields = type(self).model_fields
+        return {name: getattr(self, name) for name, field in fields.items() if getattr(self, name) != field.get_default()}
+
+
+def option(
+    default: Any, help: str, *, short: str = "", also: str = "", live: bool = False, decides: bool = True, **bounds: Any
+) -> Any:
+    """One setting.
+
+    Args:
+        default: its value unless told otherwise; `...` if it must be given.
+        help: one line: what it is, for the docstring, the command line and the recipe.
+        short, also: further names on the command line ("-o", "--lr").
+        live: an object of the running program (a tokenizer, found heads): an argument of the function alone.
+        decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do not decide.
+        bounds: of pydantic's `Field`: gt, ge, lt, le, min_length, ...
+    """
+    extra: Any = {"headwise": {"short": short, "also": also, "live": live, "decides": decides and not live}}
+    return Field(default, description=help, json_schema_extra=extra, exclude=live or None, **bounds)
+
+
+def marks(field: FieldInfo) -> dict[str, Any]:
+    """What `option` noted of a field beside type, default and help."""
+    extra = field.json_schema_extra
+    noted: Any = extra.get("headwise", {}) if isinstance(extra, dict) else {}
+    return {"short": "", "also": "", "live": False, "decides": True, **noted}
+
+
+@overload
+def operation(
+    settings: Callable[P, S], subjects: None = None
+) -> Callable[[Callable[[Any, Any, S], R]], Callable[Concatenate[Any, Any, P], R]]: ...
+@overload
+def operation(
+    settings: Callable[P, S], subjects: str
+) -> Callable[[Callable[[Any, Any, Any, S], R]], Callable[Concatenate[Any, Any, Any, P], R]]: ...
+def operation(settings: Any, subjects: str | None = None) -> Any:
+    """Makes `function(model, tasks, settings)` take the fields of `settings` as keywords: `function(model, tasks, fraction=0.2)`.
+
+    Args:
+        settings: the class that declares them.
+        subjects: name of a third argument before the settings, if the function has one.
+    """
+
+    def make(function: Callable[..., R]) -> Callable[..., R]:
+        signature = inspect.signature(function)
+        *places, last = signature.parameters.values()
+        if last.name != "settings":
+            raise TypeError(f"{function.__name__}: the last parameter of an operation is its settings, not {last.name!r}")
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> R:
+            named = {place.name: given.pop(place.name) for place in places if place.name in given}
+            try:
+                bound = inspect.Signature(places).bind(*args, **named)
+            except TypeError as error:
+                raise HeadwiseError(f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}") from None
+            bound.apply_defaults()
+            return function(*bound.args, checked(settings, given))
+
+        fields = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True),
+                annotation=field.annotation,
+            )
+            for name, field in settings.model_fields.items()
+        ]
+        call.__signature__ = signature.replace(parameters=[*places, *fields])  # type: ignore[attr-defined]
+        call.__doc__ = _documented(function.__doc__ or "", settings)
+        call.settings = settings  # type: ignore[attr-defined]
+        return call
+
+    return make
+
+
+def checked(settings: type[Any], given: Mapping[str, Any]) -> Any:
+    """`given` as an instance of `settings`.
+
+    Raises:
+        HeadwiseError: one line for each name that is unknown and each value out of bounds.
+    """
+    try:
+        return settings(**given)
+    except ValidationError as error:
+        raise HeadwiseError("\n".join(mistakes(settings, error))) from None
+
+
+def mistakes(settings: type[BaseModel], error: ValidationError) -> list[str]:
+    """One line for each thing that is wrong: where it is, what was given, what is allowed."""
+    found = error.errors(include_url=False)
+    within = {mistake["loc"][:i] for mistake in found for i in range(len(mistake["loc"]))}
+    # a list whose only entry is wrong is not also too short
+    return [_explain(settings, one) for one in found if one["type"] != "too_short" or one["loc"] not in within]
+
+
+def _explain(settings: type[BaseModel], mistake: Any) -> str:
+    where = ".".join(str(part) for part in mistake["loc"]) or "the settings"
+    message, kind = mistake["msg"], mistake["type"]
+    if kind == "extra_forbidden":
+        allowed = sorted(_keys(settings, mistake["loc"][:-1]))
+        near = get_close_matches(str(mistake["loc"][-1]), allowed, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
+        return f"{where}: unknown key; {hint}"
+    if kind == "missing":
+        return f"{where}: missing; it must be given"
+    if kind == "value_error":
+        return f"{where}: {message.removeprefix('Value error, ')}"
+    given = mistake["input"]
+    said = message.removeprefix("Input ").replace("should be", "allowed is", 1)
+    expected = str(mistake.get("ctx", {}).get("expected", ""))
+    near = get_close_matches(str(given), [word.strip("'") for word in expected.split()], n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{where}: given {json.dumps(given, default=str)} ({_type_name(given)}); {said}{hint}"
+
+
+def _keys(settings: type[BaseModel], path: Sequence[str | int]) -> set[str]:
+    """The keys allowed in the table at `path`."""
+    models: list[type[BaseModel]] = [settings]
+    for part in path:
+        inner = [field for one in models for name, field in one.model_fields.items() if name == part]
+        models = [found for field in inner for found in _models_in(field.annotation)] or models  # a list index, or a union's tag
+    return {name for one in models for name in one.model_fields}
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for argument in get_args(annotation) for found in _models_in(argument)]
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(value), type(value).__name__)
+
+
+def _documented(text: str, settings: type[BaseModel]) -> str:
+    """The docstring with one line per setting at the end of its Args."""
+    lines = [f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()]
+    head, mark, tail = inspect.cleandoc(text).partition("\n\nReturns:")
+    body = head if "\nArgs:\n" in head else f"{head}\n\nArgs:"
+    return f"{body}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail
