@@ -53,14 +53,14 @@ def cells(recipe: StemCellRecipe) -> Iterator[runs.Cell]:
 
     def training(tasks: Iterable[str], run: int, group: str, **more: Any) -> runs.Cell:
         names = tuple(tasks)
-        config = TrainConfig(tasks=names, **shared, **more)
+        config = TrainConfig(tasks=names, **shared, **more)  # type: ignore[arg-type]
         return runs.Cell(train, config, {"group": group, "tasks": "+".join(names), "run": run}, seed=run, megabytes=200)
 
     def probing(tasks: Iterable[str], stage: str, run: int, trained: runs.Cell | None, baselines: bool = False) -> runs.Cell:
         config = ProbeConfig(
             model=recipe.model,
             data=recipe.data,
-            tasks=tuple(tasks),
+            tasks=tuple(tasks),  # type: ignore[arg-type]
             examples=recipe.probe_examples,
             max_length=recipe.training.max_length,
             baselines=baselines,
