@@ -28,6 +28,9 @@ def dissociate(
     fraction: Annotated[float, typer.Option(help="Share of all heads silenced for each task, 0-1.")] = 0.3,
     fractions: Annotated[list[float] | None, typer.Option(help="Further shares, for a sweep.")] = None,
     method: Annotated[str, typer.Option(help="How heads are scored; see `headwise score`.")] = "gate-gradient",
+    variant: Annotated[
+        str | None, typer.Option(help="Of gate-gradient: eq4, michel, iap, iat, bertology, super-tickets.")
+    ] = None,
     random_draws: Annotated[int, typer.Option(help="Random sets of heads for the random row.")] = 10,
     test_draws: Annotated[int, typer.Option(help="Re-splits of the test of D for each pair; 199 or more, 0 for none.")] = 0,
     within_layers: Annotated[bool, typer.Option(help="The test re-splits heads within layers.")] = False,
@@ -57,7 +60,7 @@ def dissociate(
     from headwise.lesions.result import KIND
 
     asked = {
-        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "random_draws": random_draws,
+        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant, "random_draws": random_draws,
         "test_draws": test_draws, "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split,
         "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "size": size, "seed": seed,
     }  # fmt: skip
@@ -75,6 +78,7 @@ def dissociate(
             fraction=fraction,
             fractions=fractions or (),
             method=method,
+            options={"variant": variant},
             random_draws=random_draws,
             test_draws=test_draws,
             within_layers=within_layers,

@@ -21,6 +21,9 @@ def score(
     method: Annotated[
         str, typer.Option(help="gate-gradient, ablation, integrated-gradients, shapley, l0, subset, ...")
     ] = "gate-gradient",
+    variant: Annotated[
+        str | None, typer.Option(help="Of gate-gradient: eq4, michel, iap, iat, bertology, super-tickets.")
+    ] = None,
     fraction: Annotated[float, typer.Option(help="Share of heads shown as top, 0-1.")] = 0.3,
     iterative: Annotated[float | None, typer.Option(help="Silence this share of heads, score again, and so on.")] = None,
     examples: Annotated[int | None, typer.Option(help="Most training examples; default: the method's own.")] = None,
@@ -47,7 +50,7 @@ def score(
     options: dict[str, Any] = {"split": split, "max_length": max_length, "seed": seed, "batch_size": batch_size, "quiet": as_json}
     if examples is not None:
         options["examples"] = examples
-    scores = score_heads(answering, found, method, iterative=iterative, **options)
+    scores = score_heads(answering, found, method, iterative=iterative, variant=variant, **options)
     if out is not None:
         save_scores(scores, out)
     sets = {task.name: top_heads(scores.sel(task=task.name), fraction) for task in found}
@@ -64,7 +67,7 @@ def score(
         [int(layer), *(_heads_of(chosen, int(layer)) for chosen in sets.values()), float(layers["sigma"].iloc[int(layer)])]
         for layer in layers.index
     ]
-    caption = f"{method}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads"
+    caption = f"{method}{f' ({variant})' if variant else ''}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads"
     print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
     if out is not None:
         typer.echo(f"scores in {out}")

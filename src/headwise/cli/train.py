@@ -27,6 +27,7 @@ def train(
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Share of heads a task updates (iat) or does without (prune).")] = None,
     delta: Annotated[float | None, typer.Option(help="Share of the steps, at the end, in which it does.")] = None,
+    variant: Annotated[str | None, typer.Option(help="How importance is computed: eq4 (default), michel, iap, iat, ...")] = None,
     sampling: Annotated[str | None, typer.Option(help="proportional, square-root, annealed, temperature, uniform, ...")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds (0, 1, ...).")] = 1,
     epochs: Annotated[int | None, typer.Option(help="Epochs (default 5).")] = None,
@@ -63,6 +64,7 @@ def train(
     given = {
         "alpha": alpha,
         "delta": delta,
+        "variant": variant,
         "sampling": sampling,
         "epochs": epochs,
         "batch_size": batch_size,

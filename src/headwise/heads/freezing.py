@@ -30,7 +30,9 @@ KEPT_PLANS = 64  # per Heads: multi-task training comes back to a few sets again
 
 
 @contextmanager
-def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, output_projection: bool = True) -> Iterator[None]:
+def training_only(
+    heads: "Heads", head_set: HeadSet, optimizer: Optimizer, output_projection: bool = True, drift: bool = False
+) -> Iterator[None]:
     """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state, bit-identical.
 
     Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of latent attention)
@@ -44,6 +46,8 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
         optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per element is
             kept exactly; where elements share state (Adafactor's row and column statistics) the weights are.
         output_projection: whether a head's columns of W_O are frozen with it.
+        drift: only take the gradient of what is frozen, so that momentum and weight decay go on moving it: what published code does
+            that masks gradients alone.
 
     Raises:
         HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state quantized,
@@ -52,6 +56,8 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
     optimizer = _checked(optimizer, heads.model)
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
+    if drift:
+        parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer goes on with it
     keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection))
     with ExitStack() as undo:
         for part in parts:
@@ -59,7 +65,7 @@ def training_only(heads: "Heads", head_set: HeadSet, optimizer: Optimizer, outpu
             if part.parameter.requires_grad:
                 handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]
                 undo.callback(handle.remove)
-        if parts:
+        if parts and not drift:
             undo.callback(optimizer.register_step_pre_hook(keeper.before).remove)
             undo.callback(optimizer.register_step_post_hook(keeper.after).remove)
             undo.callback(keeper.after)  # for a step that failed half-way
@@ -128,6 +134,11 @@ def _frozen(model: nn.Module, owned: Owned, head_set: HeadSet) -> Frozen | None:
 
 def _for(optimizer: Optimizer, part: Frozen) -> Frozen:
     """torch's fused SGD fails where only some parameters have momentum, so there a whole parameter is frozen like a part of one."""
-    if part.index is None and isinstance(optimizer, SGD) and optimizer.defaults["fused"]:
-        return replace(part, index=torch.zeros(1, dtype=torch.long, device=part.parameter.device))
-    return part
+    return _as_part(part) if isinstance(optimizer, SGD) and optimizer.defaults["fused"] else part
+
+
+def _as_part(part: Frozen) -> Frozen:
+    """A whole parameter as its one part, so that its gradient is set to zero instead of taken away."""
+    if part.index is not None:
+        return part
+    return replace(part, index=torch.zeros(1, dtype=torch.long, device=part.parameter.device))

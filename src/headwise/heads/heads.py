@@ -159,12 +159,12 @@ class Heads:
             yield tape
 
     def training_only(
-        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True
+        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True, drift: bool = False
     ) -> AbstractContextManager[None]:
         """Lets only `head_set` among the heads learn: see `headwise.heads.freezing.training_only`."""
         from headwise.heads.freezing import training_only
 
-        return training_only(self, self.check(head_set), optimizer, output_projection)
+        return training_only(self, self.check(head_set), optimizer, output_projection, drift)
 
     def remove(self, head_set: HeadSet) -> nn.Module:
         """A really smaller model without `head_set`: see `headwise.heads.removal.remove`."""

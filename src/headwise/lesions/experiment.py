@@ -103,6 +103,7 @@ def dissociate(
         tests={},
         settings={
             "method": scores.attrs.get("method", "given"),
+            "variant": scores.attrs.get("variant"),
             "heads_each": count_for(fraction, heads.total),
             "heads_total": heads.total,
             "random_draws": random_draws,

@@ -66,6 +66,8 @@ def score(
     """
     if method not in METHODS:
         raise HeadwiseError(f"method {method!r} is unknown; choose one of {', '.join(METHODS)}")
+    if options.get("variant") is None:
+        options.pop("variant", None)
     known = [name for name in signature(METHODS[method]).parameters if name not in ("model", "task", "reading")]
     for name in options:
         if name not in (*known, *Reading.__annotations__):

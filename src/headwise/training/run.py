@@ -44,6 +44,7 @@ class Run:
         plan: (steps,) the task of every step.
         losses: (steps,) the mean loss of every step; NaN where it was not read yet.
         evaluations: one row per evaluation during the training and task: step, task, score.
+        keep_gradients: let the next step add to the gradients that are there, once; for methods that put some.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Run:
         self.losses: NDArray[np.float32] = np.full(len(self.plan), np.nan, dtype=np.float32)
         self.evaluations: list[dict[str, Any]] = []
         self.step = 0
+        self.keep_gradients = False
         self._unread: list[Tensor] = []
         self._best: dict[str, Any] = {}
         self.graphs: StepGraphs | None = None
@@ -121,11 +123,12 @@ class Run:
         """Steps in an epoch: as many as all tasks together have batches."""
         return sum(stream.n_batches for stream in self.streams)
 
-    def score_tasks(self, examples: int | None = 10_000) -> dict[str, xr.DataArray]:
+    def score_tasks(self, examples: int | None = 10_000, variant: str = "eq4") -> dict[str, xr.DataArray]:
         """Each task's gate-gradient scores (Eq. 4) on its training data, (layer, head); the processes share the tasks.
 
         Args:
             examples: most examples of a task to score on.
+            variant: a published code's form of it, see `headwise.scoring.gate_gradient`.
         """
         from headwise.scoring import gate_gradient
 
@@ -136,6 +139,7 @@ class Run:
                 scores = gate_gradient(
                     self.model,
                     task.with_splits(train=self.encoded[i].examples),
+                    variant=variant,
                     examples=examples,
                     max_length=self.max_length,
                     seed=self.settings.seed,
@@ -198,7 +202,9 @@ class Run:
         a, name = self.accelerator, self.names[step.task]
         total = torch.zeros((), device=a.device)
         with self.method.around_step(self, name):
-            self.optimizer.zero_grad(set_to_none=True)
+            if not self.keep_gradients:
+                self.optimizer.zero_grad(set_to_none=True)
+            self.keep_gradients = False
             for i, (batch, weight) in enumerate(step.micro, 1):
                 with nullcontext() if i == len(step.micro) else a.no_sync(self.wrapped):
                     # processes average their gradients: the sum over this one's examples, times processes, over all examples

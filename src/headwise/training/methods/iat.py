@@ -5,8 +5,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.scoring import random_heads, top_heads
+from headwise.scoring.gradient import VARIANTS
+from headwise.tasks.batching import collate
 from headwise.training.masks import from_json, to_json
 from headwise.training.methods.base import Method, last_share, share
 
@@ -20,35 +25,54 @@ class ImportantHeads(Method):
 
     Everything outside attention trains as before. Heads are scored once per task, at the branch, on training data (Eq. 4).
 
+    The last four options are what the released code does beside the method, each by itself, so that its effect can be measured.
+
     Args:
         alpha: share of all heads that a task may update; 1 is plain multi-task training.
         delta: share of the steps, at the end, in which it may; 0 is plain multi-task training.
-        output_projection: whether a head's columns of W_O are its own too.
         examples: most training examples to score on.
+        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
+        output_projection: whether a head's columns of W_O are its own too; False leaves W_O free.
+        drift: momentum and weight decay go on moving heads outside a task's set; only their gradients are masked.
+        eval_mode: the last `delta` of the steps run without dropout.
+        leak: gradients of the scoring passes (the sum over all tasks' batches of `batch_size` of their mean loss, in eval mode)
+            are added to those of the first step after them.
     """
 
     name: ClassVar[str] = "iat"
     alpha: float = 0.3
     delta: float = 0.1
-    output_projection: bool = True
     examples: int | None = 10_000
+    variant: str = "eq4"
+    output_projection: bool = True
+    drift: bool = False
+    eval_mode: bool = False
+    leak: bool = False
     heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         share("alpha", self.alpha)
         share("delta", self.delta)
+        if self.variant not in VARIANTS:
+            raise HeadwiseError(f"variant {self.variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
 
     def branch_step(self, steps: int) -> int | None:
         return last_share(self.delta, steps)
 
     def at_branch(self, run: "Run") -> None:
-        scores = run.score_tasks(examples=self.examples)
+        scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.heads = {name: top_heads(scores[name], fraction=self.alpha) for name in run.names}
+        if self.leak:
+            leave_gradients(run, self.examples)
 
     def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
         if not self.heads:
             return nullcontext()
-        return run.heads.training_only(self.heads[task], run.optimizer, output_projection=self.output_projection)
+        if self.eval_mode and run.wrapped.training:
+            run.wrapped.eval()
+        return run.heads.training_only(
+            self.heads[task], run.optimizer, output_projection=self.output_projection, drift=self.drift
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {"heads": to_json(self.heads)}
@@ -67,3 +91,22 @@ class RandomHeads(ImportantHeads):
         valid = run.heads.valid.cpu().numpy()
         draws = random_heads(valid, self.alpha, draws=len(run.names), seed=run.settings.seed)
         self.heads = dict(zip(run.names, draws, strict=True))
+        if self.leak:
+            leave_gradients(run, self.examples)
+
+
+def leave_gradients(run: "Run", examples: int | None) -> None:
+    """Leaves the gradients that passes over every task's training data give, for the next step to add its own to."""
+    run.optimizer.zero_grad(set_to_none=True)
+    size, was_training = run.settings.batch_size, run.wrapped.training
+    run.wrapped.eval()
+    for name, data in zip(run.names, run.encoded, strict=True):
+        rows = np.arange(len(data))
+        if examples is not None and examples < len(data):  # the examples that were scored
+            rows = np.sort(np.random.default_rng(run.settings.seed).choice(len(data), examples, replace=False))
+        for start in range(0, len(rows), size):
+            batch = collate(data, rows[start : start + size]).to(run.accelerator.device)
+            with run.accelerator.no_sync(run.wrapped):
+                run.accelerator.backward(run.wrapped(name, batch).loss.mean())
+    run.wrapped.train(was_training)
+    run.keep_gradients = True

@@ -22,12 +22,14 @@ class PruneLeast(Method):
         alpha: share of all heads that a task does without.
         delta: share of the steps, at the end, that train without them.
         examples: most training examples to score on.
+        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
     """
 
     name: ClassVar[str] = "prune"
     alpha: float = 0.3
     delta: float = 0.1
     examples: int | None = 10_000
+    variant: str = "eq4"
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +40,7 @@ class PruneLeast(Method):
         return last_share(self.delta, steps)
 
     def at_branch(self, run: "Run") -> None:
-        scores = run.score_tasks(examples=self.examples)
+        scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.masks = {name: top_heads(-scores[name], fraction=self.alpha) for name in run.names}
         set_masks(run.model, self.masks, run.heads)
 

@@ -33,12 +33,14 @@ class TicketShare(Method):
         ratios: shares of heads to try masking; 0 (no mask) is always tried.
         held_out: share of the training data that chooses among them.
         examples: most training examples to score on.
+        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
     """
 
     name: ClassVar[str] = "ticket-share"
     ratios: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
     held_out: float = 0.1
     examples: int | None = 10_000
+    variant: str = "eq4"
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ class TicketShare(Method):
         folder = run.folder / "tickets" / task.name if run.folder else None
         inner = Inner(deepcopy(run.model), [tuned], Method(), settings, folder=folder)
         inner.train()
-        scores = inner.score_tasks(self.examples)[task.name]
+        scores = inner.score_tasks(self.examples, self.variant)[task.name]
         best: tuple[float, HeadSet] = (-np.inf, HeadSet())
         for ratio in sorted({0.0, *self.ratios}):
             silent = top_heads(-scores, fraction=ratio)
