@@ -1,5 +1,6 @@
 """The specialization study: its tables against the paper's own figures, and the whole of it in miniature."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_sweeps_train_plain_only_once(model: Path, tmp_path: Path) -> None:
         SpecializationRecipe, small(model, methods=["multi-task", "iat"], alphas=[0.1, 0.5], dissociate=False), tmp_path
     )
     methods = [cell.coords["methods"] for cell in study.cells(recipe) if "methods" in cell.coords]
-    assert methods == ["multi-task+iat", "iat"]
+    assert methods == ["multi-task+iat"]
 
 
 def test_mistakes_are_found_before_any_work(model: Path, tmp_path: Path) -> None:
@@ -188,3 +189,48 @@ def test_recipes_are_sound_at_both_scales(path: Path, tmp_path: Path) -> None:
     full = read_recipe(SpecializationRecipe, whole, path.parent)
     assert full.seeds == 3
     assert full.training.epochs == 5  # type: ignore[attr-defined]
+
+
+def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(model: Path, tmp_path: Path) -> None:
+    recipe, _ = validate(
+        study,
+        small(model, groups=[["grammar:topic", "grammar:tense"]], methods=["multi-task", "iat"], alphas=[0.25, 0.5], deltas=[0.3])
+        | {
+            "method_options": {"iat": {"variant": "iap", "drift": True}},
+            "lesions": {**small(model)["lesions"], "variant": "michel"},
+        },
+        tmp_path,
+        tmp_path / "run",
+    )
+    assert not run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
+    run = runs.open(tmp_path / "run")
+    (_, trained), *others = run.results("training")
+    assert not others
+    assert {(row.method, row.alpha, row.delta) for row in trained.table("scores").itertuples()} == {
+        ("multi-task", 1.0, 0.0),
+        ("iat", 0.25, 0.3),
+        ("iat", 0.5, 0.3),
+    }
+    folders = [trained.model(name) for name in ("iat-alpha-0_25", "iat-alpha-0_5")]
+    described = [json.loads((folder / "training.json").read_text())["description"] for folder in folders]
+    assert [(one["alpha"], one["variant"], one["drift"], one["leak"]) for one in described] == [
+        (0.25, "iap", True, False),
+        (0.5, "iap", True, False),
+    ]
+    losses = [pd.read_parquet(folder / "history.parquet")["loss"] for folder in (*folders, trained.model("multi-task"))]
+    shared = round(0.7 * len(losses[0]))
+    assert losses[0][:shared].equals(losses[1][:shared])
+    assert losses[0][:shared].equals(losses[2][:shared])
+    pairs = run.table("pairs-all")
+    assert sorted(zip(pairs["method"], pairs["alpha"], strict=True)) == [("iat", 0.25), ("iat", 0.5), ("multi-task", 1.0)]
+    _, result = next(run.results("dissociation", method="iat", alpha=0.5))
+    assert load(result.model("dissociation") / "result").settings["variant"] == "michel"
+
+
+def test_options_of_methods_and_variants_are_checked_before_anything_runs(model: Path, tmp_path: Path) -> None:
+    wrong = small(model, methods=["iat"], method_options={"iat": {"variant": "eq5"}, "prune": {"drifts": True}})
+    wrong["lesions"] = {**wrong["lesions"], "variant": "eq6"}
+    with pytest.raises(RecipeError) as error:
+        validate(study, wrong, tmp_path, tmp_path / "run")
+    for said in ("'drifts'", "variant 'eq5' is unknown", "lesions.variant: 'eq6' is unknown"):
+        assert said in str(error.value)

@@ -60,9 +60,10 @@ def dissociate(
     from headwise.lesions.result import KIND
 
     asked = {
-        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant, "random_draws": random_draws,
-        "test_draws": test_draws, "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split,
-        "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "size": size, "seed": seed,
+        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
+        "random_draws": random_draws, "test_draws": test_draws, "within_layers": within_layers, "also": also,
+        "min_per_layer": min_per_layer, "split": split, "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap,
+        "max_length": max_length, "size": size, "seed": seed,
     }  # fmt: skip
     result = _finished(out, asked, KIND) if out is not None else None
     if out is not None and figures:

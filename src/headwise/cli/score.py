@@ -67,7 +67,8 @@ def score(
         [int(layer), *(_heads_of(chosen, int(layer)) for chosen in sets.values()), float(layers["sigma"].iloc[int(layer)])]
         for layer in layers.index
     ]
-    caption = f"{method}{f' ({variant})' if variant else ''}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads"
+    how = f"{method} ({variant})" if variant else method
+    caption = f"{how}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads"
     print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
     if out is not None:
         typer.echo(f"scores in {out}")

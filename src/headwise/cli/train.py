@@ -25,8 +25,12 @@ def train(
     method: Annotated[
         list[str] | None, typer.Option(help=f"One or more methods, which are compared (default: iat): {', '.join(METHODS)}.")
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Share of heads a task updates (iat) or does without (prune).")] = None,
-    delta: Annotated[float | None, typer.Option(help="Share of the steps, at the end, in which it does.")] = None,
+    alpha: Annotated[
+        list[float] | None, typer.Option(help="Share of heads a task updates (iat) or does without (prune); several: a sweep.")
+    ] = None,
+    delta: Annotated[
+        list[float] | None, typer.Option(help="Share of the steps, at the end, in which it does; several: a sweep.")
+    ] = None,
     variant: Annotated[str | None, typer.Option(help="How importance is computed: eq4 (default), michel, iap, iat, ...")] = None,
     sampling: Annotated[str | None, typer.Option(help="proportional, square-root, annealed, temperature, uniform, ...")] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds (0, 1, ...).")] = 1,
@@ -62,8 +66,6 @@ def train(
     # MNLI's second validation set is asked of the same decoder, not trained on again
     mismatched = [task for task in found if task.name == "mnli_mm" and any(other.name == "mnli" for other in found)]
     given = {
-        "alpha": alpha,
-        "delta": delta,
         "variant": variant,
         "sampling": sampling,
         "epochs": epochs,
@@ -84,6 +86,7 @@ def train(
         also=dict.fromkeys(["mnli"], mismatched[0]) if mismatched else None,
         predict=predict or [],
         pooling=pooling,
+        sweep={name: values for name, values in (("alpha", alpha), ("delta", delta)) if values},
         **settings,
     )
     if not PartialState().is_main_process:

@@ -5,15 +5,25 @@ paradigms (Table 4), what important-head training does to D (Fig. 8), its δ and
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal
 
 from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
-from headwise.studies.specialization_steps import DissociationConfig, Lesioning, TablesConfig, dissociation, own_alpha, tables
-from headwise.studies.training import CellConfig, MethodName, StudyTasks, TrainingBlock, train_methods
+from headwise.studies.specialization_steps import DissociationConfig, Lesioning, TablesConfig, dissociation, tables
+from headwise.studies.training import (
+    CellConfig,
+    MethodName,
+    StudyTasks,
+    TrainingBlock,
+    alpha_and_delta,
+    model_name,
+    train_methods,
+)
+from headwise.training.grid import entries
+from headwise.training.methods import make_method
 from headwise.training.samplers import SAMPLINGS
 
 BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
@@ -39,6 +49,7 @@ class SpecializationRecipe(runs.Recipe):
     seeds: int = Field(3, ge=1)
     dissociate: bool = True
     keep_models: bool = True
+    method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     lesions: Lesioning = Lesioning()
     training: TrainingBlock = TrainingBlock()
 
@@ -57,17 +68,18 @@ def cells(recipe: SpecializationRecipe) -> Iterator[runs.Cell]:
     training: dict[str, Any] = recipe.training.model_dump(mode="json")
     trained: list[runs.Cell] = []
     lesioned: list[runs.Cell] = []
-    for label, group, seed, (number, (alpha, delta)) in _grid(recipe):
+    for label, group, seed in product(recipe.models, groups_of(recipe), range(recipe.seeds)):
         names = StudyTasks(**{**recipe.tasks.model_dump(), "names": group})
-        for methods in _method_groups(recipe, label, first=number == 0):
-            place: dict[str, Any] = {"model": label, "group": "+".join(group), "alpha": alpha, "delta": delta, "seed": seed}
+        for methods in _method_groups(recipe, label):
+            place: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
+            swept = {"alpha": recipe.alphas, "delta": recipe.deltas} if set(methods) & set(WITH_HEADS) else {}
             config = CellConfig(
                 model=recipe.models[label],
                 tasks=names,
                 methods=methods,
                 sampling=recipe.sampling,
-                alpha=alpha,
-                delta=delta,
+                sweep=swept,
+                method_options=recipe.method_options,
                 predict=(),
                 keep_models=recipe.keep_models or recipe.dissociate,
                 training=training,
@@ -75,12 +87,12 @@ def cells(recipe: SpecializationRecipe) -> Iterator[runs.Cell]:
             cell = runs.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=500)
             trained.append(cell)
             yield cell
-            for method in methods if recipe.dissociate else ():
-                own = {**place, **own_alpha(method, place), "method": method}
+            for name, (method, own) in entries(methods, swept).items() if recipe.dissociate else ():
                 settings = DissociationConfig(
-                    tasks=names, method=method, lesions=recipe.lesions, max_length=training["max_length"]
+                    tasks=names, model=model_name(name), lesions=recipe.lesions, max_length=training["max_length"]
                 )
-                lesioned.append(runs.Cell(dissociation, settings, own, {"trained": cell}, seed=seed, megabytes=20))
+                where = {**place, **alpha_and_delta(own), "method": method}
+                lesioned.append(runs.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
     yield from lesioned
     places = TablesConfig(
         tasks=recipe.tasks,
@@ -90,21 +102,11 @@ def cells(recipe: SpecializationRecipe) -> Iterator[runs.Cell]:
     yield runs.Cell(tables, places, {}, {"trained": trained, "lesioned": lesioned})
 
 
-def _grid(recipe: SpecializationRecipe) -> Iterator[tuple[str, tuple[str, ...], int, tuple[int, tuple[float, float]]]]:
-    settings = [(alpha, delta) for alpha in recipe.alphas for delta in recipe.deltas]
-    for label in recipe.models:
-        for group in groups_of(recipe):
-            for seed in range(recipe.seeds):
-                for numbered in enumerate(settings):
-                    yield label, group, seed, numbered
-
-
-def _method_groups(recipe: SpecializationRecipe, label: str, first: bool) -> list[tuple[str, ...]]:
-    """Methods trained in one cell; those without α and δ only once, with the first of them."""
-    wanted = [method for method in recipe.methods if first or method in WITH_HEADS]
-    branching = tuple(method for method in wanted if method in BRANCHING)
-    alone: list[str] = [method for method in wanted if method not in BRANCHING]
-    if first and label in recipe.frozen and "frozen" not in alone:
+def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, ...]]:
+    """Methods trained in one cell, with all their α and δ: those that share their first steps."""
+    branching = tuple(method for method in recipe.methods if method in BRANCHING)
+    alone: list[str] = [method for method in recipe.methods if method not in BRANCHING]
+    if label in recipe.frozen and "frozen" not in alone:
         alone.append("frozen")
     return [group for group in (branching, *((method,) for method in alone)) if group]
 
@@ -112,14 +114,24 @@ def _method_groups(recipe: SpecializationRecipe, label: str, first: bool) -> lis
 def check(recipe: SpecializationRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     from headwise.scoring import METHODS
+    from headwise.scoring.gradient import VARIANTS
     from headwise.tasks import find_tasks
 
+    for method, options in recipe.method_options.items():
+        try:
+            make_method(method, **options)
+        except (HeadwiseError, TypeError) as error:
+            yield f"method_options.{method}: {error}"
     if recipe.sampling not in SAMPLINGS:
         yield f"sampling: {recipe.sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
     if recipe.dissociate and "single-task" in recipe.methods:
         yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
+    if recipe.lesions.variant is not None and recipe.lesions.variant not in VARIANTS:
+        yield f"lesions.variant: {recipe.lesions.variant!r} is unknown; choose from {', '.join(VARIANTS)}"
+    if recipe.lesions.variant is not None and recipe.lesions.method != "gate-gradient":
+        yield f"lesions.variant: it is a form of gate-gradient, and the method is {recipe.lesions.method!r}"
     if recipe.lesions.method not in METHODS:
         yield f"lesions.method: {recipe.lesions.method!r} is unknown; choose from {', '.join(METHODS)}"
     for label in recipe.frozen:

@@ -17,6 +17,7 @@ class Lesioning(runs.Settings):
     fraction: float = Field(0.3, gt=0, lt=1)
     fractions: tuple[float, ...] = ()
     method: str = "gate-gradient"
+    variant: str | None = None
     random_draws: int = Field(10, ge=0)
     test_draws: int = Field(0, ge=0)
     within_layers: bool = False
@@ -29,7 +30,7 @@ class Lesioning(runs.Settings):
 
 class DissociationConfig(runs.Settings):
     tasks: StudyTasks
-    method: str
+    model: str
     lesions: Lesioning
     max_length: int
 
@@ -46,8 +47,9 @@ def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: runs.O
 
     given = config.tasks
     found, _ = set_apart(find_tasks(given.names, given.data, given.file, size=given.size, metric=given.metric))
-    model = load(inputs["trained"].model(config.method)).to("cuda" if torch.cuda.is_available() else "cpu")
+    model = load(inputs["trained"].model(config.model)).to("cuda" if torch.cuda.is_available() else "cpu")
     settings = config.lesions.model_dump()
+    settings["options"] = {"variant": settings.pop("variant")}
     result = dissociate(model, found, seed=out.seed, max_length=config.max_length, **settings)
     out.model("dissociation", lambda folder: result.save(folder / "result"))
     out.array("scores", result.scores)
@@ -95,20 +97,9 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: runs.Out) -> None:
 
 
 def _training_scores(config: TablesConfig, results: list[Any]) -> pd.DataFrame:
-    """Scores of every training with its place; plain and frozen training have no α and δ of their own."""
-    frames = []
-    for result, place in zip(results, config.trained, strict=True):
-        scores = result.table("scores")
-        for method, some in scores.groupby("method", sort=False):
-            frames.append(some.assign(**{**place, **own_alpha(str(method), place)}))
+    """Scores of every training with its place."""
+    frames = [result.table("scores").assign(**place) for result, place in zip(results, config.trained, strict=True)]
     return pd.concat(frames, ignore_index=True)
-
-
-def own_alpha(method: str, place: dict[str, Any]) -> dict[str, float]:
-    """α and δ of a method: 1 and 0 for those without, of which plain training is the limit."""
-    if method in ("iat", "random-heads", "prune"):
-        return {"alpha": place["alpha"], "delta": place["delta"]}
-    return {"alpha": 1.0, "delta": 0.0}
 
 
 def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]:

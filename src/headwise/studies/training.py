@@ -4,7 +4,7 @@ Tables 5, 12 and 13 of the first paper: plain multi-task training and important-
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from headwise import runs
 from headwise.errors import HeadwiseError
-from headwise.training.methods import known_method, make_method
+from headwise.training.methods import known_method, make_method, option_names
 from headwise.training.samplers import SAMPLINGS
 from headwise.training.settings import TrainingSettings
 
@@ -77,12 +77,12 @@ class CellConfig(runs.Settings):
     tasks: StudyTasks
     methods: tuple[str, ...]
     sampling: str
-    alpha: float
-    delta: float
+    sweep: dict[str, tuple[float, ...]]
     predict: tuple[str, ...]
     keep_models: bool
     training: dict[str, Any]
     options: dict[str, Any] = Field(default_factory=dict)
+    method_options: dict[str, dict[str, Any]] = Field(default_factory=dict)
     teacher: runs.ModelName | None = None
 
 
@@ -102,7 +102,6 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> 
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
     }
-    options |= {"alpha": config.alpha, "delta": config.delta} if _uses_heads(config.methods) else {}
     options |= config.options
     if "teacher" in inputs:
         options["teacher"] = str(inputs["teacher"].model("multi-task"))
@@ -119,27 +118,42 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> 
         also=also,
         predict=config.predict,
         sampling=config.sampling,
+        sweep={name: values for name, values in config.sweep.items() if name not in options and _has(config.methods, name)},
+        method_options=config.method_options,
         **options,
     )
-    out.table("scores", result.scores.drop(columns="seed"))
-    predictions = [part.predictions.assign(method=method) for (method, _), part in result.results.items()]
-    out.table("predictions", pd.concat(predictions, ignore_index=True))
+    for name in ("scores", "predictions"):
+        parts = [
+            getattr(part, name).assign(method=result.swept[label][0], **alpha_and_delta(result.swept[label][1]))
+            for (label, _), part in result.results.items()
+        ]
+        out.table(name, pd.concat(parts, ignore_index=True))
     files = write_submissions(result, work, "test") if "test" in config.predict else []
     for (method, _), part in result.results.items():
         assert part.folder is not None
         folder = part.folder
         if config.keep_models:
-            out.model(method, partial(_copy, folder))
+            out.model(model_name(method), partial(_copy, folder))
         elif files and (folder / "glue").is_dir():
-            out.model(f"glue-{method}", partial(_copy, folder / "glue"))
+            out.model(f"glue-{model_name(method)}", partial(_copy, folder / "glue"))
 
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
 
 
-def _uses_heads(methods: Iterable[str]) -> bool:
-    return any(method in ("iat", "random-heads", "prune") for method in methods)
+def _has(methods: Iterable[str], option: str) -> bool:
+    return any(option in option_names(method) for method in methods)
+
+
+def model_name(label: str) -> str:
+    """The name under which a cell keeps the model of a training: its label, "iat-alpha-0.1" as "iat-alpha-0_1"."""
+    return label.replace(".", "_")
+
+
+def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
+    """α and δ of a training: 1 and 0 for methods without, of which plain training is the limit."""
+    return {"alpha": own.get("alpha", 1.0), "delta": own.get("delta", 0.0)}
 
 
 def set_apart(found: list[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -216,7 +230,8 @@ def _cell(recipe: TrainingRecipe, model: runs.ModelName, sampling: str, seed: in
         training=recipe.training.model_dump(mode="json"),
         options=recipe.method_options.get(group[0], {}),
         teacher=teacher if group == ("single-task",) else None,
-        **{name: getattr(recipe, name) for name in ("tasks", "alpha", "delta", "predict")},
+        sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
+        **{name: getattr(recipe, name) for name in ("tasks", "predict")},
         keep_models=recipe.keep_models or _is_needed(recipe, model, group),
     )
     place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}

@@ -2,7 +2,8 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,12 @@ class Comparison:
     """Results of methods × seeds.
 
     Attributes:
-        results: by (method, seed).
+        results: by (method, seed); a method trained under several settings has one label for each, as `entries` gives them.
+        swept: by label, the method's name and the options it was swept over.
     """
 
     results: dict[tuple[str, int], TrainingResult]
+    swept: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def scores(self) -> pd.DataFrame:
@@ -75,13 +78,15 @@ def compare(
     also: Mapping[str, Task] | None = None,
     predict: Sequence[str] = (),
     pooling: str | None = None,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    method_options: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Trains every method with every seed into `out`/method/seed-n (one method and one seed: into `out` itself); what is there
     already is read back.
 
     Methods that are plain multi-task training until their last δ start from one checkpoint of it, so that their comparison is
-    paired (and the common part is computed once).
+    paired (and the common part is computed once). So do the settings of a sweep.
 
     Args:
         model: a hub id or a folder.
@@ -89,31 +94,60 @@ def compare(
         methods: names of `METHODS`.
         seeds: how many (0, 1, ...), or which.
         out: the folder of all results.
+        sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a method that has it is
+            trained with each combination, any other once.
+        method_options: by method, options that are its own alone.
         settings: as for `train`; an option goes to every method that has it.
     """
     out = Path(out)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     every = {name for method in methods for name in option_names(method)}
+    wanted_of = entries(methods, sweep or {})
+    labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
     shared: Any = {"also": also, "predict": predict, "pooling": pooling}
     for seed in chosen:
-        options = {method: _options(method, every, {**settings, "seed": seed}) for method in methods}
-        made = {method: read_options(method, options[method]) for method in methods}
+        options = {
+            label: _options(method, every, {**settings, **(method_options or {}).get(method, {}), **own, "seed": seed})
+            for label, (method, own) in wanted_of.items()
+        }
+        made = {label: read_options(method, options[label]) for label, (method, _) in wanted_of.items()}
         common = out / "branches" / f"seed-{seed}"
-        until = {method: branch_of(made[method][0], steps_of(tasks, made[method][1])) for method in methods}
-        for method in sorted(methods, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
-            others = {step: common / f"step-{step}" for step in until.values() if step is not None and until[method] is not None}
-            wanted = {step: path for step, path in others.items() if step <= (until[method] or 0) and not _saved(path)}
-            own = until[method]
-            start = others[own] if own is not None and _saved(others[own]) else None
-            folder = out / method / f"seed-{seed}" if len(methods) * len(chosen) > 1 else out
-            results[method, seed] = train(
-                model, tasks, method, out=folder, start=start, branches={} if start else wanted, **shared, **options[method]
+        until = {label: branch_of(method, steps_of(tasks, own)) for label, (method, own) in made.items()}
+        for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
+            own = until[label]
+            shared_until = sorted({step for step in until.values() if own is not None and step is not None and step <= own})
+            places = {step: common / f"step-{step}" for step in shared_until}
+            saved = [step for step in shared_until if _saved(places[step])]
+            start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
+            missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
+            folder = out / label / f"seed-{seed}" if len(labels) * len(chosen) > 1 else out
+            results[label, seed] = train(
+                model, tasks, wanted_of[label][0], out=folder, start=start, branches=missing, **shared, **options[label]
             )
-            results[method, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
+            results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
         shutil.rmtree(common, ignore_errors=True)
     shutil.rmtree(out / "branches", ignore_errors=True)
-    return Comparison({(method, seed): results[method, seed] for method in methods for seed in chosen})
+    return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
+
+
+def entries(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.
+
+    Raises:
+        HeadwiseError: a swept option belongs to none of the methods.
+    """
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name in sweep:
+        if not any(name in option_names(method) for method in methods):
+            raise HeadwiseError(f"{name!r} cannot be swept over: it is no option of {', '.join(methods)}")
+    for method in methods:
+        known = [name for name in sweep if name in option_names(method)]
+        for values in product(*(sweep[name] for name in known)):
+            own = dict(zip(known, values, strict=True))
+            label = "-".join([method, *(f"{name}-{value}" for name, value in own.items() if len(sweep[name]) > 1)])
+            found[label] = (method, own)
+    return found
 
 
 def _saved(folder: Path) -> bool:

@@ -97,6 +97,14 @@ def _is_json(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float | bool | list)
 
 
+def known_variant(variant: str) -> None:
+    """Checks that there is such a form of the importance."""
+    from headwise.scoring.gradient import VARIANTS
+
+    if variant not in VARIANTS:
+        raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
+
+
 def share(name: str, value: float) -> None:
     """Checks that an option is a share from 0 to 1."""
     if not 0 <= value <= 1:

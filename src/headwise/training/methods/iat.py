@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.scoring import random_heads, top_heads
-from headwise.scoring.gradient import VARIANTS
 from headwise.tasks.batching import collate
 from headwise.training.masks import from_json, to_json
-from headwise.training.methods.base import Method, last_share, share
+from headwise.training.methods.base import Method, known_variant, last_share, share
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
@@ -53,8 +51,7 @@ class ImportantHeads(Method):
     def __post_init__(self) -> None:
         share("alpha", self.alpha)
         share("delta", self.delta)
-        if self.variant not in VARIANTS:
-            raise HeadwiseError(f"variant {self.variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
+        known_variant(self.variant)
 
     def branch_step(self, steps: int) -> int | None:
         return last_share(self.delta, steps)

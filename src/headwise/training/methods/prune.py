@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwise.heads import HeadSet
 from headwise.scoring import top_heads
 from headwise.training.masks import from_json, set_masks, to_json
-from headwise.training.methods.base import Method, last_share, share
+from headwise.training.methods.base import Method, known_variant, last_share, share
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
@@ -35,6 +35,7 @@ class PruneLeast(Method):
     def __post_init__(self) -> None:
         share("alpha", self.alpha)
         share("delta", self.delta)
+        known_variant(self.variant)
 
     def branch_step(self, steps: int) -> int | None:
         return last_share(self.delta, steps)

@@ -16,7 +16,7 @@ from headwise.scoring import top_heads
 from headwise.tasks import Task
 from headwise.training.evaluating import evaluate
 from headwise.training.masks import from_json, set_masks, to_json
-from headwise.training.methods.base import Method, share
+from headwise.training.methods.base import Method, known_variant, share
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
@@ -47,6 +47,7 @@ class TicketShare(Method):
         self.ratios = tuple(self.ratios)
         for ratio in (*self.ratios, self.held_out):
             share("ratio", ratio)
+        known_variant(self.variant)
 
     def prepare(self, run: "Run") -> None:
         file = run.folder / "tickets.json" if run.folder else None
