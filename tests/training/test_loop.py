@@ -123,7 +123,8 @@ def test_balanced_training_scales_gradients() -> None:
 
 def test_early_stopping_keeps_the_best_weights() -> None:
     tasks = [toy.task("mood", 60)]
-    run = trained(tasks, {"epochs": 9, "learning_rate": 1e-2, "evaluate": "epoch", "early_stopping": 2}, dropout=0.1)
+    stopping = {"evaluate": "epoch", "early_stopping": 2, "stopping_split": "validation"}
+    run = trained(tasks, {"epochs": 9, "learning_rate": 1e-2, **stopping}, dropout=0.1)
     scores = [row["score"] for row in run.evaluations]
     best = int(np.argmax(scores))
     assert len(scores) == min(9, best + 3)

@@ -271,6 +271,10 @@ def test_methods_by_name() -> None:
         "delta": 0.1,
         "output_projection": True,
         "examples": 10_000,
+        "variant": "eq4",
+        "drift": False,
+        "eval_mode": False,
+        "leak": False,
     }
     with pytest.raises(HeadwiseError, match="did you mean 'prune'"):
         make_method("prun")

@@ -93,7 +93,16 @@ def train(
         return
     files = [str(path) for path in write_submissions(result, out)] if predict and "test" in predict else []
     table = result.table()
-    if emit({"out": str(out), "scores": result.scores.to_dict("records"), "table": table.to_dict(), "files": files}, as_json):
+    if emit(
+        {
+            "out": str(out),
+            "scores": result.scores.to_dict("records"),
+            "table": table.to_dict(),
+            "notes": result.notes,
+            "files": files,
+        },
+        as_json,
+    ):
         return
     synthetic = [task.name for task in found if task.synthetic]
     caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
@@ -105,6 +114,8 @@ def train(
     ]
     caption += "; at chance: a guess that ignores the text could do as well" if table.stack().str.contains("chance").any() else ""
     print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
+    for note in result.notes:
+        typer.echo(f"note: {note}")
     without = [task.name for task in found if any(split not in task.splits for split in predict or [])]
     if without:
         typer.echo(f"not predicted, for want of such a split: {', '.join(without)}", err=True)

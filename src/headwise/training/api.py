@@ -94,7 +94,7 @@ def _train(
         else:
             result = _one(model, tasks, method, settings, folder, **options)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
-    result.description = {**result.description, **described, **spent}
+    result.description = {**result.description, **described, "notes": notes_on(settings), **spent}
     if folder is not None:
         if processes.is_main_process:
             result.save(folder)
@@ -103,6 +103,13 @@ def _train(
         processes.wait_for_everyone()
         result.folder = folder
     return result
+
+
+def notes_on(settings: TrainingSettings) -> list[str]:
+    """What a reader of the scores must know of how they came about."""
+    if settings.early_stopping is not None and settings.stopping_split == "validation":
+        return ["early stopping chose the epoch on validation, the split that is reported, so these scores are too good"]
+    return []
 
 
 def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:

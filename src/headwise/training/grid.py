@@ -16,6 +16,7 @@ from headwise.training.api import read_options, train
 from headwise.training.methods import METHODS, Method, option_names
 from headwise.training.methods.iat import ImportantHeads
 from headwise.training.methods.prune import PruneLeast
+from headwise.training.portions import portion_of
 from headwise.training.result import TrainingResult
 from headwise.training.settings import TrainingSettings
 
@@ -31,6 +32,11 @@ class Comparison:
 
     results: dict[tuple[str, int], TrainingResult]
     swept: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be known of how the scores came about."""
+        return list(dict.fromkeys(note for result in self.results.values() for note in result.description.get("notes", [])))
 
     @property
     def scores(self) -> pd.DataFrame:
@@ -167,7 +173,7 @@ def branch_of(method: Method, steps: int) -> int | None:
 
 def steps_of(tasks: Sequence[Task], settings: TrainingSettings) -> int:
     """Optimizer steps of a training."""
-    sizes = [min(len(task.split("train")), settings.max_examples or len(task.split("train"))) for task in tasks]
+    sizes = [len(portion_of(task, settings).train) for task in tasks]
     return settings.epochs * sum(-(-size // settings.batch_size) for size in sizes)
 
 

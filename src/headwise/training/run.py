@@ -23,7 +23,9 @@ from headwise.training.evaluating import evaluate, token_limit
 from headwise.training.graphs import PAD, StepGraphs, captured_steps, shapes_to_come
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
+from headwise.training.portions import STOPPING, portion_of
 from headwise.training.samplers import plan
+from headwise.training.scoring import score_tasks
 from headwise.training.settings import TrainingSettings
 from headwise.training.stopping import stops_noted
 
@@ -43,7 +45,7 @@ class Run:
     Attributes:
         plan: (steps,) the task of every step.
         losses: (steps,) the mean loss of every step; NaN where it was not read yet.
-        evaluations: one row per evaluation during the training and task: step, task, score.
+        evaluations: one row per evaluation during the training and task: step, task, split, score.
         keep_gradients: let the next step add to the gradients that are there, once; for methods that put some.
     """
 
@@ -65,7 +67,9 @@ class Run:
         self._start, self._branches = start, dict(branches or {})
         self.accelerator = make_accelerator(self.settings, self.folder)
         self.max_length = token_limit(model, self.settings.max_length)
-        self.encoded = [encode(self._examples(task), model.tokenizer, self.max_length) for task in self.tasks]
+        portions = [portion_of(task, self.settings) for task in self.tasks]
+        self.encoded = [encode(portion.train, model.tokenizer, self.max_length) for portion in portions]
+        self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
         if isinstance(model, MultiTaskModel):
             for name, data in zip(self.names, self.encoded, strict=True):
                 model.standardise(name, data.examples.labels)
@@ -88,12 +92,6 @@ class Run:
         self.graphs: StepGraphs | None = None
         self.not_captured = ""
         self._setup()
-
-    def _examples(self, task: Task) -> Any:
-        examples = task.split("train")
-        if not examples.labelled:
-            raise HeadwiseError(f"task {task.name!r}: its training split has examples without labels")
-        return examples if self.settings.max_examples is None else examples.sample(self.settings.max_examples)
 
     def _setup(self) -> None:
         """Puts model, method, optimizer and schedule together on the device."""
@@ -130,27 +128,7 @@ class Run:
             examples: most examples of a task to score on.
             variant: a published code's form of it, see `headwise.scoring.gate_gradient`.
         """
-        from headwise.scoring import gate_gradient
-
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        found = torch.zeros(len(self.tasks), *self.heads.shape, dtype=torch.float64, device=self.model.device)
-        for i, task in list(enumerate(self.tasks))[rank::world]:
-            with self.accelerator.autocast():
-                scores = gate_gradient(
-                    self.model,
-                    task.with_splits(train=self.encoded[i].examples),
-                    variant=variant,
-                    examples=examples,
-                    max_length=self.max_length,
-                    seed=self.settings.seed,
-                    heads=self.heads,
-                    quiet=not self.settings.progress,
-                )
-            found[i] = torch.from_numpy(scores.fillna(0).to_numpy())
-        if world > 1:
-            found = self.accelerator.reduce(found, "sum")
-        values = np.where(self.heads.valid.cpu().numpy(), found.cpu().numpy(), np.nan)
-        return {name: xr.DataArray(values[i], dims=("layer", "head")) for i, name in enumerate(self.names)}
+        return score_tasks(self, examples, variant)
 
     def train(self) -> None:
         """Runs all steps that are left; afterwards the model is trained and in eval mode."""
@@ -244,10 +222,12 @@ class Run:
         return patience is not None and bool(self._best) and self.step - self._best["step"] >= patience * self.epoch_steps
 
     def _evaluate(self) -> None:
-        """Evaluates all tasks on validation, and keeps the weights if they are the best so far and training may stop early."""
+        """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early, which is decided on
+        training examples set aside for it (see `portion_of`)."""
+        tasks, split = (self._aside, STOPPING) if self._aside else (self.tasks, "validation")
         options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "progress": self.settings.progress}
-        scores = {task.name: evaluate(self.model, task, **options).score for task in self.tasks}
-        self.evaluations += [{"step": self.step, "task": name, "score": score} for name, score in scores.items()]
+        scores = {task.name: evaluate(self.model, task, split, **options).score for task in tasks}
+        self.evaluations += [{"step": self.step, "task": name, "split": split, "score": score} for name, score in scores.items()]
         if self.settings.trackers:
             self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
         if self.settings.early_stopping is None:

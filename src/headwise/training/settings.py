@@ -38,8 +38,10 @@ class TrainingSettings:
         gradient_checkpointing: recompute activations in the backward pass.
         graphs: on a GPU, run steps of frequent shapes as CUDA graphs, which launches a step at once.
         early_stopping: stop after this many evaluations without a better mean score; None: never. The best weights are kept.
+        stopping_split: what early stopping chooses on: "train", a tenth of each task's training examples, set aside by the seed, of
+            every class its share; or "validation", the split that is reported, whose scores are then too good: results say so.
         evaluate: "end", or "epoch" for an evaluation after each epoch too.
-        max_examples: use at most this many training examples of each task; None: all.
+        max_examples: use at most this many training examples of each task, drawn by the seed, the same for all methods; None: all.
         seed: of order, dropout and new weights.
         log_every: steps between records of the loss; the loss is read from the device only then.
         checkpoint_minutes: between checkpoints, where the training has a folder.
@@ -70,6 +72,7 @@ class TrainingSettings:
     gradient_checkpointing: bool = False
     graphs: bool = True
     early_stopping: int | None = None
+    stopping_split: str = "train"
     evaluate: str = "end"
     max_examples: int | None = None
     seed: int = 0
@@ -86,6 +89,7 @@ class TrainingSettings:
         _among("optimizer", self.optimizer, OPTIMIZERS)
         _among("schedule", self.schedule, SCHEDULES)
         _among("precision", self.precision, PRECISIONS)
+        _among("stopping_split", self.stopping_split, ("train", "validation"))
         _among("evaluate", self.evaluate, ("end", "epoch"))
         if self.device not in (None, "cpu"):
             raise HeadwiseError(f"device is {self.device!r}; it is 'cpu' or None (a GPU if there is one)")

@@ -64,9 +64,7 @@ class TicketShare(Method):
         """The heads that `task` does best without, found on a copy of the model."""
         from headwise.training.run import Run as Inner
 
-        train = task.split("train")
-        if run.settings.max_examples is not None:
-            train = train.sample(run.settings.max_examples)
+        train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
         order = np.random.default_rng(run.settings.seed).permutation(len(train))
         aside = max(1, int(self.held_out * len(train)))
         tuned = task.with_splits(train=train.subset(np.sort(order[aside:])), validation=train.subset(np.sort(order[:aside])))
