@@ -177,6 +177,9 @@ def why_not(run: "Run") -> str:
         "gradient checkpointing computes activations again": settings.gradient_checkpointing,
         "fp16 skips steps by what the gradients are": run.accelerator.scaler is not None,
         f"{settings.optimizer} reads numbers from the device": settings.optimizer not in ("adamw", "adamax"),
+        f"{run.method.name} changes single steps": bool(
+            getattr(run.method, "leak", False) or getattr(run.method, "eval_mode", False)
+        ),
         "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
