@@ -1,6 +1,8 @@
 """Every way to bring data in, and how splits come about."""
 
 import json
+import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.tasks import Sentence, Task
+from headwise.tasks import Sentence, Task, structured
 from headwise.tasks.splitting import by_fraction
 
 ROWS = [(f"text number {i}, with a comma", "good" if i % 2 else "bad") for i in range(40)]
@@ -54,6 +56,52 @@ def test_folder_files_by_split_and_split_column(tmp_path: Path, table: pd.DataFr
     assert all(column.split(s).texts == folder.split(s).texts for s in folder.splits)
     with pytest.raises(HeadwiseError, match=r"no split 'extra', only: train, validation, test"):
         column.split("extra")
+
+
+@pytest.mark.parametrize("name", ["holdout", "heldout", "dev2"])
+def test_splits_that_nobody_asked_for_are_named(name: str, tmp_path: Path, table: pd.DataFrame) -> None:
+    for split, rows in {"train": table[:20], "dev": table[20:30], name: table[30:]}.items():
+        rows.to_csv(tmp_path / f"{split}.csv", index=False)
+    table["split"] = ["train"] * 20 + ["dev"] * 10 + [name] * 10
+    said = (
+        rf"splits .*{name}.*: train, validation are read; {name} only where it is asked for by name .*splits=.*'test': '{name}'"
+    )
+    for task in (Task("f", path=tmp_path, text="review", label="stars"), Task("c", data=table, text="review", label="stars")):
+        with pytest.warns(UserWarning, match=said) as noted:
+            assert len(task.split(name)) == 10
+        assert set(task.splits) == {"train", "validation", name}
+        assert len(noted) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked = Task(
+            "f", path=tmp_path, text="review", label="stars", splits={"train": "train", "validation": "dev", "test": name}
+        )
+        assert asked.splits == ("train", "validation", "test")
+        parts = {"train": table[:20], "validation": table[20:30], name: table[30:]}
+        assert name in Task("d", data=parts, text="review", label="stars").splits  # the user's own names
+
+
+def test_a_split_whose_name_hides_train_or_validation_is_an_error(tmp_path: Path, table: pd.DataFrame) -> None:
+    table[:30].to_csv(tmp_path / "train.csv", index=False)
+    table[30:].to_csv(tmp_path / "holdout.csv", index=False)
+    with pytest.raises(HeadwiseError, match=r"no validation split: its splits are train, holdout, and.*Rename holdout.*splits="):
+        Task("f", path=tmp_path, text="review", label="stars").splits  # noqa: B018
+    parts = {"train": table[:30], "holdout": table[30:]}
+    with pytest.raises(HeadwiseError, match="no validation split"):
+        Task("f", data=parts, text="review", label="stars").splits  # noqa: B018
+    (tmp_path / "train.csv").rename(tmp_path / "trainset.csv")
+    with pytest.raises(HeadwiseError, match="no train and no validation split: its splits are holdout, trainset"):
+        Task("f", path=tmp_path, text="review", label="stars").splits  # noqa: B018
+
+
+def test_strange_splits_of_annotated_sentences_are_named(tmp_path: Path) -> None:
+    for split in ("train", "holdout"):
+        (tmp_path / f"{split}.conllu").write_text("1\tdogs\tdog\tNOUN\tNNS\t_\t0\troot\t_\t_\n\n")
+    with pytest.raises(HeadwiseError, match="no validation split: its splits are train, holdout"):
+        structured(tmp_path, ["pos"])
+    shutil.copy(tmp_path / "train.conllu", tmp_path / "dev.conllu")
+    with pytest.warns(UserWarning, match="train, validation are read; holdout only"):
+        structured(tmp_path, ["pos"])
 
 
 def test_python_rows_of_every_shape() -> None:
@@ -159,9 +207,8 @@ def test_hub_class_names_subsets_and_missing_library(monkeypatch: pytest.MonkeyP
         assert task.classes == ("no", "yes")
     assert asked == [("some/set", "x", "abc")]
     assert len(task.split("validation")) == 4
-    both = Task("all", hub="some/set", subset="*")
-    with pytest.warns(UserWarning, match="also occur"):
-        assert len(both.split("train")) + len(both.split("validation")) == 40
+    both = Task("all", hub="some/set", subset="*", splits={"train": "train"})
+    assert len(both.split("train")) + len(both.split("validation")) == 40
     with pytest.raises(HeadwiseError, match="no split 'nowhere', only"):
         Task("m", hub="s", splits={"train": "nowhere"}).splits  # noqa: B018
 

@@ -179,7 +179,9 @@ def from_hub(name: str, subset: str | None, revision: str | None, splits: Mappin
     found = {split_name(split): _from_dataset(data, f"{name} {split}") for split, data in loaded.items()}
     found = {split: raw for split, raw in found.items() if not wanted or split in wanted}
     only = list(found)
-    return {ALL: found[only[0]]} if only == ["train"] else found  # a single split is not a training split by nature
+    return (
+        {ALL: found[only[0]]} if only == ["train"] and not wanted else found
+    )  # a single split is not a training split by nature
 
 
 def _from_dataset(data: Any, origin: str) -> Raw:

@@ -1,12 +1,45 @@
 """Dividing one table into splits by fraction: reproducible by seed, and identical texts stay together."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+
+KNOWN = ("train", "validation", "test")
+
+
+def name_strangers(task: str, found: Collection[str], chosen: bool) -> None:
+    """Speaks of splits that nothing reads of itself: a `holdout` beside train and validation, or in the place of one of them.
+
+    Args:
+        task: the task's name, or what it is read from.
+        found: its splits, by headwise's names.
+        chosen: whether the user wrote these names, so that others than headwise's are meant.
+
+    Raises:
+        HeadwiseError: there is such a split, and none for validation (which would be taken out of train), or none to train on.
+    """
+    strange = sorted(set(found) - set(KNOWN))
+    read = [name for name in KNOWN if name in found]
+    have = [*read, *strange]
+    missing = [name for name in KNOWN[:2] if name not in have]
+    if not strange or (chosen and missing != ["validation"]):
+        return
+    listed, names = ", ".join(have), ", ".join(strange)
+    if missing:
+        raise HeadwiseError(
+            f"task {task!r} has no {' and no '.join(missing)} split: its splits are {listed}, and headwise reads {', '.join(KNOWN)}. Rename "
+            f"{names}, or say what is what: splits={{'train': ..., 'validation': ...}}"
+        )
+    warnings.warn(
+        f"task {task!r} has the splits {listed}: {', '.join(read)} are read; {names} only where it is asked "
+        f"for by name (predict=[{strange[0]!r}] in training). If it is meant as one of them, say so: splits={{'test': {strange[0]!r}, ...}}",
+        stacklevel=4,
+    )
 
 
 def text_key(text: Sequence[str]) -> str:

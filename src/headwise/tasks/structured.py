@@ -10,7 +10,7 @@ from headwise.errors import HeadwiseError
 from headwise.tasks import sources
 from headwise.tasks.building import word_level
 from headwise.tasks.sentence import Sentence
-from headwise.tasks.splitting import by_fraction, text_key
+from headwise.tasks.splitting import by_fraction, name_strangers, text_key
 from headwise.tasks.task import FRACTIONS, Task
 
 # layer -> kind, layer of Sentence, metric
@@ -78,6 +78,7 @@ def _sentences(source: Any, seed: int, **reading: Any) -> dict[str, list[Sentenc
         every = found[sources.ALL]
         parts = by_fraction([text_key([" ".join(s.words)]) for s in every], FRACTIONS, seed)
         return {split: [every[i] for i in rows] for split, rows in parts.items()}
+    name_strangers(str(source) if isinstance(source, str | Path) else "structured", found, isinstance(source, Mapping))
     if "train" in found and "validation" not in found:
         every = found["train"]
         parts = by_fraction([text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, seed)

@@ -16,7 +16,7 @@ from headwise.names import check_name
 from headwise.tasks import building, metrics, sources, structures
 from headwise.tasks.checking import check_settings
 from headwise.tasks.examples import KINDS, WORD_KINDS, Examples
-from headwise.tasks.splitting import by_fraction, text_key
+from headwise.tasks.splitting import by_fraction, name_strangers, text_key
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
@@ -160,6 +160,9 @@ class Task:
             raise HeadwiseError(f"task {self.name!r}: the source has no split at all")
         if sources.ALL in raw and len(raw) == 1:
             raw = self._divide(raw[sources.ALL])
+        if not self._splits:
+            written = any(isinstance(source[way], Mapping) for way in ("path", "data")) or self._fractions != FRACTIONS
+            name_strangers(self.name, raw, written)
         return raw
 
     def _divide(self, raw: sources.Raw) -> dict[str, sources.Raw]:
