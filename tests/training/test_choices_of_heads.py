@@ -46,7 +46,7 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
 
     def equally_good(model, task, *rest, **options):
         found = evaluate(model, task, *rest, **options)
-        asked.append(found.split)
+        asked.append((task.name, task.split("validation").texts))
         found.predictions[:] = 0  # so the sparsest mask is taken
         return found
 
@@ -54,6 +54,10 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
     run = Run(toy.model(TASKS), TASKS, TicketShare(ratios=(0.125, 0.25)), toy.settings(epochs=1))
     assert run.method.masks == {"mood": LOW, "warmth": HIGH}
     assert len(asked) == 2 * 3
+    for task in TASKS:  # the share is chosen on a part of train, never on the split that is reported
+        (held_out,) = {tuple(texts) for name, texts in asked if name == task.name}
+        assert len(held_out) == 3
+        assert set(held_out) <= set(task.split("train").texts)
 
 
 def test_random_heads_differ_between_tasks() -> None:
