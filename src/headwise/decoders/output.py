@@ -40,22 +40,33 @@ class TaskLike(Protocol):
 
 @dataclass(frozen=True)
 class SavedTask:
-    """The facts of a task as a manifest keeps them; it has no examples."""
+    """The facts of a task as a manifest keeps them; it has no examples.
+
+    Attributes:
+        name, kind, classes: of the task.
+        metric: what the model was judged by.
+        max_length: tokens at which its texts were cut in training; None: it was not trained on it.
+        origin: what `tasks.find_tasks` found it by (name, data, file, size, seed); None: it was made in Python.
+    """
 
     name: str
     kind: str
     classes: tuple[str, ...]
     metric: str
+    max_length: int | None = None
+    origin: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "classes": list(self.classes), "metric": self.metric}
+        facts = {"name": self.name, "kind": self.kind, "classes": list(self.classes), "metric": self.metric}
+        return {**facts, "max_length": self.max_length, "origin": dict(self.origin) if self.origin else None}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> "SavedTask":
-        return cls(record["name"], record["kind"], tuple(record["classes"]), record["metric"])
+        name, kind, classes, metric = (record[key] for key in ("name", "kind", "classes", "metric"))
+        return cls(name, kind, tuple(classes), metric, record.get("max_length"), record.get("origin"))
 
     @classmethod
     def of(cls, task: TaskLike) -> "SavedTask":

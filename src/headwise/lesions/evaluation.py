@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.scoring.passes import evaluate
-from headwise.scoring.subject import Reading, as_subject_model, open_subject
+from headwise.scoring.subject import Reading, as_subject_model, as_trained, open_subject
 from headwise.tasks import metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
@@ -146,6 +146,7 @@ def lesion(
     several = as_tasks(tasks)
     sets = named_sets(head_sets)
     answering = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
+    several = as_trained(answering, several)
     reading["heads"] = reading.get("heads") or Heads(answering.encoder)
     reading.setdefault("split", "validation")
     reading.setdefault("examples", None)

@@ -15,7 +15,7 @@ from headwise.lesions.result import Dissociation, at, by
 from headwise.lesions.statistics import TestOfD, resplit_test
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
-from headwise.scoring.subject import Reading, as_subject_model
+from headwise.scoring.subject import Reading, as_subject_model, as_trained, length_of
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
 
@@ -66,13 +66,14 @@ def dissociate(
     names = tuple(task.name for task in several)
     if len(several) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
-    _check(several)
     for share in (fraction, *fractions):
         if not 0 < share < 1:
             raise HeadwiseError(
                 f"fraction is {share}; a lesion needs some heads to silence and some to leave: more than 0, less than 1"
             )
     model = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
+    several = as_trained(model, several)
+    _check(several)
     heads = reading["heads"] = reading.get("heads") or Heads(model.encoder)
     seed = reading.get("seed", 0)
     if not count_for(fraction, heads.total):
@@ -111,6 +112,8 @@ def dissociate(
             "within_layers": within_layers,
             "min_per_layer": min_per_layer,
             "split": reading["split"],
+            "metrics": {task.name: task.metric for task in several},
+            "max_length": {task.name: length_of(model, task, reading.get("max_length")) for task in several},
             "bootstrap": bootstrap,
             "level": level,
             "seed": seed,

@@ -39,7 +39,7 @@ class Reading(TypedDict, total=False):
         examples: at most so many examples of the split, drawn by seed; None takes all.
         split: the split to score on; estimators read training data, lesions are judged on held-out data.
         batch_size: examples at a time; results do not depend on it. Default: 32, on an accelerator 256.
-        max_length: tokens at which texts are cut.
+        max_length: tokens at which texts are cut; default: as the model was trained on the task, else 256.
         seed: of the sample, and of whatever else is random.
         silenced: heads that stay silenced while the others are scored.
         tokenizer: for plain transformers models; default: the one beside the model's weights.
@@ -51,7 +51,7 @@ class Reading(TypedDict, total=False):
     examples: int | None
     split: str
     batch_size: int | None
-    max_length: int
+    max_length: int | None
     seed: int
     silenced: HeadSet
     tokenizer: Any
@@ -181,9 +181,26 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
     return open_weights(head, place)
 
 
+def as_trained(model: MultiTaskModel | TaskModel, tasks: Iterable[Task]) -> list[Task]:
+    """The tasks with the metric that the model was trained and judged by, where a user has not chosen another."""
+    return [
+        task
+        if task.metric_given or task.name not in model.tasks or model.tasks[task.name].kind != task.kind
+        else task.with_metric(model.tasks[task.name].metric, given=False)
+        for task in tasks
+    ]
+
+
+def length_of(model: MultiTaskModel | TaskModel, task: Task, max_length: int | None = None) -> int:
+    """Tokens at which texts of a task are cut: as asked, else as the model was trained on it, else 256."""
+    saved = model.tasks.get(task.name)
+    return max_length or (saved.max_length if saved is not None else None) or 256
+
+
 def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
     answering = as_subject_model(model, task, reading.get("tokenizer"), reading.get("trust_remote_code", False))
+    (task,) = as_trained(answering, [task])
     heads = reading.get("heads") or Heads(answering.encoder)
     seed = reading.get("seed", 0)
     split = reading.get("split", "train")
@@ -202,7 +219,7 @@ def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
         model=answering,
         heads=heads,
         task=task,
-        encoded=encode(examples, answering.tokenizer, reading.get("max_length", 256)),
+        encoded=encode(examples, answering.tokenizer, length_of(answering, task, reading.get("max_length"))),
         batch_size=size,
         seed=seed,
         base=base,

@@ -1,7 +1,7 @@
 """Examples: the texts and labels of one split of a task."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -126,3 +126,9 @@ def _put(digest: "hashlib.blake2b", parts: Iterable[str]) -> None:
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "little") + data)
+
+
+def in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Train, validation, test, then others by name; each told its task's name and its own."""
+    first = [name for name in ("train", "validation", "test") if name in splits]
+    return {name: replace(splits[name], task=task, name=name) for name in [*first, *sorted(set(splits) - set(first))]}

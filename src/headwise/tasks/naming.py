@@ -28,7 +28,7 @@ def find_tasks(
         file: a TOML file that defines tasks.
         size: training examples of a grammar task.
         seed: of splits that have to be made, and of the grammar.
-        metric: overrides the presets' and the grammar's metric ("accuracy" for Eq. 5).
+        metric: overrides every task's own metric ("accuracy" for Eq. 5).
 
     Raises:
         HeadwiseError: a name is unknown, or two tasks have the same one.
@@ -41,7 +41,7 @@ def find_tasks(
     found = []
     for name in names or defined:
         if name in defined:
-            found.append(defined[name])
+            found.append(defined[name] if metric is None else defined[name].with_metric(metric))
         elif name.startswith("grammar:"):
             from headwise.tasks import grammar
 
@@ -50,6 +50,9 @@ def find_tasks(
             raise HeadwiseError(f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}")
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
+        places = {"data": data, "file": file if name in defined else None}
+        where = {key: str(Path(place).absolute()) for key, place in places.items() if place is not None}
+        found[-1].origin = {"name": name, "size": size, "seed": seed, **where}
     seen: set[str] = set()
     for task in found:
         if task.name in seen:

@@ -125,7 +125,9 @@ def preset(name: str, path: str | Path | None = None, *, metric: str | None = No
         "metric": metric or chosen.metric,
         "seed": seed,
     }
-    return Task(key, **{**settings, **options})
+    task = Task(key, **{**settings, **options})
+    task.metric_given = metric is not None
+    return task
 
 
 def presets(path: str | Path | None, names: Sequence[str], **options: Any) -> list[Task]:

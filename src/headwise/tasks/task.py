@@ -3,7 +3,6 @@
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from headwise.errors import HeadwiseError
 from headwise.names import check_name
 from headwise.tasks import building, metrics, sources, structures
 from headwise.tasks.checking import check_settings
-from headwise.tasks.examples import KINDS, WORD_KINDS, Examples
+from headwise.tasks.examples import KINDS, WORD_KINDS, Examples, in_order
 from headwise.tasks.splitting import by_fraction, name_strangers, text_key
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -90,6 +89,8 @@ class Task:
             raise HeadwiseError(f"task {name!r}: text= names one or two columns, got {self.text!r}")
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
+        self.metric_given = metric is not None  # else a model may remember another, which it was trained and judged by
+        self.origin: dict[str, Any] | None = None  # what `tasks.find_tasks` finds it by, so that a saved model can say it
         self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
         self._together, self._group = together, group
         self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
@@ -103,7 +104,7 @@ class Task:
         if any((e.kind, e.classes) != (first.kind, first.classes) for e in splits.values()):
             raise HeadwiseError(f"task {name!r}: its splits differ in kind or classes")
         task = cls(name, data=dict(splits), kind=first.kind, metric=metric, synthetic=synthetic)
-        task.__dict__["_examples"] = _in_order(name, splits)
+        task.__dict__["_examples"] = in_order(name, splits)
         return task
 
     @classmethod
@@ -123,12 +124,21 @@ class Task:
         other = copy.copy(self)
         other.name = check_name(name)
         if "_examples" in other.__dict__:
-            other.__dict__["_examples"] = _in_order(name, other._examples)
+            other.__dict__["_examples"] = in_order(name, other._examples)
+        return other
+
+    def with_metric(self, metric: str, given: bool = True) -> "Task":
+        """The same task judged by another metric; `given` says whether a user chose it."""
+        metrics.find(metric, self.kind)
+        other = copy.copy(self)
+        other._metric, other.metric_given = metric, given
         return other
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
         """The same task with some splits replaced, e.g. by a small training sample."""
-        return Task.of(name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic)
+        other = Task.of(name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic)
+        other.metric_given = self.metric_given
+        return other
 
     @cached_property
     def _examples(self) -> dict[str, Examples]:
@@ -140,7 +150,7 @@ class Task:
             if len(parts["train"]) and len(parts["validation"]):
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
         building.check(self.name, found)
-        return _in_order(self.name, found)
+        return in_order(self.name, found)
 
     def _read(self) -> dict[str, sources.Raw]:
         """The source's tables by split, divided where it has none."""
@@ -289,9 +299,3 @@ class Task:
         sizes = ", ".join(f"{split} {len(e)}" for split, e in loaded.items()) if loaded else "not loaded yet"
         kind = self.kind if loaded else self._kind or "kind from labels"
         return f"Task({self.name!r}, {kind}{', synthetic' if self.synthetic else ''}: {sizes})"
-
-
-def _in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
-    """Train, validation, test, then others by name; each told its task's name and its own."""
-    order = [*(name for name in FRACTIONS if name in splits), *sorted(set(splits) - set(FRACTIONS))]
-    return {name: replace(splits[name], task=task, name=name) for name in order}

@@ -1,6 +1,7 @@
 """Evaluation: every example's own prediction, from which the metric is computed."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from headwise.decoders import SavedTask
 from headwise.runs import track
 from headwise.tasks import Examples, Task, batches, encode, metrics
 from headwise.tasks.batching import BUSY
@@ -83,6 +85,12 @@ def token_limit(model: Any, max_length: int) -> int:
     return int(min(max_length, positions, model.tokenizer.model_max_length))
 
 
+def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
+    """Notes in a model how it is trained and judged on each task, for whatever is done with it later."""
+    for task in tasks:
+        model.tasks[task.name] = replace(SavedTask.of(task), max_length=max_length, origin=task.origin)
+
+
 def evaluate(
     model: Any,
     task: Task,
@@ -90,7 +98,7 @@ def evaluate(
     *,
     decoder: str | None = None,
     batch_size: int | None = None,
-    max_length: int = 256,
+    max_length: int | None = None,
     accelerator: Any = None,
     progress: bool = True,
 ) -> Evaluation:
@@ -102,12 +110,14 @@ def evaluate(
         split: "validation", "test", ...
         decoder: the name of the trained task whose decoder answers; default: the task's own.
         batch_size: examples at a time; results do not depend on it. Default: 64, on an accelerator 256.
-        max_length: tokens per text or pair.
+        max_length: tokens per text or pair; default: as the model was trained, else 256.
         accelerator: of a running training: its processes share the work, and its precision is used.
         progress: whether to show a bar.
     """
     examples = task.split(split)
-    encoded = encode(examples, model.tokenizer, token_limit(model, max_length))
+    asked = decoder or task.name
+    length = max_length or (model.tasks[asked].max_length if asked in model.tasks else None) or 256
+    encoded = encode(examples, model.tokenizer, token_limit(model, length))
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     columns = len(COUNTS.get(task.kind, ()))
     exact = torch.float64 if model.device.type != "mps" else torch.float32

@@ -19,7 +19,7 @@ from headwise.runs import Checkpoint, track
 from headwise.tasks import Task, encode
 from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
-from headwise.training.evaluating import evaluate, token_limit
+from headwise.training.evaluating import evaluate, remember, token_limit
 from headwise.training.graphs import PAD, StepGraphs, captured_steps, shapes_to_come
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
@@ -67,6 +67,7 @@ class Run:
         self._start, self._branches = start, dict(branches or {})
         self.accelerator = make_accelerator(self.settings, self.folder)
         self.max_length = token_limit(model, self.settings.max_length)
+        remember(model, self.tasks, self.max_length)
         portions = [portion_of(task, self.settings) for task in self.tasks]
         self.encoded = [encode(portion.train, model.tokenizer, self.max_length) for portion in portions]
         self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
