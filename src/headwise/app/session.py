@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headwise.app.values import MAX_TEXT, check_share, check_text, check_whole
 from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
+from headwise.decoders.memory import as_trained, length_of
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
@@ -37,7 +38,7 @@ class Session:
     def __init__(self, model: MultiTaskModel | TaskModel, tasks: Sequence[Task] = (), name: str = "") -> None:
         self.model, self.name = model.eval(), name
         self.heads = Heads(model.encoder)
-        self.data = {task.name: task for task in tasks}
+        self.data = {task.name: task for task in as_trained(model, tasks)}
         self.lock = threading.Lock()
         self.job: dict[str, Any] = {"running": False, "done": 0, "total": 0, "result": None, "error": ""}
         self._scores: dict[str, Any] = {}
@@ -114,7 +115,7 @@ class Session:
         share, task = check_share("fraction", fraction), self._task(name)
         with self.lock:
             if name not in self._scores:
-                self._scores[name] = score(self.model, task, examples=SCORED, heads=self.heads, max_length=MAX_TOKENS, quiet=True)
+                self._scores[name] = score(self.model, task, examples=SCORED, heads=self.heads, quiet=True)
         return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=share)]
 
     def evaluate(self, name: Any, gates: Any, size: Any) -> None:
@@ -130,7 +131,7 @@ class Session:
     def _evaluate(self, task: Task, opened: Tensor, size: int) -> None:
         try:
             held_out = task.split("validation").sample(size)
-            encoded = encode(held_out, self.model.tokenizer, MAX_TOKENS)
+            encoded = encode(held_out, self.model.tokenizer, length_of(self.model, task.name) or MAX_TOKENS)
             self.job["total"] = len(held_out)
             found: dict[str, list[Any]] = {"intact": [], "gated": []}
             order = []

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Trust, Verb, emit, print_table
+from headwise.cli.subjects import MaxLength, Metric, Size, open_for_tasks, said
 from headwise.errors import HeadwiseError
 
 SHOWN = ("performance", "pairs")
@@ -23,7 +24,9 @@ def dissociate(
     tasks: Annotated[
         list[str] | None, typer.Option(help="Presets, grammar:topic, names in --tasks-file; default: the model's.")
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the hub.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the model's, else the hub.")
+    ] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
     fraction: Annotated[float, typer.Option(help="Share of all heads silenced for each task, 0-1.")] = 0.3,
     fractions: Annotated[list[float] | None, typer.Option(help="Further shares, for a sweep.")] = None,
@@ -40,9 +43,10 @@ def dissociate(
     examples: Annotated[int | None, typer.Option(help="Most held-out examples of each task; default: all.")] = None,
     score_examples: Annotated[int, typer.Option(help="Most training examples to score on.")] = 10_000,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the examples for intervals.")] = 1000,
-    max_length: Annotated[int, typer.Option(help="Tokens per text or pair.")] = 256,
+    max_length: MaxLength = None,
+    metric: Metric = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples at a time; the result does not depend on it.")] = None,
-    size: Annotated[int, typer.Option(help="Training examples of a grammar task.")] = 2000,
+    size: Size = None,
     seed: Annotated[int, typer.Option(help="Of samples, random sets and tests.")] = 0,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save everything here; a finished one is shown again.")] = None,
@@ -52,9 +56,8 @@ def dissociate(
 ) -> None:
     """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.
 
-    headwise dissociate --model runs/five --data DIR --fraction 0.3 --test-draws 199 --out runs/five-dissociation
+    headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
-    from headwise.cli.score import open_for_tasks
     from headwise.figures.style import panels
     from headwise.lesions import dissociate as run
     from headwise.lesions.result import KIND
@@ -63,13 +66,13 @@ def dissociate(
         "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
         "random_draws": random_draws, "test_draws": test_draws, "within_layers": within_layers, "also": also,
         "min_per_layer": min_per_layer, "split": split, "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap,
-        "max_length": max_length, "size": size, "seed": seed,
+        "max_length": max_length, "metric": metric, "size": size, "seed": seed,
     }  # fmt: skip
     result = _finished(out, asked, KIND) if out is not None else None
     if out is not None and figures:
         panels()  # says at once if matplotlib is missing, not after the work
     if result is None:
-        answering, found = open_for_tasks(model, tasks, data, tasks_file, size=size, seed=seed, device=device)
+        answering, found = open_for_tasks(model, tasks, data, tasks_file, size=size, metric=metric, device=device)
         if test_draws and not as_json:
             own, tests = len(found) * (len(found) + 1 + random_draws), 2 * test_draws * len(found) * (len(found) - 1)
             typer.echo(f"the tests of D take {tests} evaluations of a task, beside the study's {own}", err=True)
@@ -136,8 +139,10 @@ def _draw(result: Any, out: Path) -> None:
 
 def _caption(result: Any, kind: str) -> str:
     if kind == "performance":
+        known = "metrics" in result.settings  # results saved before this was noted are shown without it
+        judged = f"; {said(result.settings['metrics'], result.settings['max_length'])}" if known else ""
         n, total = result.settings["heads_each"], result.settings["heads_total"]
-        return f"percent; T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}"
+        return f"percent; T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}{judged}"
     test = result.permutation
     low, high = result.analysis.d_interval()
     p = f"; permutation p = {test.p:.3g}" if len(result.tasks) > 2 else ""

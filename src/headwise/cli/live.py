@@ -22,6 +22,7 @@ def serve(
     ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets.")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    metric: Annotated[str | None, typer.Option(help="One metric for all tasks; default: as the model was trained.")] = None,
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8050,
     host: Annotated[str, typer.Option(help="Where to listen; other machines only reach it if you change this.")] = "127.0.0.1",
     allow_host: Annotated[list[str] | None, typer.Option(help="Further host names that requests may name.")] = None,
@@ -32,10 +33,10 @@ def serve(
     headwise app runs/first --tasks sst2 mrpc --data DIR
     """
     from headwise.app import Server, open_session
-    from headwise.tasks import find_tasks
+    from headwise.cli.subjects import tasks_for
 
     own_bars()
-    found = find_tasks(tasks or (), data, tasks_file) if tasks or tasks_file else []
+    found = tasks_for(source, tasks, data, tasks_file, size=None, metric=metric) if tasks or tasks_file else []
     session = open_session(source, found)
     server = Server(session, host, port, tuple(allow_host or ()))
     typer.echo(f"headwise app for {session.name}: {server.url} (Ctrl-C ends it)")

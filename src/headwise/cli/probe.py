@@ -34,6 +34,13 @@ def probe(
     path: Annotated[Path | None, typer.Option(help="Folder with the tasks (SentEval's files, a treebank, or data sets).")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only these of the ten tasks, e.g. Depth BigramShift.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(help="One metric for all tasks; default: the one the model was trained with, else the task's own."),
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens per text; default: as in the model's training, else the tokenizer's limit.")
+    ] = None,
     position: Annotated[str | None, typer.Option(help="cls, last or mean; default: by the kind of model.")] = None,
     folds: Annotated[
         int | None, typer.Option(help="Choose by cross-validation with so many folds; default: by validation.")
@@ -66,7 +73,16 @@ def probe(
         raise HeadwiseError(f"--tasks {' '.join(names)}: {names[0]} stands alone; choose among its tasks with --only")
     source: dict[str, Any] = {"source": names[0] if ten else "tasks", "names": only or [] if ten else names, "size": size}
     source |= {name: str(given.absolute()) for name, given in (("path", path), ("file", tasks_file)) if given is not None}
-    given: dict[str, Any] = {"position": position, "folds": folds, "top": top, "examples": examples, "sweep": sweep or []}
+    given: dict[str, Any] = {
+        "position": position,
+        "folds": folds,
+        "top": top,
+        "examples": examples,
+        "sweep": sweep or [],
+        "max_length": max_length,
+    }
+    if metric is not None:
+        source["metric"] = metric
     chosen = [name for name in controls if name != "none"] if controls else ["labels"]
     recipe = {
         "kind": "probing",
@@ -84,7 +100,9 @@ def probe(
     if emit({"table": table.to_dict("records"), "figures": drawn}, as_json):
         return
     columns = [
-        c for c in ("model", "task", "majority", "best head", "last", "best", "top", "best gain %", "top gain %") if c in table
+        c
+        for c in ("model", "task", "metric", "majority", "best head", "last", "best", "top", "best gain %", "top gain %")
+        if c in table
     ]
     shares = {"majority", "best head", "last", "best", "top"}
     rows = [

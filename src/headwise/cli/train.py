@@ -41,7 +41,7 @@ def train(
     max_examples: Annotated[int | None, typer.Option(help="Most training examples of each task.")] = None,
     precision: Annotated[str | None, typer.Option(help="no, bf16 or fp16.")] = None,
     pooling: Annotated[str | None, typer.Option(help="cls, last or mean; default: the model family's own.")] = None,
-    metric: Annotated[str | None, typer.Option(help="One metric for all presets, e.g. accuracy.")] = None,
+    metric: Annotated[str | None, typer.Option(help="One metric for all tasks, e.g. accuracy.")] = None,
     size: Annotated[int, typer.Option(help="Training examples of a grammar task.")] = 2000,
     predict: Annotated[
         list[str] | None, typer.Option(help="Splits to predict; 'test' also writes GLUE submission files.")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.subjects import said
 from headwise.errors import HeadwiseError
 
 
@@ -23,6 +24,10 @@ def transfer(
     seeds: Annotated[int, typer.Option(help="Fine-tunings per model, task and number of shots.")] = 30,
     data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets.")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
+    metric: Annotated[str | None, typer.Option(help="One metric for all new tasks; default: each task's own.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Tokens per text or pair; default: as in the models' training, else 256.")
+    ] = None,
     tuning: Annotated[str, typer.Option(help="full, lora or decoder.")] = "full",
     epochs: Annotated[int, typer.Option(help="Passes over the few examples.")] = 20,
     learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 2e-5,
@@ -46,6 +51,10 @@ def transfer(
         "baseline": baseline,
         "fewshot": {"tuning": tuning, "epochs": epochs, "learning_rate": learning_rate},
     }
+    if metric is not None:
+        recipe["tasks"]["metric"] = metric
+    if max_length is not None:
+        recipe["fewshot"]["max_length"] = max_length
     if data is not None:
         recipe["tasks"]["data"] = str(data)
     if tasks_file is not None:
@@ -57,13 +66,25 @@ def transfer(
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("transfer")
     tests = run.table("transfer-tests") if len(recipe["sources"]) > 1 else None
-    notes = [note for note in run.table("few-shot")["note"].unique() if note]
-    found = {"scores": table.to_dict("records"), "tests": [] if tests is None else tests.to_dict("records"), "notes": notes}
+    cells = run.table("few-shot")
+    notes = [note for note in cells["note"].unique() if note]
+    judged = said(*({task: part[name].iloc[0] for task, part in cells.groupby("task")} for name in ("metric", "max_length")))
+    found = {
+        "scores": table.to_dict("records"),
+        "tests": [] if tests is None else tests.to_dict("records"),
+        "notes": notes,
+        "judged": judged,
+    }
     if emit(found, as_json):
         return
     wide = table.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(table["mean"], table["sd"], strict=True)])
     grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
-    print_table(f"few-shot transfer, {seeds} seeds", [str(c) for c in grid.columns], grid.to_numpy().tolist(), f"tables in {out}")
+    print_table(
+        f"few-shot transfer, {seeds} seeds",
+        [str(c) for c in grid.columns],
+        grid.to_numpy().tolist(),
+        f"{judged}; tables in {out}",
+    )
     if tests is not None:
         columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
         title = "differences in points, 95 % intervals; the unit is the source model"

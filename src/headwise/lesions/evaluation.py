@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headwise.decoders.memory import as_trained
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.scoring.passes import evaluate
-from headwise.scoring.subject import Reading, as_subject_model, as_trained, open_subject
+from headwise.scoring.subject import Reading, as_subject_model, open_subject
 from headwise.tasks import metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task

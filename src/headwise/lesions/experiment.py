@@ -7,6 +7,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 import xarray as xr
 
+from headwise.decoders.memory import LENGTH, as_trained, length_of
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import dissociation as d
@@ -15,7 +16,7 @@ from headwise.lesions.result import Dissociation, at, by
 from headwise.lesions.statistics import TestOfD, resplit_test
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
-from headwise.scoring.subject import Reading, as_subject_model, as_trained, length_of
+from headwise.scoring.subject import Reading, as_subject_model
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
 
@@ -113,7 +114,7 @@ def dissociate(
             "min_per_layer": min_per_layer,
             "split": reading["split"],
             "metrics": {task.name: task.metric for task in several},
-            "max_length": {task.name: length_of(model, task, reading.get("max_length")) for task in several},
+            "max_length": {task.name: length_of(model, task.name, reading.get("max_length")) or LENGTH for task in several},
             "bootstrap": bootstrap,
             "level": level,
             "seed": seed,

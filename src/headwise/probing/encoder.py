@@ -1,13 +1,16 @@
 """The model whose heads are probed: what runs, its tokenizer, its heads, and at which token they are read."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headwise import loading, manifest
 from headwise.decoders.model import MultiTaskModel, load_encoder, with_padding
+from headwise.decoders.output import SavedTask
 from headwise.decoders.pooling import POOLINGS, default_pooling
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
@@ -23,12 +26,14 @@ class Encoder:
         tokenizer: its tokenizer.
         heads: its heads.
         position: where head outputs are read: "cls", "last" or "mean".
+        tasks: what a trained model remembers of its tasks, by name.
     """
 
     model: Any
     tokenizer: Any
     heads: Heads
     position: str
+    tasks: Mapping[str, SavedTask] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -56,7 +61,12 @@ def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None,
     if position is not None and position not in POOLINGS:
         raise HeadwiseError(f"position {position!r} is unknown; choose one of {', '.join(POOLINGS)}")
     if isinstance(model, Encoder):
-        return model if position in (None, model.position) else Encoder(model.model, model.tokenizer, model.heads, str(position))
+        return model if position in (None, model.position) else replace(model, position=str(position))
+    remembered: Mapping[str, SavedTask] = {}
+    if isinstance(model, str | Path) and (Path(model) / manifest.NAME).is_file():
+        place, model = model, loading.load(model)
+        if not isinstance(model, MultiTaskModel):
+            raise HeadwiseError(f"{place} holds a {type(model).__name__}, not one model with an encoder to probe")
     if isinstance(model, str | Path):
         with torch.random.fork_rng(), trusting(trust_remote_code):
             torch.manual_seed(
@@ -65,13 +75,14 @@ def open_encoder(model: Any, tokenizer: Any = None, position: str | None = None,
             model, found = load_encoder(model)
         tokenizer = tokenizer or found
     elif isinstance(model, MultiTaskModel):
+        remembered = model.tasks
         model, tokenizer, position = model.encoder, tokenizer or model.tokenizer, position or model.pooling
     else:
         tokenizer = tokenizer or tokenizer_beside(model)
     config = model.config
     body = model.get_encoder() if config.is_encoder_decoder else _body(model)
     with_padding(body, tokenizer)
-    return Encoder(body, tokenizer, Heads(body), position or default_pooling(config))
+    return Encoder(body, tokenizer, Heads(body), position or default_pooling(config), remembered)
 
 
 def _body(model: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headwise.decoders.memory import as_trained, length_of
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.names import file_name
@@ -73,7 +74,8 @@ def probe(
         controls: "labels": the same probes on shuffled labels (selectivity); "encoder": the same architecture with random weights.
         pairs: pairs of texts are encoded apart and compared, [|u−v|; u·v] ("compare"), or read by the model at once ("together").
         examples: at most so many examples of each split, drawn by seed.
-        batch_size, max_length, dtype: of the recording; see `headwise.probing.record`.
+        batch_size, max_length, dtype: of the recording; see `headwise.probing.record`. Without max_length a trained model's own
+            tasks are cut as in its training.
         tolerance: of the fits; see `headwise.probing.logistic.fit`.
         seed: of samples, folds and controls.
         device: where to run the model and fit; default: where the model is, for a folder or hub id a GPU if there is one.
@@ -96,7 +98,6 @@ def probe(
     recording: dict[str, Any] = {
         "pairs": pairs,
         "batch_size": batch_size,
-        "max_length": max_length,
         "dtype": dtype,
         "quiet": quiet,
     }
@@ -106,7 +107,8 @@ def probe(
     ]  # once, not for every recording
     n_top = top if top is not None else encoder.heads.shape[1]
     parts = []
-    for task in given:
+    for task in as_trained(encoder, given):
+        recording["max_length"] = length_of(encoder, task.name, max_length)
         splits = three_splits(task, examples, seed)
         labels = labels_of(task, splits)
         with _recordings(folder, task.name) as place:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise import manifest
+from headwise.decoders.memory import LENGTH, as_trained, length_of
 from headwise.decoders.model import MultiTaskModel
 from headwise.decoders.output import DecoderOutput
 from headwise.decoders.plain import TaskModel, as_task_model
@@ -181,22 +182,6 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
     return open_weights(head, place)
 
 
-def as_trained(model: MultiTaskModel | TaskModel, tasks: Iterable[Task]) -> list[Task]:
-    """The tasks with the metric that the model was trained and judged by, where a user has not chosen another."""
-    return [
-        task
-        if task.metric_given or task.name not in model.tasks or model.tasks[task.name].kind != task.kind
-        else task.with_metric(model.tasks[task.name].metric, given=False)
-        for task in tasks
-    ]
-
-
-def length_of(model: MultiTaskModel | TaskModel, task: Task, max_length: int | None = None) -> int:
-    """Tokens at which texts of a task are cut: as asked, else as the model was trained on it, else 256."""
-    saved = model.tasks.get(task.name)
-    return max_length or (saved.max_length if saved is not None else None) or 256
-
-
 def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
     answering = as_subject_model(model, task, reading.get("tokenizer"), reading.get("trust_remote_code", False))
@@ -219,7 +204,7 @@ def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
         model=answering,
         heads=heads,
         task=task,
-        encoded=encode(examples, answering.tokenizer, length_of(answering, task, reading.get("max_length"))),
+        encoded=encode(examples, answering.tokenizer, length_of(answering, task.name, reading.get("max_length")) or LENGTH),
         batch_size=size,
         seed=seed,
         base=base,

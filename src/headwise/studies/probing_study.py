@@ -32,6 +32,7 @@ class ProbingTasks(runs.Settings):
     path: runs.DataPath | None = None
     file: runs.DataPath | None = None
     size: int = Field(6000, ge=100)
+    metric: str | None = None
 
 
 class Probing(runs.Settings):
@@ -78,7 +79,8 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: runs.Out) -> No
     for name in ("test", "validation", "stderr", "control", "random_encoder"):
         if name in found.data:
             out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
-    out.table("embeddings", found.embeddings.drop(columns="task").assign(metric=task.metric, synthetic=task.synthetic))
+    metric = str(found.data["metric"].item())  # the model's own where it was trained on the task
+    out.table("embeddings", found.embeddings.drop(columns="task").assign(metric=metric, synthetic=task.synthetic))
     out.table("sweep", found.sweep.drop(columns="task"))
     out.model("probes", found.write)
 
@@ -89,7 +91,7 @@ def summarise(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> 
     from headwise.loading import load
 
     found = Probes.join([load(result.model("probes")) for result in inputs["tasks"]])
-    out.table("probing", found.table().reset_index())
+    out.table("probing", found.table().assign(metric=found.data["metric"].to_series()).reset_index())
     if found.has_syntactic_and_semantic:
         out.table("syntactic-semantic", found.syntactic_semantic())
 
@@ -139,6 +141,11 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
 
 def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[Task]:
     """The tasks themselves; some of them by name, or all the recipe asks for."""
+    found = _open_tasks(tasks, names)
+    return found if tasks.metric is None else [task.with_metric(tasks.metric) for task in found]
+
+
+def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     wanted = list(names) if names is not None else list(tasks.names) or None
     if tasks.source == "tasks":
         from headwise.tasks import find_tasks

@@ -19,7 +19,7 @@ class FewShot(runs.Settings):
     warmup: float = Field(0.1, ge=0, le=1)
     tuning: Literal["full", "lora", "decoder"] = "full"
     rank: int = Field(8, ge=1)
-    max_length: int = Field(256, ge=8)
+    max_length: int | None = Field(None, ge=8)
 
 
 class NewTasks(runs.Settings):
@@ -29,6 +29,7 @@ class NewTasks(runs.Settings):
     data: runs.DataPath | None = None
     file: runs.DataPath | None = None
     size: int = Field(2000, ge=10)
+    metric: str | None = None
 
 
 class TransferRecipe(runs.Recipe):
@@ -62,15 +63,15 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> No
     from headwise.training.fewshot import FewShotSettings
     from headwise.training.fewshot import few_shot as run
 
-    task = find_tasks([config.task], config.tasks.data, config.tasks.file, size=config.tasks.size)[0]
+    task = find_tasks([config.task], config.tasks.data, config.tasks.file, size=config.tasks.size, metric=config.tasks.metric)[0]
     held_out = task.split("validation" if "validation" in task.splits else "test")
     if config.evaluate is not None:
         held_out = held_out.sample(config.evaluate)
     settings = FewShotSettings(**config.fewshot.model_dump())
     result = run(open_model(str(config.source)), task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
-    facts = {"metric": str(task.metric), "examples": len(held_out), "synthetic": task.synthetic, "note": result.attrs["note"]}
-    out.table("few-shot", scores.assign(**facts))
+    facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
+    out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])
 

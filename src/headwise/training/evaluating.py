@@ -1,7 +1,6 @@
 """Evaluation: every example's own prediction, from which the metric is computed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from headwise.decoders import SavedTask
+from headwise.decoders.memory import LENGTH, length_of
 from headwise.runs import track
 from headwise.tasks import Examples, Task, batches, encode, metrics
 from headwise.tasks.batching import BUSY
@@ -85,12 +84,6 @@ def token_limit(model: Any, max_length: int) -> int:
     return int(min(max_length, positions, model.tokenizer.model_max_length))
 
 
-def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
-    """Notes in a model how it is trained and judged on each task, for whatever is done with it later."""
-    for task in tasks:
-        model.tasks[task.name] = replace(SavedTask.of(task), max_length=max_length, origin=task.origin)
-
-
 def evaluate(
     model: Any,
     task: Task,
@@ -116,7 +109,7 @@ def evaluate(
     """
     examples = task.split(split)
     asked = decoder or task.name
-    length = max_length or (model.tasks[asked].max_length if asked in model.tasks else None) or 256
+    length = length_of(model, asked, max_length) or LENGTH
     encoded = encode(examples, model.tokenizer, token_limit(model, length))
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
     columns = len(COUNTS.get(task.kind, ()))

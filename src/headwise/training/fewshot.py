@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.decoders import MultiTaskModel
+from headwise.decoders.memory import longest
 from headwise.errors import HeadwiseError
 from headwise.runs.progress import track
 from headwise.tasks import Encoded, Examples, Task, batches, collate, encode
@@ -31,7 +32,7 @@ class FewShotSettings:
         tuning: "full" trains all weights; "lora" low-rank changes of the encoder's linear layers, and the decoder;
             "decoder" the decoder alone.
         rank: of "lora".
-        max_length: tokens per text or pair.
+        max_length: tokens per text or pair; None: the longest that the model was trained with, else 256.
         copies: seeds trained side by side; None chooses by the device and its memory.
         precision: "no" (float32) or "bf16" (automatic mixed precision).
         eval_batch_size: examples per evaluation pass and copy.
@@ -43,7 +44,7 @@ class FewShotSettings:
     warmup: float = 0.1
     tuning: str = "full"
     rank: int = 8
-    max_length: int = 256
+    max_length: int | None = None
     copies: int | None = None
     precision: str = "no"
     eval_batch_size: int = 64
@@ -108,8 +109,9 @@ def few_shot(
     held_out = evaluate_on if evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
     chosen = np.unique(np.concatenate(samples))
-    encoded = encode(train.subset(chosen), model.tokenizer, settings.max_length)
-    tests = encode(held_out, model.tokenizer, settings.max_length)
+    length = settings.max_length or longest(model)
+    encoded = encode(train.subset(chosen), model.tokenizer, length)
+    tests = encode(held_out, model.tokenizer, length)
     copies = settings.copies or _side_by_side(model, len(seeds))
     encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
@@ -127,7 +129,7 @@ def few_shot(
             "loss": (("seed", "example"), np.stack(losses)),
         },
         coords={"seed": list(seeds)},
-        attrs={"task": task.name, "shots": shots, "metric": str(task.metric), "note": "".join(reasons)},
+        attrs={"task": task.name, "shots": shots, "metric": str(task.metric), "max_length": length, "note": "".join(reasons)},
     )
 
 

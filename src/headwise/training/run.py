@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.decoders import MultiTaskModel, TaskModel
+from headwise.decoders.memory import remember
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.runs import Checkpoint, track
 from headwise.tasks import Task, encode
 from headwise.training.data import Step, Stream, Throughput, steps
 from headwise.training.devices import gather_random_state, make_accelerator, put_random_state
-from headwise.training.evaluating import evaluate, remember, token_limit
+from headwise.training.evaluating import evaluate, token_limit
 from headwise.training.graphs import PAD, StepGraphs, captured_steps, shapes_to_come
 from headwise.training.methods.base import Method
 from headwise.training.optimizing import LossBalance, build_optimizer, build_schedule
