@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.manual_seed(seed)
         encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **config))
         MultiTaskModel(encoder, tokenizer, tasks if name == "all" else []).save(folder / name)
-        (folder / name / "training.json").write_text(json.dumps({"description": {"method": "multi-task"}}))
+        (folder / name / "training.json").write_text(json.dumps({"description": {"method": "multi-task", "settings": {"seed": seed}}}))
     (folder / "sentences.txt").write_text("\n".join(text[0] for text in tasks[0].split("train").texts[:30]))
     pairs = [
         ("grammar:topic", "grammar:tense", 0.1),
@@ -80,11 +80,13 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
 
 
 def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
-    assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == ["all", "sentiment", "tense", "topic"]
+    assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == [*TASKS, "all"]  # by seed
     with pytest.raises(HeadwiseError, match="holds no trained multi-task model"):
         find_sources([str(tmp_path)])
-    with pytest.raises(HeadwiseError, match="TASK=FOLDER, got 'topic'"):
-        CliRunner().invoke(app, ["similarity", "--models", "topic"], catch_exceptions=False)
+    with pytest.raises(HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"):
+        CliRunner().invoke(app, ["similarity", "--models", "topic="], catch_exceptions=False)
+    with pytest.raises(HeadwiseError, match="not the models of a single-task training"):
+        CliRunner().invoke(app, ["similarity", "--models", str(folder / "all")], catch_exceptions=False)
 
 
 def test_the_recipe_has_the_sources_of_tables_6_and_8_where_training_puts_them() -> None:

@@ -34,6 +34,9 @@ def dissociate(
     variant: Annotated[
         str | None, typer.Option(help="Of gate-gradient: eq4, michel, iap, iat, bertology, super-tickets.")
     ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(help="Head scores that `headwise score --out` saved, instead of new ones.")
+    ] = None,
     random_draws: Annotated[int, typer.Option(help="Random sets of heads for the random row.")] = 10,
     test_draws: Annotated[int, typer.Option(help="Re-splits of the test of D for each pair; 199 or more, 0 for none.")] = 0,
     within_layers: Annotated[bool, typer.Option(help="The test re-splits heads within layers.")] = False,
@@ -61,12 +64,13 @@ def dissociate(
     from headwise.figures.style import panels
     from headwise.lesions import dissociate as run
     from headwise.lesions.result import KIND
+    from headwise.scoring.saving import load_scores
 
     asked = {
         "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
-        "random_draws": random_draws, "test_draws": test_draws, "within_layers": within_layers, "also": also,
-        "min_per_layer": min_per_layer, "split": split, "examples": examples, "score_examples": score_examples, "bootstrap": bootstrap,
-        "max_length": max_length, "metric": metric, "size": size, "seed": seed,
+        "scores": str(scores) if scores else None, "random_draws": random_draws, "test_draws": test_draws,
+        "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split, "examples": examples,
+        "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "metric": metric, "size": size, "seed": seed,
     }  # fmt: skip
     result = _finished(out, asked, KIND) if out is not None else None
     if out is not None and figures:
@@ -83,6 +87,7 @@ def dissociate(
             fractions=fractions or (),
             method=method,
             options={"variant": variant},
+            scores=None if scores is None else load_scores(scores),
             random_draws=random_draws,
             test_draws=test_draws,
             within_layers=within_layers,

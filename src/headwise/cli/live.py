@@ -33,10 +33,10 @@ def serve(
     headwise app runs/first --tasks sst2 mrpc --data DIR
     """
     from headwise.app import Server, open_session
-    from headwise.cli.subjects import tasks_for
+    from headwise.decoders.memory import remembered_tasks
 
     own_bars()
-    found = tasks_for(source, tasks, data, tasks_file, size=None, metric=metric) if tasks or tasks_file else []
+    found = remembered_tasks(source, tasks, data, tasks_file, metric=metric) if tasks or tasks_file else []
     session = open_session(source, found)
     server = Server(session, host, port, tuple(allow_host or ()))
     typer.echo(f"headwise app for {session.name}: {server.url} (Ctrl-C ends it)")

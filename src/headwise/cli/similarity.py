@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 
 def similarity(
-    models: Annotated[list[str], typer.Option("--models", help="The model trained on each task alone, as TASK=FOLDER.")],
+    models: Annotated[
+        list[str], typer.Option("--models", help="The model trained on each task alone, as TASK=FOLDER; or a single-task run.")
+    ],
     sentences: Annotated[Path | None, typer.Option(help="Sentences for DSE and CRA: text, csv or parquet.")] = None,
     brain: Annotated[Path | None, typer.Option(help="Brain responses for CNM (Pereira et al. 2018).")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets, for AHP and head scores.")] = None,
@@ -23,7 +25,9 @@ def similarity(
     ahp: Annotated[bool, typer.Option("--ahp", help="Transfer every model to every task (AHP).")] = False,
     shots: Annotated[int, typer.Option(help="Training examples of each AHP transfer.")] = 1000,
     multitask: Annotated[Path | None, typer.Option(help="A multi-task model: compares tasks by their head scores.")] = None,
-    dissociation: Annotated[Path | None, typer.Option(help="Table of pairs (task, other, d) to correlate with.")] = None,
+    dissociation: Annotated[
+        Path | None, typer.Option(help="Correlate with this folder (or table of pairs) of `headwise dissociate`.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path(
         "runs/similarity"
     ),
@@ -33,12 +37,9 @@ def similarity(
 ) -> None:
     """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Figures 3, 5, 6, 7).
 
-    headwise similarity --models sst2=runs/sst2/model mnli=runs/mnli/model ag=runs/ag/model --sentences wiki.txt
+    headwise similarity --models runs/single --multitask runs/five --dissociation runs/five-dissociation
     """
-    pairs = [text.partition("=") for text in models]
-    if any(not equals or not folder for _, equals, folder in pairs):
-        raise HeadwiseError(f"--models takes TASK=FOLDER, got {next(t for t in models if '=' not in t or t.endswith('='))!r}")
-    recipe: dict[str, Any] = {"kind": "similarity", "models": {task: folder for task, _, folder in pairs}}
+    recipe: dict[str, Any] = {"kind": "similarity", "models": _models(models)}
     given = {"sentences": sentences, "brain": brain, "data": data, "tasks_file": tasks_file}
     given |= {"multitask": multitask, "dissociation": dissociation}
     recipe |= {name: str(path) for name, path in given.items() if path is not None}
@@ -64,3 +65,16 @@ def similarity(
             name for name in ("similarity", "kind", "correlation", "p", "partial_correlation", "partial_p") if name in tests
         ]
         print_table("correlation with dissociation over pairs (Mantel)", columns, tests[columns].to_numpy().tolist())
+
+
+def _models(given: list[str]) -> dict[str, str]:
+    """Model folders by task: TASK=FOLDER as it stands; a single-task run by the tasks it was trained on."""
+    from headwise.studies.trained import single_task_models
+
+    found: dict[str, str] = {}
+    for text in given:
+        task, equals, folder = text.partition("=")
+        if equals and not (task and folder):
+            raise HeadwiseError(f"--models takes TASK=FOLDER or the folder of a single-task training, got {text!r}")
+        found |= {task: folder} if equals else {name: str(place) for name, place in single_task_models(text).items()}
+    return found

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import own_bars
-from headwise.errors import HeadwiseError
 
 Metric = Annotated[
     str | None, typer.Option("--metric", help="One metric for all tasks; default: the one the model was trained with.")
@@ -33,46 +32,13 @@ def open_for_tasks(
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
     import torch
 
-    from headwise.decoders.memory import as_trained
+    from headwise.decoders.memory import as_trained, remembered_tasks
     from headwise.scoring.subject import as_subject_model
 
     own_bars()
-    found = tasks_for(model, names, data, file, size=size, metric=metric)
+    found = remembered_tasks(model, names, data, file, size=size, metric=metric)
     answering = as_subject_model(model, found)
     return answering.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), as_trained(answering, found)
-
-
-def tasks_for(
-    model: str, names: list[str] | None, data: Path | None, file: Path | None, *, size: int | None, metric: str | None
-) -> list[Any]:
-    """The tasks by name. A model remembers where those it was trained on came from: data, file, size and seed need no repeating.
-
-    Raises:
-        HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
-    """
-    from headwise import manifest
-    from headwise.tasks.naming import as_tasks, find_tasks
-
-    record = manifest.read(model).get("tasks", []) if (Path(model) / manifest.NAME).is_file() else []
-    saved = [task for task in record if isinstance(task, dict)]
-    origins = {task["name"]: {"name": task["name"], **(task.get("origin") or {})} for task in saved}
-    by_name = origins | {origin["name"]: origin for origin in origins.values()}
-    if not names and file is not None:
-        return find_tasks([], data, file, size=size or 2000, metric=metric)
-    wanted = names or [str(origin["name"]) for origin in origins.values()]
-    found = []
-    for name in wanted:
-        origin = by_name.get(name, {"name": name})
-        places = {"data": data, "file": file}
-        for key, given in places.items():
-            if given is None and key in origin:
-                places[key] = before = Path(origin[key])
-                if not before.exists():
-                    option = "--data" if key == "data" else "--tasks-file"
-                    raise HeadwiseError(f"{model} learnt {name} from {before}, which has gone: give {option}")
-        sizes = {"size": size or origin.get("size", 2000), "seed": origin.get("seed", 0)}
-        found += find_tasks([origin["name"]], places["data"], places["file"], metric=metric, **sizes)
-    return as_tasks(found) if found else find_tasks([])
 
 
 def judged(model: Any, tasks: Iterable[Any], max_length: int | None = None) -> str:

@@ -7,7 +7,6 @@ import typer
 
 from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
 from headwise.cli.subjects import said
-from headwise.errors import HeadwiseError
 
 
 def register(app: typer.Typer) -> None:
@@ -97,30 +96,12 @@ def transfer(
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:
     """The model folders by method: METHOD=FOLDER as it stands; a training run by what its models say of themselves."""
-    from headwise import manifest
+    from headwise.studies.trained import trained_models
 
     found: dict[str, list[str]] = {}
     for text in given:
         method, equals, folder = text.partition("=")
-        if equals:
-            found.setdefault(method, []).append(str(Path(folder).absolute()))
-            continue
-        models = sorted(
-            path.parent for path in Path(text).rglob(manifest.NAME) if manifest.read(path.parent)["kind"] == "multi-task"
-        )
-        if not models:
-            raise HeadwiseError(f"{text} holds no trained multi-task model; give a run of `headwise train`, or METHOD=FOLDER")
-        for model in models:
-            found.setdefault(_method(model) or Path(text).name, []).append(str(model.absolute()))
+        models = {method: [Path(folder)]} if equals else trained_models(text)
+        for name, folders in models.items():
+            found.setdefault(name, []).extend(str(one.absolute()) for one in folders)
     return found
-
-
-def _method(model: Path) -> str:
-    """The method a model was trained by, as `headwise train` notes it; empty for a model of other origin."""
-    from headwise.parsing import read_json, reading
-    from headwise.training.result import DONE
-
-    if not (model / DONE).is_file():
-        return ""
-    with reading(model, "a finished training, so it is damaged"):
-        return str(read_json(model / DONE)["description"]["method"])

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
+from headwise import manifest
 from headwise.decoders.output import SavedTask
+from headwise.errors import HeadwiseError
+from headwise.tasks.naming import as_tasks, find_tasks
 from headwise.tasks.task import Task
 
 LENGTH = 256  # where nothing is remembered
@@ -40,3 +44,40 @@ def length_of(model: Remembering, task: str, max_length: int | None = None) -> i
 def longest(model: Remembering) -> int:
     """The longest texts a model was trained with, in tokens: what a task that is new to it starts from."""
     return max((task.max_length for task in model.tasks.values() if task.max_length), default=LENGTH)
+
+
+def remembered_tasks(
+    model: str | Path,
+    names: Sequence[str] | None,
+    data: Path | None = None,
+    file: Path | None = None,
+    *,
+    size: int | None = None,
+    metric: str | None = None,
+) -> list[Task]:
+    """The tasks by name; without names, those the model was trained on. A saved model remembers
+    where its own came from, so that data, file, size and seed need no repeating.
+
+    Raises:
+        HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
+    """
+    record = manifest.read(model).get("tasks", []) if (Path(model) / manifest.NAME).is_file() else []
+    saved = [task for task in record if isinstance(task, dict)]
+    origins = {task["name"]: {"name": task["name"], **(task.get("origin") or {})} for task in saved}
+    by_name = origins | {origin["name"]: origin for origin in origins.values()}
+    if not names and file is not None:
+        return find_tasks([], data, file, size=size or 2000, metric=metric)
+    wanted = names or [str(origin["name"]) for origin in origins.values()]
+    found = []
+    for name in wanted:
+        origin = by_name.get(name, {"name": name})
+        places = {"data": data, "file": file}
+        for key, given in places.items():
+            if given is None and key in origin:
+                places[key] = before = Path(origin[key])
+                if not before.exists():
+                    option = "--data" if key == "data" else "--tasks-file"
+                    raise HeadwiseError(f"{model} learnt {name} from {before}, which has gone: give {option}")
+        sizes = {"size": size or origin.get("size", 2000), "seed": origin.get("seed", 0)}
+        found += find_tasks([origin["name"]], places["data"], places["file"], metric=metric, **sizes)
+    return as_tasks(found) if found else find_tasks([])

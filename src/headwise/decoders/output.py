@@ -71,4 +71,6 @@ class SavedTask:
     @classmethod
     def of(cls, task: TaskLike) -> "SavedTask":
         """The same facts of a live task (which may itself be a SavedTask)."""
+        if isinstance(task, SavedTask):
+            return task
         return cls(task.name, task.kind, tuple(task.classes or ()), str(task.metric))

@@ -77,11 +77,11 @@ class ScoresConfig(runs.Settings):
 @runs.step()
 def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """Gate-gradient scores of every task in the multi-task model."""
+    from headwise.decoders.memory import remembered_tasks
     from headwise.scoring import score
     from headwise.studies.transfer import open_model
-    from headwise.tasks import find_tasks
 
-    tasks = find_tasks(config.tasks.names, config.tasks.data, config.tasks.file, size=config.tasks.size)
+    tasks = remembered_tasks(str(config.model), config.tasks.names, config.tasks.data, config.tasks.file)
     scores = score(open_model(str(config.model)), tasks, examples=config.examples)
     out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
 
@@ -157,14 +157,14 @@ def cells(recipe: SimilarityRecipe) -> Iterator[runs.Cell]:
         ]
     pairs = tuple((source, target) for source in names for target in names) if recipe.transfers else ()
     if recipe.transfers is not None:
-        wanted = recipe.transfers
+        wanted, known = recipe.transfers, {name: _known_as(recipe, name) for name in names}
         inputs["transfers"] = [
             runs.Cell(
                 few_shot,
                 FewShotConfig(
                     source=recipe.models[source],
-                    task=target,
-                    tasks=NewTasks(names=(target,), data=recipe.data, file=recipe.tasks_file),
+                    task=known[target].names[0],
+                    tasks=known[target],
                     shots=wanted.shots,
                     seeds=wanted.seeds,
                     fewshot=wanted.fewshot,
@@ -217,27 +217,53 @@ def read_sentences(path: Path, count: int) -> list[str]:
 
 
 def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
-    """The average D of each pair, from a table (csv, parquet) with columns task, other, d."""
+    """The average D of each pair: a folder that `headwise dissociate` wrote, its table of pairs (A, B, D in percent), or any table
+    (csv, parquet) with columns task, other, d.
+
+    Raises:
+        HeadwiseError: the table has other columns, or lacks a pair of the tasks.
+    """
     from headwise.similarity.matrices import labelled
 
+    path = path / "pairs.csv" if path.is_dir() else path
+    if not path.is_file():
+        raise HeadwiseError(f"there is no {path}: give a folder that `headwise dissociate --out` wrote, or a table of pairs")
     frame = read_table(path)
+    if {"A", "B", "D"} <= set(frame.columns):
+        frame = pd.DataFrame({"task": frame["A"], "other": frame["B"], "d": frame["D"] / 100})
     missing = {"task", "other", "d"} - set(frame.columns)
     if missing:
         raise HeadwiseError(f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed")
     names = list(tasks)
+    short = {name.removeprefix("grammar:"): name for name in names}  # results call a grammar task by its own name
     values = np.full((len(names), len(names)), np.nan)
     np.fill_diagonal(values, 0)
     for a, b, d in frame[["task", "other", "d"]].itertuples(index=False):
+        a, b = short.get(str(a), a), short.get(str(b), b)
         if a in names and b in names:
             values[names.index(a), names.index(b)] = values[names.index(b), names.index(a)] = d
+    lacking = [(names[i], names[j]) for i, j in np.argwhere(np.isnan(values)) if i < j]
+    if lacking:
+        raise HeadwiseError(f"{path} has no D of the pair {' and '.join(lacking[0])}")
     return labelled(values, names, "dissociation")
 
 
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
-    from headwise.tasks import find_tasks
+    from headwise.decoders.memory import remembered_tasks
 
-    found = find_tasks(tuple(recipe.models), recipe.data, recipe.tasks_file)
-    return {name: "two" if task.pairs else "one" for name, task in zip(recipe.models, found, strict=True)}
+    found = {
+        name: remembered_tasks(str(model), [name], recipe.data, recipe.tasks_file)[0] for name, model in recipe.models.items()
+    }
+    return {name: "two" if task.pairs else "one" for name, task in found.items()}
+
+
+def _known_as(recipe: SimilarityRecipe, task: str) -> NewTasks:
+    """Where a task's examples come from: what the recipe says, else what its model remembers."""
+    from headwise.decoders.memory import remembered_tasks
+
+    (found,) = remembered_tasks(str(recipe.models[task]), [task], recipe.data, recipe.tasks_file)
+    origin: dict[str, Any] = found.origin or {}
+    return NewTasks(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
 
 
 study = runs.Study(SimilarityRecipe, cells, check)

@@ -7,6 +7,7 @@ import pandas as pd
 from pydantic import Field
 
 from headwise import runs
+from headwise.errors import HeadwiseError
 from headwise.tasks import PRESETS
 
 
@@ -33,10 +34,16 @@ class NewTasks(runs.Settings):
 
 
 class TransferRecipe(runs.Recipe):
-    """`sources` names, for every training method, the folders of its trained models: at least six each for a test."""
+    """`sources` names, for every training method, the folders of its trained models; `trained` a run that holds them all.
+    A test needs six models of each method.
+
+    `trained` is the folder of `headwise train` or of a training study; `where` chooses among its models (model, sampling).
+    """
 
     kind: Literal["transfer"]
-    sources: dict[str, tuple[runs.ModelName, ...]] = Field(min_length=1)
+    sources: dict[str, tuple[runs.ModelName, ...]] = Field(default_factory=dict)
+    trained: runs.DataPath | None = None
+    where: dict[str, str] = Field(default_factory=dict)
     tasks: NewTasks
     shots: tuple[int, ...] = (4, 16, 32, 100)
     seeds: int = Field(30, ge=1)
@@ -92,7 +99,8 @@ def compare(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> No
 def cells(recipe: TransferRecipe) -> Iterator[runs.Cell]:
     """One cell per source model, task and number of shots, and one over all."""
     scores, places = [], []
-    for method, models in recipe.sources.items():
+    sources = sources_of(recipe)
+    for method, models in sources.items():
         for number, source in enumerate(models):
             for task in recipe.tasks.names:
                 for shots in recipe.shots:
@@ -114,18 +122,36 @@ def cells(recipe: TransferRecipe) -> Iterator[runs.Cell]:
                     scores.append(runs.Cell(few_shot, config, place))
                     places.append(place)
     yield from scores
-    baseline = recipe.baseline or next(iter(recipe.sources))
+    baseline = recipe.baseline or next(iter(sources))
     yield runs.Cell(compare, {"baseline": baseline, "places": places}, {}, {"scores": scores})
+
+
+def sources_of(recipe: TransferRecipe) -> dict[str, list[runs.ModelName]]:
+    """The source models by method: those named, then those of the run named `trained`."""
+    from headwise.studies.trained import trained_models
+
+    found = {method: list(models) for method, models in recipe.sources.items()}
+    if recipe.trained is not None:
+        for method, folders in trained_models(recipe.trained, recipe.where).items():
+            found.setdefault(method, []).extend(runs.ModelName(folder) for folder in folders)
+    return found
 
 
 def check(recipe: TransferRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    if recipe.baseline and recipe.baseline not in recipe.sources:
-        yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(recipe.sources)}"
+    try:
+        sources = sources_of(recipe)
+    except HeadwiseError as error:
+        yield f"trained: {error}"
+        return
+    if not sources:
+        yield "sources: there are none; name model folders by method, or give trained, the folder of a training run"
+    if recipe.baseline and recipe.baseline not in sources:
+        yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(sources)}"
     for name in recipe.tasks.names:
         if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
             yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"
-    lengths = {method: len(models) for method, models in recipe.sources.items()}
+    lengths = {method: len(models) for method, models in sources.items()}
     if len(set(lengths.values())) > 1:
         yield f"sources: a paired comparison needs as many models of each method, given {lengths}"
 
