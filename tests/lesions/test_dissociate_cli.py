@@ -53,7 +53,7 @@ def test_score(place: Path) -> None:
     assert saved.attrs["method"] == "gate-gradient"
     assert "Top heads of each task" in invoke("score", *options)
     (place / "broken.nc").write_text("nothing")
-    with pytest.raises(HeadwiseError, match="no scores"):
+    with pytest.raises(HeadwiseError, match="could not be read as scores"):
         load_scores(place / "broken.nc")
 
 

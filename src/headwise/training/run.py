@@ -12,8 +12,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.decoders import MultiTaskModel, TaskModel
-from headwise.decoders.memory import remember
+from headwise.decoders import MultiTaskModel, TaskModel, memory
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.runs import Checkpoint, track
@@ -68,7 +67,7 @@ class Run:
         self._start, self._branches = start, dict(branches or {})
         self.accelerator = make_accelerator(self.settings, self.folder)
         self.max_length = token_limit(model, self.settings.max_length)
-        remember(model, self.tasks, self.max_length)
+        memory.remember(model, self.tasks, self.max_length)
         portions = [portion_of(task, self.settings) for task in self.tasks]
         self.encoded = [encode(portion.train, model.tokenizer, self.max_length) for portion in portions]
         self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
