@@ -68,7 +68,7 @@ def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: 
 def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """Student's t interval of the mean over seeds; (NaN, NaN) below eight seeds, which are to be shown one by one.
 
-    (A bootstrap of eight seeds, BCa or percentile, covers 88 to 91 % where it says 95 %.)
+    (A bootstrap of eight seeds, BCa or percentile, covers 88 to 89 % where it says 95 %.)
     """
     if len(np.asarray(values)) < MIN_SEEDS:
         return float("nan"), float("nan")

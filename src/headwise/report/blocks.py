@@ -94,6 +94,15 @@ def between(low: Any, high: Any, digits: int = 1) -> str:
     )
 
 
+def sign(low: Any, high: Any) -> int:
+    """What an interval of a difference carries: 1 above zero, −1 below, 0 where it holds zero or is missing."""
+    low, high = float(low), float(high)
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
+NOT_SHOWN = "no difference could be shown"
+
+
 def matrix_chart(
     name: str, title: str, table: pd.DataFrame, draw: "Callable[[], Figure]", *, unit: str, caption: str = "", digits: int = 1
 ) -> Chart:

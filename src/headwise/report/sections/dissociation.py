@@ -11,7 +11,7 @@ import xarray as xr
 
 from headwise.figures import COLOURS
 from headwise.figures import dissociation as figures
-from headwise.report.blocks import Chart, HeadMaps, Section, Table, between, matrix_chart, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, matrix_chart, number, sign, text
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -52,38 +52,60 @@ def findings(tables: Mapping[str, pd.DataFrame], tasks: list[str], fraction: flo
     summary = tables["summary"].set_index("task")
     performance = tables["performance"].set_index("lesion")
     everything = summary.loc["all"]
-    said = [
-        f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %"
-        f"{between(everything['D low'], everything['D high'])}: silencing a task's own top {100 * fraction:g} % of heads costs it "
-        f"{'more' if everything['D'] > 0 else 'no more'} than silencing another task's."
-    ]
-    loss = (performance.loc["intact", tasks] - performance.loc[[f"{t}†" for t in tasks], tasks]).astype(float)
-    own = pd.Series(np.diagonal(loss.to_numpy()), index=tasks)
-    worst = str(own.idxmax())
-    others = loss.loc[f"{worst}†"].drop(worst)
-    spared = str(others.idxmin())
-    said.append(
-        f"Silencing {worst}'s heads changes {worst} by {number(-own[worst], sign=True)} points and {spared} by "
-        f"{number(-others[spared], sign=True)}."
-    )
-    if "random" in performance.index:
-        random = (performance.loc["intact", tasks] - performance.loc["random", tasks]).astype(float)
-        said.append(
-            f"As many heads drawn at random change a task by {number(-random.mean(), sign=True)} points on average, its own heads "
-            f"by {number(-own.mean(), sign=True)}."
+    low, high = everything["D low"], everything["D high"]
+    own_heads = f"silencing a task's own top {100 * fraction:g} % of heads costs it"
+    if pd.isna(low):
+        meaning = "there is no interval, so nothing is said beyond these examples"
+    else:
+        unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
+        meaning = (
+            f"{own_heads} {unlike[s]}"
+            if (s := sign(low, high))
+            else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
         )
+    said = [f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %{between(low, high)}: {meaning}."]
+    said += [_task_finding(str(task), row) for task, row in summary.drop("all").iterrows()]
+    if "random" in performance.index:
+        own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
+        random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
+        sentence = (
+            f"As many heads drawn at random change a task by {number((random - intact).mean(), sign=True)} points on average, its own "
+            f"heads by {number((own - intact).mean(), sign=True)}"
+        )
+        if "random lowest" in performance.index:
+            lowest = performance.loc["random lowest", tasks].astype(float)
+            sentence += f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every random set that was drawn"
+        said.append(sentence + ".")
     pairs = tables["pairs"]
     counts = pairs["verdict"].value_counts()
-    said.append("Pairs of tasks: " + ", ".join(f"{count} × {verdict}" for verdict, count in counts.items()) + ".")
+    above = int((pairs["D_low"] > 0).sum())
+    said.append(
+        "Pairs of tasks, by the paper's thresholds on point estimates: "
+        + ", ".join(f"{count} × {verdict}" for verdict, count in counts.items())
+        + f"; the interval of D lies above 0 for {above} of {len(pairs)}."
+    )
     tested = pairs["p_fdr"].notna()
     if tested.any():
         passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())
+        whose = "it matters whose heads are whose"
         said.append(
-            f"The re-split test of D is significant for {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
+            f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
+            if passed
+            else f"The re-split test of D could show for none of {int(tested.sum())} pairs that {whose}."
         )
     shared = pairs["overlap"]
     said.append(f"Two tasks' head sets share {number(shared.min(), 0)} to {number(shared.max(), 0)} % of their heads.")
     return said
+
+
+def _task_finding(task: str, row: Any) -> str:
+    """One task under its own lesion, beside the same task under the others'."""
+    values = (
+        f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and {number(row['RP others'])} % without "
+        f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'])})"
+    )
+    found = sign(row["D low"], row["D high"])
+    return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
 
 
 def blocks(tables: Mapping[str, pd.DataFrame], scores: xr.DataArray, sets: Mapping[str, Any]) -> list[Table | Chart | HeadMaps]:
@@ -95,7 +117,9 @@ def blocks(tables: Mapping[str, pd.DataFrame], scores: xr.DataArray, sets: Mappi
     shape = (scores.sizes["layer"], scores.sizes["head"])
     masks = {name: _mask(chosen, shape) for name, chosen in sets.items()}
     performance = tables["performance"].set_index("lesion")
-    published = {t: PUBLISHED[t] for t in relative.columns if t in PUBLISHED}
+    metrics = tables["summary"].set_index("task")["metric"]
+    same = set(relative.columns) == set(PUBLISHED) and all(metrics[t] == "accuracy" for t in PUBLISHED)
+    published = PUBLISHED if same else {}
     found: list[Table | Chart | HeadMaps] = [
         HeadMaps(
             "head-scores",

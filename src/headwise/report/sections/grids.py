@@ -7,6 +7,7 @@ import pandas as pd
 from headwise.figures import dissociation as figures
 from headwise.figures import probing as probing_figures
 from headwise.report.blocks import HeadMaps, Section, Table, matrix_chart, number
+from headwise.report.sections.probing import top_against
 from headwise.report.sections.training import findings as training_findings
 from headwise.report.sections.training import score_chart
 
@@ -53,9 +54,17 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         blocks.append(drawn)
         said += [
             f"{name}: D is {number(row['average'])} % on average over pairs, positive on {int((row.drop('average') > 0).sum())} of "
-            f"{int(row.drop('average').notna().sum())}."
+            f"{int(row.drop('average').notna().sum())} (point estimates)."
             for name, row in grid.iterrows()
         ]
+        seeds = run.table("pairs-mean") if run.has("pairs-mean") else pd.DataFrame()
+        if "D_seed_low" in seeds:
+            known = int(seeds["D_seed_low"].notna().sum())
+            said.append(
+                f"The interval of D over seeds lies above 0 for {int((seeds['D_seed_low'] > 0).sum())} of {known} results."
+                if known
+                else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
+            )
     if kind == "training" and run.has("scores"):
         scores = run.table("scores")
         scores = scores[scores["split"] == "validation"]
@@ -78,20 +87,12 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
                     lambda values=values: probing_figures.heatmaps(values),  # type: ignore[misc]
                 )
             )
-            said.append(_probing_finding(run.table("embeddings", model=model), str(model)))
+            found = top_against(run.table("embeddings", model=model), "last")
+            if found:
+                said.append(f"{model}: {found}")
     for name, title in SHOWN[kind].items():
         if run.has(name):
             blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
     return Section(
         f"{kind.capitalize()}: {label}", said, blocks, METHODS[kind], settings, provenance, f"headwise study run {label}"
-    )
-
-
-def _probing_finding(embeddings: pd.DataFrame, model: str) -> str:
-    kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
-    wide = kinds.pivot_table(index="task", columns="kind", values="test") * 100
-    gain = wide["top"] - wide["last"]
-    return (
-        f"{model}: the top heads concatenated beat the last layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
-        f"{number(gain.median())} points in the median."
     )

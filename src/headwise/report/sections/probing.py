@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import xarray as xr
 
 from headwise.figures import COLOURS
 from headwise.figures import probing as figures
-from headwise.report.blocks import Chart, HeadMaps, Section, Table, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number, text
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -24,6 +25,9 @@ PUBLISHED = {
     "OddManOut": (59.6, 59.6, 65.1),
     "CoordinationInversion": (65.5, 65.9, 74.6),
 }
+
+
+SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
 def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
@@ -50,7 +54,7 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )
-    known = {task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED}
+    known = {task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED and _is_senteval(data, task)}
     if known:
         frame = pd.DataFrame(known, index=("last layer", "best layer", "top heads")).T.rename_axis("task").reset_index()
         blocks.append(
@@ -58,7 +62,7 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
         )
     return Section(
         title=f"What each head knows: {label}",
-        findings=findings(table, data),
+        findings=findings(embeddings, data),
         blocks=blocks,
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
         "hidden state, at one token; L2 chosen on validation.",
@@ -66,6 +70,11 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
         provenance={"folder": str(folder), "headwise": record.get("headwise", "")},
         reproduce=f"headwise probe --model MODEL --tasks {' '.join(map(str, data['task'].values))} --out {folder.name}",
     )
+
+
+def _is_senteval(data: xr.Dataset, task: str) -> bool:
+    """Whether a task was judged on a test set of SentEval's size: published figures stand beside the same data only."""
+    return "n_test" in data and int(data["n_test"].sel(task=task)) == SENTEVAL_TEST
 
 
 def last_best_top(embeddings: pd.DataFrame, data: xr.Dataset) -> pd.DataFrame:
@@ -82,20 +91,9 @@ def best_head(task: xr.Dataset) -> tuple[str, float]:
     return f"{int(place['layer'])}.{int(place['head'])}", float(task["test"].isel(place))
 
 
-def findings(table: pd.DataFrame, data: xr.Dataset) -> list[str]:
+def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
     """Where heads beat layers, and the head that knows most."""
-    said = []
-    top = next((c for c in table.columns if str(c).startswith("top")), None)
-    if top is not None and "last layer" in table:
-        gain = table[top] - table["last layer"]
-        wins = int((gain > 0).sum())
-        said.append(
-            f"{top.capitalize()} concatenated beat the last layer on {wins} of {len(table)} tasks, by {number(gain.median())} points in the "
-            "median."
-        )
-        best = table[top] - table["best layer"]
-        ahead = int((best > 0).sum())
-        said.append(f"Against the best layer: on {ahead} of {len(table)} tasks, by {number(best.median())} points in the median.")
+    said = [sentence for layer in ("last", "best") if (sentence := top_against(embeddings, layer))]
     heads = {str(task): best_head(data.sel(task=task)) for task in data["task"].values}
     task = max(heads, key=lambda name: heads[name][1] - float(data["majority"].sel(task=name)))
     head, score = heads[task]
@@ -103,6 +101,30 @@ def findings(table: pd.DataFrame, data: xr.Dataset) -> list[str]:
         f"Of the heads best on validation, the one furthest above the majority on test is {head}, on {task}: {number(100 * score)} %."
     )
     return said
+
+
+def top_against(embeddings: pd.DataFrame, layer: str) -> str:
+    """The top heads against the "last" or the "best" layer, task by task; empty where either is missing.
+
+    A task counts as shown where the difference exceeds 1.96 standard errors over test examples, taken as if the two were judged on
+    different examples: wider than paired, since they err on the same ones.
+    """
+    kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
+    if not {"top", layer} <= set(kinds["kind"]):
+        return ""
+    wide = kinds.pivot_table(index="task", columns="kind", values="test", sort=False)
+    gain = wide["top"] - wide[layer]
+    values = (
+        f"The top heads concatenated are ahead of the {layer} layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
+        f"{number(100 * gain.median())} points in the median"
+    )
+    if "stderr" not in kinds or kinds["stderr"].isna().any():
+        return f"{values} (without standard errors, so nothing is said beyond these examples)."
+    errors = kinds.pivot_table(index="task", columns="kind", values="stderr", sort=False)
+    least = 1.96 * np.hypot(errors["top"], errors[layer])
+    ahead, behind = int((gain > least).sum()), int((gain < -least).sum())
+    rest = len(gain) - ahead - behind
+    return f"{values}: shown ahead on {ahead}, shown behind on {behind}; {NOT_SHOWN} on {rest}."
 
 
 def embedding_chart(embeddings: pd.DataFrame) -> Chart:

@@ -52,11 +52,7 @@ def findings(tests: pd.DataFrame, pairs: pd.DataFrame, metrics: list[str]) -> li
     """The link of every metric, or the most and least similar pairs."""
     if len(tests):
         rows = tests[tests["kind"] == "pearson"]
-        return [
-            f"Task similarity by {row.similarity} correlates with dissociation at r = {number(row.correlation, 2)} over {len(pairs)} pairs "
-            f"(Mantel p = {row.p:.3g})."
-            for row in rows.itertuples()
-        ]
+        return [_link_finding(row, len(pairs)) for row in rows.itertuples()]
     said = []
     for name in metrics:
         ordered: Any = pairs.sort_values(name).to_dict("records")
@@ -66,6 +62,18 @@ def findings(tests: pd.DataFrame, pairs: pd.DataFrame, metrics: list[str]) -> li
             f"{least['task']} and {least['other']} least ({number(least[name], 2)})."
         )
     return said
+
+
+def _link_finding(row: Any, pairs: int) -> str:
+    values = f"r = {number(row.correlation, 2)} over {pairs} pairs"
+    if pd.isna(row.p):
+        return f"Task similarity by {row.similarity} and dissociation: {values}; {getattr(row, 'note', '') or 'no test'}."
+    if row.p >= 0.05:
+        return (
+            f"No link of task similarity by {row.similarity} with dissociation could be shown: {values} (Mantel p = {row.p:.3g})."
+        )
+    way = "more" if row.correlation > 0 else "less"
+    return f"Task similarity by {row.similarity} goes with {way} dissociation: {values} (Mantel p = {row.p:.3g})."
 
 
 def link_chart(pairs: pd.DataFrame, tests: pd.DataFrame, metric: str) -> Chart:

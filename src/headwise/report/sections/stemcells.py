@@ -6,7 +6,9 @@ import pandas as pd
 
 from headwise.figures import COLOURS, panels
 from headwise.figures.style import heads_heatmap
-from headwise.report.blocks import Chart, HeadMaps, Section, Table, between, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign, text
+
+SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
 
 
 def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
@@ -59,15 +61,16 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     """How many stem cells, and whether training together spoils them."""
     said = []
     for row in tests.to_dict("records"):
+        more = "more than" if row["p"] < 0.05 else "not shown to be more than"
         said.append(
-            f"By {row['gates']}, {row['found']} heads are claimed by most tasks; {number(row['expected'])} would be by chance "
+            f"By {row['gates']}, {row['found']} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance would give "
             f"(p = {row['p']:.3g})."
         )
     for row in effects.to_dict("records"):
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
         said.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
-            f"{between(points['low'], points['high'], 2)}."
+            f"{between(points['low'], points['high'], 2)}: {SAID[sign(points['low'], points['high'])]}."
         )
     return said
 

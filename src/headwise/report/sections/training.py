@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 
 from headwise.figures import COLOURS, panels
+from headwise.inference import t_interval
 from headwise.parsing import read_json
-from headwise.report.blocks import Chart, Section, Table, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DONE = "training.json"
+GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
 
 
@@ -37,7 +39,7 @@ def read(folders: Sequence[Path], label: str) -> Section:
         blocks=[
             score_chart(scores),
             loss_chart(pd.concat(losses, ignore_index=True)),
-            Table("training", "Scores in percent", table, PUBLISHED),
+            Table("training", "Scores in percent", table, PUBLISHED if set(scores["task"]) - {"mnli_mm"} == GLUE else ""),
         ],
         methods=(
             f"{first.get('model', 'The model')} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
@@ -78,9 +80,13 @@ def findings(scores: pd.DataFrame) -> list[str]:
     for method, values in by_method.items():
         if method != base:
             difference = (values - by_method[base]).dropna()
+            low, high = t_interval(difference.to_numpy())
+            found = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
+            if len(difference) < 2:
+                found = "one seed says nothing about others"
             said.append(
-                f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over tasks, seed by seed: "
-                f"{', '.join(number(d, 2, sign=True) for d in difference)}."
+                f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over tasks{between(low, high, 2)}, seed "
+                f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {found}."
             )
     below = scores.groupby("task")[["score", "chance"]].mean()
     weak = [str(task) for task, row in below.iterrows() if row["score"] <= row["chance"]]

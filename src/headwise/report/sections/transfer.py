@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from headwise.figures import COLOURS, panels
-from headwise.report.blocks import Chart, Section, Table, between, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,14 +47,14 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     said = []
     rows: Any = tests.itertuples()
     for row in rows:
-        if pd.isna(row.p):
-            verdict = "with too few source models for a test"
+        better = f"{row.method} is {'better' if row.difference > 0 else 'worse'}"
+        if pd.isna(row.p):  # too few sources for a test: the interval carries the sentence
+            verdict = (better if sign(row.low, row.high) else NOT_SHOWN) + (f"; {row.note}" if getattr(row, "note", "") else "")
         else:
-            verdict = "significant" if row.q < 0.05 else "not significant"
-            verdict += f" (p = {row.p:.3g}, q = {row.q:.3g})"
+            verdict = f"{better if row.q < 0.05 else NOT_SHOWN} (p = {row.p:.3g}, q = {row.q:.3g})"
         said.append(
             f"{row.shots} examples of {row.task}: {row.method} is {number(row.difference, 2, sign=True)} points from {row.baseline}"
-            f"{between(row.low, row.high, 2)}, {verdict}."
+            f"{between(row.low, row.high, 2)}: {verdict}."
         )
     return said
 
