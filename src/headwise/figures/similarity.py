@@ -35,7 +35,8 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str]) -
         for i, (task, other) in enumerate(zip(pairs["task"], pairs["other"], strict=True)):
             ax.annotate(f"{task}–{other}", (x[i], y[i]), xytext=(4, 3), textcoords="offset points", fontsize=6, color="0.3")
         row = tests[(tests["similarity"] == metric) & (tests["kind"] == "pearson")].iloc[0]
-        ax.set_title(f"{metric}: r = {row['correlation']:.2f}, Mantel p = {row['p']:.3f}")
+        tested = "too few tasks for a p" if np.isnan(row["p"]) else f"Mantel p = {row['p']:.3f}"
+        ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}")
         ax.set_xlabel("task similarity")
         ax.set_ylabel("average dissociation D")
         ax.margins(0.15)
