@@ -82,7 +82,7 @@ def digests(run: Path) -> dict[str, str]:
 
 def start(folder: Path, out: Path, jobs: int, pause: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "headwise.cli", "study", "run", "recipe.toml", "--out", str(out)]
-    command += ["--jobs", str(jobs), "--threads", "1", "--json", "--quiet"]
+    command += ["--jobs", str(jobs), "--threads", "1", "--json"]
     paths = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]))
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(os.getpid()), "HEADWISE_SOAK_PAUSE": str(pause)}
     with open(folder / f"{out.name}.log", "ab") as log:
@@ -214,9 +214,11 @@ def main() -> None:
         for number in range(1_000_000):
             last = time.monotonic() >= end
             process = start(folder, run, given.jobs, 0.0 if last else pause)
-            until, peak = time.monotonic() + given.every, 0
-            while process.poll() is None and (last or time.monotonic() < until):
+            until, peak, began = time.monotonic() + given.every, 0, False
+            while process.poll() is None and (last or time.monotonic() < until or not began):
                 peak = max([peak, *ours().values()])
+                if not began and len(stamps(run)) > len(finished):  # on a slow machine Python takes long to start
+                    began, until = True, max(until, time.monotonic() + given.every / 3)
                 time.sleep(0.25)
             peaks.append(peak)
             if not last:
@@ -248,6 +250,7 @@ def main() -> None:
             "disturbances": dict(hits),
             "exit_statuses": dict(statuses),
             "finished_after_each_round": done_after,
+            "cells_that_met_the_full_disk": (folder / "soaked.log").read_text(errors="replace").count("no space left in"),
             "results_found_damaged": len(list((run / "damaged").iterdir())),
             "sound_cells_computed_again": recomputed,
             "slowest_end_of_all_processes_s": round(slowest, 1),

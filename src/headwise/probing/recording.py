@@ -6,6 +6,7 @@ together, so that a head is read without reading the others, and nothing is ever
 """
 
 import json
+import mmap
 import os
 import sys
 from collections.abc import Sequence
@@ -27,10 +28,12 @@ from headwise.runs.atomic import write_text
 from headwise.tasks.batching import batches
 from headwise.tasks.encoding import encode
 from headwise.tasks.examples import Examples
+from headwise.tasks.texts import keep
 from headwise.writing import room_in
 
 PAIRS = ("compare", "together")
 DTYPES = ("float16", "float32")
+RESIDENT = 128 << 20  # bytes of a shard that stay in memory while it is written
 
 
 def record(
@@ -84,7 +87,7 @@ def record(
         "position": encoder.position,
         "dtype": dtype,
         "max_length": max_length,
-        "of": fingerprint(identity or fingerprint(encoder.model), [side.texts for side in sides]),
+        "of": fingerprint(identity or fingerprint(encoder.model), [list(side.texts) for side in sides]),
     }
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).is_file():
@@ -109,10 +112,11 @@ def _shard(
     """Writes one shard."""
     n, layers = len(sides[0]), len(record["heads"])
     shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
-    heads = _on_disk(folder / "heads.npy", record["dtype"], shape)
-    states = None
+    files = [_OnDisk(folder / "heads.npy", record["dtype"], shape)]
     if record["width"]:
-        states = _on_disk(folder / "hidden.npy", record["dtype"], (len(sides), layers, n, record["width"]))
+        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), layers, n, record["width"])))
+    heads, states = files[0].values, files[1].values if record["width"] else None
+    touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
             for batch in batches(encode(side, encoder.tokenizer, record["max_length"]), batch_size):
@@ -124,23 +128,42 @@ def _shard(
                 if states is not None:
                     states[number, :, rows] = _plain(tape.hidden, states.dtype)  # (batch, layers, width)
                 tape.clear()
+                touched += (
+                    len(rows) * layers * (max(record["heads"]) + 1) * mmap.PAGESIZE
+                )  # a row of each head lies on its own page
+                if touched > RESIDENT:
+                    for file in files:
+                        file.let_go()
+                    touched = 0
                 next(steps)
-    heads.flush()
-    if states is not None:
-        states.flush()
+    for file in files:
+        file.flush()
 
 
-def _on_disk(file: Path, dtype: str, shape: tuple[int, ...]) -> Any:
-    """A memory-mapped array whose place on the disk is taken at once: a disk that fills up under a map ends the process.
+class _OnDisk:
+    """A memory-mapped array in a file whose place on the disk is taken at once: a disk that fills up under a map ends the process.
 
     Raises:
         NoSpace: it does not fit.
     """
-    array = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
-    if sys.platform == "linux":
-        with room_in(file.parent.parent, array.nbytes), open(file, "r+b") as handle:
-            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
-    return array
+
+    def __init__(self, file: Path, dtype: str, shape: tuple[int, ...]) -> None:
+        empty = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+        with open(file, "r+b") as handle:
+            if sys.platform == "linux":
+                with room_in(file.parent.parent, empty.nbytes):
+                    os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            self._map = mmap.mmap(handle.fileno(), 0)
+        self.values: NDArray[Any] = np.frombuffer(self._map, dtype, offset=empty.offset).reshape(shape)
+
+    def let_go(self) -> None:
+        """Takes the pages out of this process's memory; what was written stays, and goes to the disk when the system likes."""
+        if sys.platform == "linux":
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def flush(self) -> None:
+        """Waits until all is on the disk."""
+        self._map.flush()
 
 
 def _plain(values: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -157,7 +180,7 @@ def _sides(examples: Examples, pairs: str) -> list[Examples]:
     bare = Examples(examples.texts, np.zeros(len(examples), np.int64), "classes")
     if not examples.pairs or pairs == "together":
         return [bare]
-    return [replace(bare, texts=[(text[side],) for text in examples.texts]) for side in (0, 1)]
+    return [replace(bare, texts=keep(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
 
 
 def _part(examples: Examples, low: int, high: int) -> Examples:

@@ -2,7 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,10 @@ from headwise.tasks import structures
 from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
 from headwise.tasks.sentence import Sentence
 from headwise.tasks.sources import Raw, split_name
-from headwise.tasks.splitting import text_key
+from headwise.tasks.splitting import text_numbers
+from headwise.tasks.texts import keep
+
+CHUNK = 10_000  # values of a column turned into Python objects at once
 
 
 def column(raw: Raw, name: str) -> pd.Series:
@@ -37,27 +41,37 @@ def known(raw: Raw, name: str) -> str | None:
     return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
 
 
+def values(raw: Raw, name: str) -> Iterator[Any]:
+    """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
+    found = column(raw, name)
+    return (value for begin in range(0, len(found), CHUNK) for value in found.iloc[begin : begin + CHUNK].tolist())
+
+
 def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
     """Row numbers of each split that the column `by` names; "dev" and "validation" are one split."""
-    found: dict[str, list[int]] = {}
-    for row, value in enumerate(column(raw, by).tolist()):
+    found: dict[str, array[int]] = {}
+    for row, value in enumerate(values(raw, by)):
         if _missing(value):
             raise HeadwiseError(f"{raw.where(row)}: {by} is empty, and every row needs its split; mend or remove the row")
-        found.setdefault(split_name(str(value)), []).append(row)
+        found.setdefault(split_name(str(value)), array("q")).append(row)
     return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}
 
 
-def texts(raw: Raw, columns: Sequence[str]) -> list[tuple[str, ...]]:
+def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
-    found = [column(raw, name).tolist() for name in columns]
-    for name, values in zip(columns, found, strict=True):
-        for number, value in enumerate(values):
-            if not isinstance(value, str) or not value.strip():
-                what = "is empty" if _missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
-                raise HeadwiseError(f"{raw.where(number)}: {name} {what}; mend or remove the row")
-            if not writable(value):
-                raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; mend or remove the row")
-    return list(zip(*found, strict=True))
+    assert raw.table is not None
+    rows = zip(*(values(raw, name) for name in columns), strict=True)
+    return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw.table))
+
+
+def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]) -> tuple[str, ...]:
+    for name, value in zip(columns, row, strict=True):
+        if not isinstance(value, str) or not value.strip():
+            what = "is empty" if _missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
+            raise HeadwiseError(f"{raw.where(number)}: {name} {what}; mend or remove the row")
+        if not writable(value):
+            raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; mend or remove the row")
+    return row
 
 
 def _missing(value: Any) -> bool:
@@ -66,19 +80,26 @@ def _missing(value: Any) -> bool:
 
 def guess_kind(raw: Raw, label: str) -> str:
     """The kind of task a label column asks for: fractions -> number; lists -> tags; the rest -> classes."""
-    values = [value for value in column(raw, label).tolist() if not _missing(value)]
     if raw.table is not None and raw.table.empty:
         raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
-    if not values:
+    count, first, fractions, names = 0, None, False, set()
+    for value in values(raw, label):
+        if _missing(value):
+            continue
+        if isinstance(value, (list, tuple, np.ndarray)):
+            return "tags"
+        first = value if not count else first
+        count += 1
+        fractions = fractions or (isinstance(value, float) and not value.is_integer())
+        if not fractions:
+            names.add(class_name(value))
+    if not count:
         raise HeadwiseError(f"{raw.origin}: column {label!r} is empty; name the label column with label=")
-    if any(isinstance(value, (list, tuple, np.ndarray)) for value in values):
-        return "tags"
-    if any(isinstance(value, float) and not value.is_integer() for value in values):
+    if fractions:
         return "number"
-    different = len({class_name(value) for value in values})
-    if len(values) > 50 and different > len(values) / 2:
+    if count > 50 and len(names) > count / 2:
         raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds {different} different values in {len(values)} rows, such as {shown(values[0])}; "
+            f"{raw.origin}: column {label!r} holds {len(names)} different values in {count} rows, such as {shown(first)}; "
             'give kind="number" or kind="classes" if that is meant, or another label='
         )
     return "classes"
@@ -98,11 +119,11 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     own = (raw.names or {}).get(known(raw, label) or label)
     if own:
         return own
-    values = {class_name(value) for value in column(raw, label).tolist() if not _missing(value)} - {"-1"}
-    broken = next((name for name in values if not writable(name)), None)
+    names = {class_name(value) for value in values(raw, label) if not _missing(value)} - {"-1"}
+    broken = next((name for name in names if not writable(name)), None)
     if broken is not None:
         raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; mend or remove its rows")
-    return tuple(sorted(values, key=lambda name: (_number(name), name)) if all(map(_is_number, values)) else sorted(values))
+    return tuple(sorted(names, key=lambda name: (_number(name), name)) if all(map(_is_number, names)) else sorted(names))
 
 
 def _is_number(name: str) -> bool:
@@ -122,9 +143,8 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
     number = {name: i for i, name in enumerate(classes)}
     if not any(map(_is_number, classes)):
         number |= {str(i): i for i in range(len(classes))}
-    values = column(raw, label).tolist()
-    out = np.full(len(values), -1, dtype=np.int64)
-    for row, value in enumerate(values):
+    out = np.full(len(column(raw, label)), -1, dtype=np.int64)
+    for row, value in enumerate(values(raw, label)):
         name = "-1" if _missing(value) else class_name(value)
         if name in number:
             out[row] = number[name]
@@ -141,7 +161,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
     out = np.empty(len(column(raw, label)))
-    for row, value in enumerate(column(raw, label).tolist()):
+    for row, value in enumerate(values(raw, label)):
         try:
             out[row] = math.nan if _missing(value) else float(value)
         except (TypeError, ValueError, OverflowError):
@@ -232,9 +252,9 @@ def check(task: str, splits: Mapping[str, Examples]) -> None:
         raise HeadwiseError(f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed")
     if train is None or train.kind in TOKEN_KINDS:
         return
-    seen = {text_key(text) for text in train.texts}
+    seen = text_numbers(train.texts)
     for name, examples in splits.items():
-        shared = sum(text_key(text) in seen for text in examples.texts) if name != "train" else 0
+        shared = int(np.isin(text_numbers(examples.texts), seen).sum()) if name != "train" else 0
         if shared and (train.kind not in WORD_KINDS or shared > len(examples) / 2):
             share = f"{shared} of the {len(examples)} {name} examples"
             warnings.warn(f"task {task!r}: {share} also occur in the training split", stacklevel=4)

@@ -154,9 +154,13 @@ def _pad_token(tokenizer: Any) -> int:
 def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, NDArray[Any]]:
     """One row per text or pair; two per minimal pair."""
     minimal = examples.kind == "minimal-pairs"
-    texts: list[tuple[str, ...]] = [(side,) for text in examples.texts for side in text] if minimal else examples.texts
     with_special = minimal or examples.kind in TOKEN_KINDS
-    parts = [_call(tokenizer, texts[i : i + CHUNK], limit, with_special) for i in range(0, len(texts), CHUNK)]
+    parts = []
+    for i in range(0, len(examples), CHUNK):
+        texts: Sequence[tuple[str, ...]] = examples.texts[i : i + CHUNK]
+        if minimal:
+            texts = [(side,) for text in texts for side in text]
+        parts.append(_call(tokenizer, texts, limit, with_special))
     arrays = join(parts)
     per = 2 if minimal else 1
     return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
@@ -194,7 +198,8 @@ def join(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     """Chunks of flat arrays as one, row lengths as row starts."""
     if not parts:
         return {"ids": np.zeros(0, np.int32), "starts": np.zeros(1, np.int64)}
-    arrays: dict[str, NDArray[Any]] = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    # each chunk lets go of an array as soon as it is joined: both together would take twice the memory
+    arrays: dict[str, NDArray[Any]] = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
     lengths = arrays.pop("lengths")
     arrays["starts"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     return arrays

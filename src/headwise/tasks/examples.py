@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.tasks.sentence import Sentence
+from headwise.tasks.texts import Texts
 
 SEQUENCE_KINDS = ("classes", "number")
 WORD_KINDS = ("tags", "spans", "dependencies", "constituents", "roles")
@@ -30,7 +31,7 @@ class Examples:
     """One split of a task.
 
     Attributes:
-        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad).
+        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad). A list, or `Texts` where they are many.
         labels: by kind:
             classes: int64 array (n,), class numbers, -1 where unlabelled; number: float64 array (n,), NaN where unlabelled;
             word kinds: list of n int64 arrays, see `tasks.structures`;
@@ -42,7 +43,7 @@ class Examples:
         task, name: the task's name and the split's.
     """
 
-    texts: list[tuple[str, ...]]
+    texts: Sequence[tuple[str, ...]]
     labels: NDArray[Any] | list[NDArray[np.int64]]
     kind: str
     classes: tuple[str, ...] = ()
@@ -84,7 +85,7 @@ class Examples:
         chosen = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
         return replace(
             self,
-            texts=[self.texts[i] for i in chosen],
+            texts=self.texts.take(chosen) if isinstance(self.texts, Texts) else [self.texts[int(i)] for i in chosen],
             labels=[self.labels[i] for i in chosen] if isinstance(self.labels, list) else self.labels[chosen],
             sentences=None if self.sentences is None else [self.sentences[i] for i in chosen],
             groups=tuple(self.groups[i] for i in chosen) if self.groups else (),

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.names import HALF, shown, writable
@@ -20,6 +22,7 @@ from headwise.tasks.files import open_text
 from headwise.tasks.sentence import Sentence
 
 ALL = "all"
+ROWS = 50_000  # of a table read at once
 SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation"}
 SPLIT_NAMES |= {"dev": "validation", "development": "validation", "test": "test", "testing": "test", "eval": "test"}
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".ndjson")
@@ -51,7 +54,7 @@ class Raw:
     table: pd.DataFrame | None = None
     sentences: list[Sentence] | None = None
     names: Mapping[str, tuple[str, ...]] | None = None
-    rows: Sequence[int] | None = None
+    rows: NDArray[np.int64] | None = None
 
     def where(self, place: int) -> str:
         """ "file, row 7", for messages; `place` counts the rows of this split from 0."""
@@ -81,14 +84,21 @@ def read_table(path: Path) -> pd.DataFrame:
         if kind == ".parquet":
             return pd.read_parquet(path)
         if kind == ".csv":  # only an empty cell is missing: "NA" and "null" are ordinary words
-            return pd.read_csv(path, keep_default_na=False, na_values=[""])
+            return _read_csv(path)
         if kind == ".tsv":  # GLUE's files have quotes that mean nothing
-            return pd.read_csv(path, sep="\t", keep_default_na=False, na_values=[""], quoting=csv.QUOTE_NONE)
+            return _read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
         if kind in (".jsonl", ".ndjson", ".json"):
             return _read_json(path)
     raise HeadwiseError(
         f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, also with {', '.join(PACKED)}"
     )
+
+
+def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """A table read piece by piece: pandas makes Python objects of all that it reads at once, before it packs them."""
+    with pd.read_csv(path, keep_default_na=False, na_values=[""], chunksize=ROWS, **options) as pieces:
+        read = list(pieces)
+    return read[0] if len(read) == 1 else pd.concat(read, ignore_index=True)
 
 
 def _read_json(path: Path) -> pd.DataFrame:

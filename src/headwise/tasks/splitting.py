@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,12 @@ def text_key(text: Sequence[str]) -> str:
     return "\x1f".join(sorted(" ".join(part.casefold().split()) for part in text))
 
 
-def by_fraction(keys: Sequence[str], fractions: Mapping[str, float], seed: int) -> dict[str, NDArray[np.int64]]:
+def text_numbers(texts: Iterable[Sequence[str]]) -> NDArray[np.uint64]:
+    """A number for each text by which the same text (`text_key`) is known again: 8 bytes where the key takes a hundred."""
+    return np.fromiter((_digest(text_key(text), b"") for text in texts), np.uint64)
+
+
+def by_fraction(keys: Iterable[str], fractions: Mapping[str, float], seed: int) -> dict[str, NDArray[np.int64]]:
     """Row numbers of each split.
 
     A row's split depends only on its key and the seed (through a hash), so that adding rows to a file moves none of the old ones,
@@ -61,7 +66,7 @@ def by_fraction(keys: Sequence[str], fractions: Mapping[str, float], seed: int) 
     if not fractions or any(share <= 0 for share in fractions.values()) or abs(sum(fractions.values()) - 1) > 1e-6:
         raise HeadwiseError(f"fractions must be positive and add up to 1, got {dict(fractions)}")
     salt = seed.to_bytes(8, "little", signed=True)
-    places = np.array([_unit(key, salt) for key in keys])
+    places = np.fromiter((_unit(key, salt) for key in keys), np.float64)
     bounds = np.cumsum(list(fractions.values()))
     bounds[-1] = 1.0
     number = np.searchsorted(bounds, places, side="right")
@@ -70,5 +75,8 @@ def by_fraction(keys: Sequence[str], fractions: Mapping[str, float], seed: int) 
 
 def _unit(key: str, salt: bytes) -> float:
     """A number in [0, 1) from the key, uniform over keys."""
-    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest()
-    return (int.from_bytes(digest, "little") >> 11) / 2**53
+    return (_digest(key, salt) >> 11) / 2**53
+
+
+def _digest(key: str, salt: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest(), "little")

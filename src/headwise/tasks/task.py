@@ -146,7 +146,7 @@ class Task:
         kind = self._kind or building.guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label")
         found = self._word_level(raw, kind) if kind in WORD_KINDS else self._plain(raw, kind)
         if "train" in found and "validation" not in found:
-            parts = by_fraction([text_key(t) for t in found["train"].texts], {"train": 0.9, "validation": 0.1}, self._seed)
+            parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
             if len(parts["train"]) and len(parts["validation"]):
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
         building.check(self.name, found)
@@ -186,12 +186,12 @@ class Task:
         if by is not None:
             parts = building.split_rows(raw, by)
         else:
-            columns = [building.column(raw, name).tolist() for name in ((self._together,) if self._together else self.text)]
+            columns = [building.values(raw, name) for name in ((self._together,) if self._together else self.text)]
             parts = by_fraction(
-                [text_key(list(map(str, row))) for row in zip(*columns, strict=True)], self._fractions, self._seed
+                (text_key(list(map(str, row))) for row in zip(*columns, strict=True)), self._fractions, self._seed
             )
         return {
-            name: sources.Raw(raw.origin, raw.table.iloc[rows].reset_index(drop=True), names=raw.names, rows=(rows + 1).tolist())
+            name: sources.Raw(raw.origin, raw.table.iloc[rows].reset_index(drop=True), names=raw.names, rows=rows + 1)
             for name, rows in parts.items()
         }
 
@@ -201,7 +201,8 @@ class Task:
         if kind == "classes":
             classes = self._classes or building.find_classes(raw.get("train", next(iter(raw.values()))), label)
         found = {}
-        for split, part in raw.items():
+        for split in list(raw):
+            part = raw.pop(split)  # a large table is not kept beside the examples made from it
             may_miss = self._skip_unlabelled or split.startswith("test")
             examples = building.plain(part, kind, self.text, label, tuple(classes), may_miss=may_miss)
             if self._group is not None:
