@@ -72,6 +72,7 @@ LINES: dict[str, tuple[bytes, int]] = {
     "unknown version": (b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n", 505),
     "version in superscript": (b"GET / HTTP/1.\xb2\r\nHost: localhost\r\n\r\n", 400),
     "no request line": (b"\r\n", 400),
+    "a line of separators": (b"\x1c\r\n", 400),
     "noise": (bytes(range(128, 256)) + b"\r\n\r\n", 400),
     "a line of 70,000 bytes": (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
     "a header of 70,000 bytes": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),

@@ -31,6 +31,7 @@ from headwise.app import Server, Session
 from headwise.app.server import calls
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.heads.saving import save
 from headwise.probing.senteval import read_file
 from headwise.runs.plan import PLAN
 from headwise.runs.recipe import at_scale, override, read_recipe, read_toml
@@ -221,8 +222,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = [toy.task("mood"), toy.task("animal")]
     model = toy.model(tasks)
     model.save(folder / "multi-task")
-    heads = hw.Heads(model.encoder)
-    heads.remove(HeadSet([(0, 1)]))  # a copy without it is made; the model itself stays
+    save(hw.Heads(toy.encoder()).remove(HeadSet([(0, 1)])), folder / "removed-heads")
     options: dict[str, Any] = {"random_draws": 1, "bootstrap": 10, "quiet": True}
     hw.dissociate(toy.model(tasks), tasks, **options).save(folder / "dissociation")
     hw.probe(toy.encoder(), [toy.task("mood")], tokenizer=toy.tokenizer(), quiet=True).save(folder / "probes")
@@ -233,7 +233,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["multi-task", "dissociation", "probes", "single-task"])
+@pytest.mark.parametrize("kind", ["multi-task", "dissociation", "probes", "removed-heads", "single-task"])
 def test_manifests(kind: str, saved: Path) -> None:
     file = saved / kind / manifest.NAME
     sound = file.read_bytes()

@@ -123,7 +123,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         """As the standard library does, but for an empty line, on which it would hang up without a word."""
-        if not self.raw_requestline.strip():
+        if not self.raw_requestline.decode("iso-8859-1").split():  # as the standard library reads it
             self.requestline, self.command = "", ""
             self.send_error(400, "the request is empty")
             return False
