@@ -85,7 +85,8 @@ def whole_number(text: str) -> int | None:
 
 def one_line(error: BaseException) -> str:
     """What an error says, its first line, cut where it is long; its type where it says nothing."""
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    text = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a character
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return (first[:200] if first else type(error).__name__).rstrip(" .:")
 
 

@@ -6,6 +6,7 @@ import pytest
 from files import HOSTILE, use
 
 from headwise.errors import HeadwiseError
+from headwise.parsing import one_line, reading
 from headwise.tasks import Task, find_tasks
 from headwise.tasks.building import find_classes
 from headwise.tasks.readers import read_sentences
@@ -56,3 +57,13 @@ def test_a_tasks_file_that_is_not_there(tmp_path: Path) -> None:
 def test_features_without_a_value_do_not_stop_the_others(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text("1\tGo\tgo\tVERB\tVB\tAbbr|Mood=Imp\t0\troot\t_\t_\n")
     assert read_sentences(tmp_path / "a.conllu")[0].feature(0, "Mood") == "Imp"
+
+
+def test_a_library_that_quotes_half_a_character_still_makes_a_line_that_can_be_printed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(HeadwiseError, match=r"could not be read as a test: KeyError: '\\\\ud800'") as caught,
+        reading(tmp_path, "a test"),
+    ):
+        raise KeyError("\ud800")
+    str(caught.value).encode()
+    assert one_line(ValueError("\ud800 here\nand there")) == "\\ud800 here"

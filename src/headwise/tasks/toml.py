@@ -70,7 +70,7 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
             hint = did_you_mean(key, choices) or f"; expected some of {', '.join(choices)}"
             raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
     check_settings(name, settings)
-    if "path" in settings:
+    if settings.get("path") is not None:
         path = settings["path"]
         settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
     if "grammar" in settings:
