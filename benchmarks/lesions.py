@@ -17,9 +17,9 @@ import torch
 from headwise.decoders.model import MultiTaskModel
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
-from headwise.scoring.passes import evaluate
+from headwise.passes.lesioned import evaluate
+from headwise.passes.subject import open_subject
 from headwise.scoring.selection import random_heads
-from headwise.scoring.subject import open_subject
 from headwise.tasks.batching import collate
 from headwise.tasks.naming import find_tasks
 from side_by_side import encoder, machine, medians, race, ratio

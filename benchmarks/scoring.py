@@ -18,8 +18,8 @@ import torch
 
 from headwise.decoders.model import MultiTaskModel
 from headwise.heads import Heads
+from headwise.passes.subject import open_subject
 from headwise.scoring import gate_gradient
-from headwise.scoring.subject import open_subject
 from headwise.tasks.batching import batches, collate
 from headwise.tasks.naming import find_tasks
 from side_by_side import encoder, machine, medians, race, ratio

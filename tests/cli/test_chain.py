@@ -14,7 +14,7 @@ from headwise.decoders.memory import remembered_tasks
 from headwise.errors import HeadwiseError
 from headwise.lesions import lesion
 from headwise.loading import load
-from headwise.scoring.subject import open_subject
+from headwise.passes.subject import open_subject
 from headwise.studies.similarity_study import read_dissociation
 from headwise.studies.trained import trained_models
 from headwise.training.evaluating import evaluate

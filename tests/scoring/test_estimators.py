@@ -16,11 +16,11 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.heads.attention import eager
+from headwise.passes.frozen import frozen
+from headwise.passes.lesioned import evaluate
+from headwise.passes.subject import Subject, open_subject
 from headwise.scoring import compare_scores, concrete, score, top_heads
 from headwise.scoring.attribution import attributions
-from headwise.scoring.frozen import frozen
-from headwise.scoring.passes import evaluate
-from headwise.scoring.subject import Subject, open_subject
 from headwise.scoring.subset import soft_top_k
 from headwise.scoring.taylor import mean_outputs
 from headwise.tasks import Task, collate

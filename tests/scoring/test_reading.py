@@ -9,8 +9,8 @@ from transformers import BertConfig, BertModel
 
 import planted
 from headwise.decoders.model import MultiTaskModel
+from headwise.passes.frozen import frozen
 from headwise.scoring import score
-from headwise.scoring.frozen import frozen
 from headwise.tasks.task import Task
 
 

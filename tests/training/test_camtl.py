@@ -184,8 +184,8 @@ def test_every_module_learns_and_checkpointed_activations_change_nothing(variant
 @pytest.mark.parametrize("variant", ["base", "large"])
 @pytest.mark.filterwarnings("ignore:lower layers were not shared")
 def test_scores_and_lesions_of_a_conditioned_model(variant) -> None:
-    from headwise.scoring.passes import evaluate
-    from headwise.scoring.subject import open_subject
+    from headwise.passes.lesioned import evaluate
+    from headwise.passes.subject import open_subject
 
     model = enlarged(trained(variant, layers=3).model)
     scores = headwise.score(model, TASKS[0], examples=8, quiet=True)

@@ -33,7 +33,7 @@ def open_for_tasks(
     import torch
 
     from headwise.decoders.memory import as_trained, remembered_tasks
-    from headwise.scoring.subject import as_subject_model
+    from headwise.passes.subject import as_subject_model
 
     own_bars()
     found = remembered_tasks(model, names, data, file, size=size, metric=metric)

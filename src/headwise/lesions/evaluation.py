@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from headwise.decoders.memory import as_trained
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.scoring.passes import evaluate
-from headwise.scoring.subject import Reading, as_subject_model, open_subject
+from headwise.passes.lesioned import evaluate
+from headwise.passes.subject import Reading, as_subject_model, open_subject
 from headwise.tasks import metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
@@ -138,7 +138,7 @@ def lesion(
         how: what a silenced head puts out: "zero"; its "mean" over training examples of the task; or what it puts out for a training
             example drawn at random ("resample").
         reference_examples: of the training split, for "mean" and "resample".
-        way: how lesions to zero are run; see `headwise.scoring.passes.evaluate`.
+        way: how lesions to zero are run; see `headwise.passes.lesioned.evaluate`.
         reading: see `headwise.scoring.Reading`; split defaults to "validation", examples to all.
 
     Returns:

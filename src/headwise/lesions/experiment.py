@@ -14,9 +14,9 @@ from headwise.lesions import dissociation as d
 from headwise.lesions.evaluation import INTACT, lesion
 from headwise.lesions.result import Dissociation, at, by
 from headwise.lesions.statistics import TestOfD, resplit_test
+from headwise.passes.subject import Reading, as_subject_model
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
-from headwise.scoring.subject import Reading, as_subject_model
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
 

@@ -7,9 +7,9 @@ import xarray as xr
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring.passes import evaluate
+from headwise.passes.lesioned import evaluate
+from headwise.passes.subject import Reading, Subject, open_subject
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, Subject, open_subject
 from headwise.tasks.task import Task
 
 
@@ -22,7 +22,7 @@ def ablation(
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
         measure: "metric", or "loss" (its rise), which also sees changes too small to turn a prediction.
-        way: how lesions are run; see `headwise.scoring.passes.evaluate`. The result does not depend on it.
+        way: how lesions are run; see `headwise.passes.lesioned.evaluate`. The result does not depend on it.
         reading: see `Reading`; examples default to 1,000, since every head costs a pass.
 
     Returns:

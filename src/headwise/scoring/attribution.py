@@ -12,11 +12,11 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Site
 from headwise.heads.attention import eager
 from headwise.heads.watching import Watcher
-from headwise.scoring.frozen import frozen
+from headwise.passes.frozen import frozen
+from headwise.passes.stack import Stack, find_stack, recording, skipping
+from headwise.passes.subject import Reading, Subject, open_subject
 from headwise.scoring.integrated import unit_interval
 from headwise.scoring.result import as_scores
-from headwise.scoring.stack import Stack, find_stack, recording, skipping
-from headwise.scoring.subject import Reading, Subject, open_subject
 from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 

@@ -6,10 +6,10 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from headwise.scoring.frozen import frozen
+from headwise.passes.frozen import frozen
+from headwise.passes.subject import Reading, Subject, open_subject
 from headwise.scoring.learning import fit_gates
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, Subject, open_subject
 from headwise.tasks.task import Task
 
 

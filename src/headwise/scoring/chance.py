@@ -5,8 +5,8 @@ from typing import Any, Unpack
 import numpy as np
 import xarray as xr
 
+from headwise.passes.subject import Reading, open_subject
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 

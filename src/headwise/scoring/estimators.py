@@ -9,6 +9,7 @@ import xarray as xr
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads, HeadSet
+from headwise.passes.subject import Reading, as_subject_model
 from headwise.scoring.ablation import ablation
 from headwise.scoring.attribution import attention_attribution
 from headwise.scoring.causal import causal_gating
@@ -18,7 +19,6 @@ from headwise.scoring.integrated import integrated_gradients
 from headwise.scoring.l0 import l0
 from headwise.scoring.selection import count_for, top_heads
 from headwise.scoring.shapley import shapley
-from headwise.scoring.subject import Reading, as_subject_model
 from headwise.scoring.subset import subset
 from headwise.scoring.taylor import taylor_mean
 from headwise.tasks.naming import as_tasks

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 import xarray as xr
 
-from headwise.scoring.frozen import frozen
+from headwise.passes.frozen import frozen
+from headwise.passes.subject import Reading, open_subject
 from headwise.scoring.gradient import example_gradients
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 

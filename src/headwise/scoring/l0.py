@@ -5,11 +5,11 @@ from typing import Any, Unpack
 import torch
 import xarray as xr
 
+from headwise.passes.subject import Reading, open_subject
 from headwise.scoring import concrete
 from headwise.scoring.learning import fit_gates, generator
 from headwise.scoring.result import as_scores
 from headwise.scoring.selection import count_for
-from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 PRICE_STEP, STIFFNESS = 0.05, 5.0

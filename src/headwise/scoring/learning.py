@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
+from headwise.passes.frozen import frozen
+from headwise.passes.subject import Subject
 from headwise.runs.progress import track
-from headwise.scoring.frozen import frozen
-from headwise.scoring.subject import Subject
 
 
 def fit_gates(

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from headwise.scoring.subject import Subject
+from headwise.passes.subject import Subject
 
 
 def as_scores(values: ArrayLike | Tensor, subject: Subject, method: str, **settings: Any) -> xr.DataArray:

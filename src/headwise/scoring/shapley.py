@@ -7,10 +7,10 @@ import xarray as xr
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.passes.lesioned import evaluate
+from headwise.passes.subject import Reading, open_subject
 from headwise.scoring.ablation import metric_values
-from headwise.scoring.passes import evaluate
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 

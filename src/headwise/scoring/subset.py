@@ -7,10 +7,10 @@ import xarray as xr
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
+from headwise.passes.subject import Reading, open_subject
 from headwise.scoring.learning import fit_gates, generator
 from headwise.scoring.result import as_scores
 from headwise.scoring.selection import count_for, top_heads
-from headwise.scoring.subject import Reading, open_subject
 from headwise.tasks.task import Task
 
 HOT, COLD = 1000.0, 1e-8  # the temperature falls from one to the other, evenly on a log scale

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from headwise.heads import Site
 from headwise.heads.positions import read_pass
-from headwise.scoring.frozen import frozen
+from headwise.passes.frozen import frozen
+from headwise.passes.subject import Reading, Subject, open_subject
 from headwise.scoring.result import as_scores
-from headwise.scoring.subject import Reading, Subject, open_subject
 from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 

@@ -18,9 +18,9 @@ from transformers import (
 
 import planted
 from headwise.heads import HeadSet
-from headwise.scoring import passes
-from headwise.scoring.passes import evaluate, make_plan
-from headwise.scoring.subject import Subject, open_subject
+from headwise.passes import lesioned
+from headwise.passes.lesioned import evaluate, make_plan
+from headwise.passes.subject import Subject, open_subject
 from headwise.tasks import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore:task .t.")
@@ -75,7 +75,7 @@ def test_every_way_gives_the_same(case: str, at_once: int, monkeypatch: pytest.M
     single = [HeadSet([head]) for head in subject.heads.all()]
     sets = [HeadSet(), *single, HeadSet([(1, 0), (3, 1)]), HeadSet([(2, h) for h in range(4)]), subject.heads.all()]
     expected = evaluate(subject, sets, way="one by one")
-    monkeypatch.setitem(passes.TOKENS_AT_ONCE, "cpu", at_once)
+    monkeypatch.setitem(lesioned.TOKENS_AT_ONCE, "cpu", at_once)
     for way in ("auto", "gated"):
         found = evaluate(subject, sets, way=way)
         np.testing.assert_allclose(found.losses, expected.losses, rtol=2e-4, atol=1e-5)
@@ -104,7 +104,7 @@ def test_removal_gives_the_same_and_is_chosen_where_it_pays(monkeypatch: pytest.
     assert subject.model.encoder is whole
     np.testing.assert_allclose(found.losses, expected.losses, rtol=2e-4, atol=1e-5)
     assert not make_plan(subject, sets).removed  # seventeen short texts are not worth a copy
-    monkeypatch.setattr(passes, "WORTH_REMOVING_TOKENS", 5)
+    monkeypatch.setattr(lesioned, "WORTH_REMOVING_TOKENS", 5)
     assert make_plan(subject, sets).removed == [2]
     every = HeadSet((0, head) for head in range(4))
     assert not make_plan(subject, [every]).removed  # a layer without heads is gated

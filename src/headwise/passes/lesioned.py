@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise.heads import HeadSet
+from headwise.passes.frozen import frozen
+from headwise.passes.stack import Stack, find_stack, recording, repeat, skipping
+from headwise.passes.subject import Subject
 from headwise.runs.progress import track
-from headwise.scoring.frozen import frozen
-from headwise.scoring.stack import Stack, find_stack, recording, repeat, skipping
-from headwise.scoring.subject import Subject
 from headwise.tasks.batching import collate
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
