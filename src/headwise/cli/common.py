@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
+from headwise.command import carrying_out
 from headwise.errors import HeadwiseError, Interrupted
 from headwise.opener import TRUST
 
@@ -41,6 +43,7 @@ class Verb(TyperCommand):
     """
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.with_resource(carrying_out(_as_typed(ctx, args)))
         lists = {name for param in self.params if getattr(param, "multiple", False) for name in param.opts}
         spread: list[str] = []
         current = ""
@@ -57,6 +60,15 @@ class Verb(TyperCommand):
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")
         super().format_help_text(ctx, formatter)
+
+
+def _as_typed(ctx: Any, args: Sequence[str]) -> str:
+    """The command line of a verb, to copy into a shell."""
+    names: list[str] = []
+    while ctx.parent is not None:
+        names.insert(0, ctx.info_name)
+        ctx = ctx.parent
+    return shlex.join(["headwise", *names, *args])
 
 
 class Resumable(Verb):

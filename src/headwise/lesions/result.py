@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from headwise import manifest
+from headwise import command, manifest
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions.analysis import Analysis, analyse
@@ -176,6 +176,7 @@ class Dissociation:
                     for (a, b), t in self.tests.items()
                 ],
                 settings=self.settings,
+                command=command.given(),
             )
         return target
 

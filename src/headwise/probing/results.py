@@ -11,7 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from headwise import manifest
+from headwise import command, manifest
 from headwise.errors import HeadwiseError
 from headwise.heads.headset import HeadSet
 from headwise.runs import atomic_folder
@@ -198,7 +198,7 @@ class Probes:
 
     def write(self, folder: Path) -> None:
         """Writes everything into an existing folder."""
-        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks)
+        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks, command=command.given())
         bare = self.data.copy(deep=False)
         bare.attrs = {}
         bare.to_netcdf(folder / "probes.nc", engine="scipy")

@@ -62,7 +62,7 @@ class Section:
         blocks: figures and tables in order.
         methods: how it was done, for the methods paragraph.
         settings, provenance: as tables at the end.
-        reproduce: the command or call that makes it again.
+        reproduce: the command or call that makes it again; `reading` fills it in, as `again` finds it.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Section:
     methods: str
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    reproduce: str
+    reproduce: str = ""
 
 
 def text(value: Any) -> str:

@@ -1,6 +1,7 @@
 """From folders to sections: finds out what kind of study each folder holds."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pandas as pd
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
 from headwise.parsing import read_json, reading
+from headwise.report import again
 from headwise.report.blocks import Section
 from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 
@@ -67,12 +69,13 @@ def sections_of(folder: Path) -> list[Section]:
     record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
     kind = record.get("kind", "")
     if kind in SAVED:
-        return [SAVED[kind](folder, record, folder.name)]
+        return [replace(SAVED[kind](folder, record, folder.name), reproduce=again.of_saved(record))]
     if kind == "study":
-        return _of_study(folder)
+        return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
     trained = sorted(path.parent for path in folder.rglob(training.DONE))
     if trained:
-        return [training.read(trained, folder.name)]
+        told = [read_json(path / training.DONE)["description"] for path in trained]
+        return [replace(training.read(trained, folder.name), reproduce=again.of_trainings(told))]
     inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
     found = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
     if not found:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from headwise import manifest
+from headwise import command, manifest
 from headwise.errors import HeadwiseError
 from headwise.names import check_name
 from headwise.parsing import parse_json
@@ -88,18 +88,20 @@ def read_plan(run: Path) -> Iterator[Task]:
             yield task
 
 
-def prepare(run: Path, kind: str) -> None:
-    """Makes the folders of a run, and removes what killed processes left unfinished."""
+def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
+    """Makes the folders of a run, and removes what killed processes left unfinished; a run that begins notes its command."""
     if run.exists() and not run.is_dir():
         raise HeadwiseError(f"{run} is a file: give --out the name of a folder")
     others = {path.name for path in run.iterdir()} - {*FOLDERS} if run.is_dir() else set()
     if any(not name.startswith(ASIDE) for name in others) and not (run / manifest.NAME).is_file():
         raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
+    if (run / manifest.NAME).is_file() and (holds := manifest.read(run)["kind"]) != "study":
+        raise HeadwiseError(f"{run} holds a saved {holds}: give --out a new folder, or that of an earlier run")
     for name in FOLDERS:
         (run / name).mkdir(parents=True, exist_ok=True)
-    if not (run / manifest.NAME).is_file():
+    if begins or not (run / manifest.NAME).is_file():
         with tempfile.TemporaryDirectory() as staged:
-            manifest.write(Path(staged), "study", study=kind)
+            manifest.write(Path(staged), "study", study=kind, command=command.given())
             write_text(run / manifest.NAME, (Path(staged) / manifest.NAME).read_text(encoding="utf-8"))
     sweep(run)
 

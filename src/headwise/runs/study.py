@@ -55,8 +55,9 @@ def run_study(
     run = Path(out).absolute()
     shown = workers = None
     try:
-        prepare(run, recipe.kind)
-        write_text(run / RECIPE, json.dumps(recipe.model_dump(mode="json"), indent=1))
+        now = recipe.model_dump(mode="json")
+        prepare(run, recipe.kind, begins=not _goes_on(run, now))
+        write_text(run / RECIPE, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
         workers = engines.start(engine, run, jobs, threads, address)
         shown = view(run, quiet)
@@ -74,6 +75,14 @@ def run_study(
             sweep(run)
     shown.say(summary(board, 1))
     return board
+
+
+def _goes_on(run: Path, recipe: dict[str, Any]) -> bool:
+    """Whether a run was begun with this very recipe."""
+    try:
+        return bool(read_json(run / RECIPE) == json.loads(json.dumps(recipe)))
+    except HeadwiseError:  # there is none, or it is damaged
+        return False
 
 
 def stored_recipe(run: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headwise.command import carrying_out
 from headwise.runs import locks
 from headwise.runs.atomic import publish, write_sealed, write_text
 from headwise.runs.progress import reporting
@@ -93,7 +94,7 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         lock.write(status)
         _current = Current(lock, status)
         clock = time.perf_counter()  # from here on: loading libraries is not the step's time
-        with reporting(lambda *bar: status.update(bar=bar)):
+        with reporting(lambda *bar: status.update(bar=bar)), carrying_out(""):  # the study keeps the command, not each cell
             target(typed(target, task["config"]), inputs, out)
         seconds = time.perf_counter() - clock
         record = {

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headwise import manifest
+from headwise import command, manifest
 from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
 from headwise.decoders.model import with_padding
 from headwise.errors import HeadwiseError
@@ -94,7 +94,7 @@ def _train(
         else:
             result = _one(model, tasks, method, settings, folder, **options)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
-    result.description = {**result.description, **described, "notes": notes_on(settings), **spent}
+    result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
     if folder is not None:
         if processes.is_main_process:
             result.save(folder)

@@ -43,7 +43,6 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
         ),
         settings=settings,
         provenance={"folder": str(folder), "headwise": record.get("headwise", "")},
-        reproduce=f"headwise dissociate --fraction {record['fraction']:g} … --out {folder.name}",
     )
 
 

@@ -93,6 +93,4 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
     for name, title in SHOWN[kind].items():
         if run.has(name):
             blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
-    return Section(
-        f"{kind.capitalize()}: {label}", said, blocks, METHODS[kind], settings, provenance, f"headwise study run {label}"
-    )
+    return Section(f"{kind.capitalize()}: {label}", said, blocks, METHODS[kind], settings, provenance)

@@ -68,7 +68,6 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
         "hidden state, at one token; L2 chosen on validation.",
         settings=record.get("settings", {}),
         provenance={"folder": str(folder), "headwise": record.get("headwise", "")},
-        reproduce=f"headwise probe --model MODEL --tasks {' '.join(map(str, data['task'].values))} --out {folder.name}",
     )
 
 

@@ -44,7 +44,6 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks.",
         settings=settings,
         provenance=provenance,
-        reproduce=f"headwise study run {label}",
     )
 
 

@@ -53,7 +53,6 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         "one task alone claims, heads being chosen on other runs than those measured.",
         settings=settings,
         provenance=provenance,
-        reproduce=f"headwise study run {label}",
     )
 
 

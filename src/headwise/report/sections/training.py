@@ -47,8 +47,6 @@ def read(folders: Sequence[Path], label: str) -> Section:
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
         provenance={"folders": ", ".join(str(folder) for folder in folders)},
-        reproduce=f"headwise train --model {first.get('model', 'MODEL')} --tasks {' '.join(first.get('tasks', {}))} "
-        f"--method {' '.join(dict.fromkeys(r['method'] for r in records))} --out {label}",
     )
 
 

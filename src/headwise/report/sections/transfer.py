@@ -33,7 +33,6 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         "the same examples for every method and source.",
         settings=settings,
         provenance=provenance,
-        reproduce=f"headwise study run {label}",
     )
 
 

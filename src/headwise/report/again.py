@@ -1,0 +1,27 @@
+"""How to make a result again: the command that made it, word for word, or what is to be called from Python."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def of_saved(record: Mapping[str, Any]) -> str:
+    """Of a dissociation or probes, by their manifest."""
+    call = {"dissociation": "headwise.dissociate", "probes": "headwise.probe"}[record["kind"]]
+    return record.get("command") or _from_python(call)
+
+
+def of_study(record: Mapping[str, Any], folder: Path) -> str:
+    """Of a study: the command that began it; a run that Python began keeps its recipe, which a command can run."""
+    stored = shlex.join(["headwise", "study", "run", str(folder), "--out", f"{folder}-again"])
+    return record.get("command") or stored
+
+
+def of_trainings(descriptions: Sequence[Mapping[str, Any]]) -> str:
+    """Of trainings, which several commands may have made, one a line."""
+    return "\n".join(dict.fromkeys(one.get("command") or _from_python("headwise.train") for one in descriptions))
+
+
+def _from_python(call: str) -> str:
+    return f"# made from Python, not by a command: {call}(model, tasks, ...) with the settings below"
