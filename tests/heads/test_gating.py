@@ -195,3 +195,16 @@ def test_a_pass_that_misses_the_heads_raises() -> None:
         heads.model.encoder.layer[0](heads.model.embeddings(tokens))  # half of the model
     with pytest.raises(HeadwiseError, match="head_mask= was passed"), heads.silenced(HeadSet([(0, 0)])):
         heads.model(tokens, head_mask=torch.ones(2, 2))
+
+
+def test_a_lesion_kept_from_an_evaluation_serves_in_training() -> None:
+    model = BertModel(BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=20))
+    heads, tokens = Heads(model), torch.tensor([[1, 2, 3]])
+    for _ in range(2):  # the gates are made in the first evaluation
+        with torch.inference_mode(), heads.silenced(HeadSet([(0, 1)])):
+            model(tokens)
+    with heads.silenced(HeadSet([(0, 1)])):
+        model(tokens).last_hidden_state.sum().backward()
+    columns = model.encoder.layer[0].attention.output.dense.weight.grad[:, 8:]
+    assert (columns == 0).all()
+    assert len(heads._silencers) == 1

@@ -54,8 +54,9 @@ class Gates:
         """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one multiplication."""
         key = site.index, x.device, x.dtype
         if key not in self._rows:
-            row = _of(self.gates, site).to(x.device, x.dtype).repeat_interleave(site.head_dim)
-            self._rows[key] = torch.cat((row, row.new_ones(site.rest))) if site.rest else row
+            with torch.inference_mode(False):  # kept, and perhaps used again in a training
+                row = _of(self.gates, site).to(x.device, x.dtype).repeat_interleave(site.head_dim)
+                self._rows[key] = torch.cat((row, row.new_ones(site.rest))) if site.rest else row
         return self._rows[key]
 
 

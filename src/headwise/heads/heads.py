@@ -25,6 +25,8 @@ from headwise.heads.silencing import Reference, mean_outputs, replacement
 from headwise.heads.sites import Site
 from headwise.heads.taps import Taps
 
+KEPT_SETS = 64  # lesions whose gates are kept, for each model
+
 
 class Heads:
     """Finds every attention layer of a model, and gates, silences, records, freezes or removes its heads.
@@ -51,6 +53,7 @@ class Heads:
         self.missed: dict[str, str] = findings.missed
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
+        self._silencers: dict[tuple[HeadSet, bool], Gates] = {}
         self.rows_apart: bool = check_view(self, self.example)  # whether rows of a batch may have gates of their own
 
     @property
@@ -108,8 +111,22 @@ class Heads:
                 f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per row would reach other rows: "
                 "run rows one by one with gates (layers, heads)"
             )
-        edit = Gates(gates, self.sites, skip=not self._taps.installed)
+        return self._with(Gates(gates, self.sites, skip=not self._taps.installed))
+
+    def _with(self, edit: Gates) -> AbstractContextManager[None]:
         return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
+
+    def _silencer(self, head_set: HeadSet) -> Gates:
+        """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the device stays there."""
+        key = head_set, self._taps.installed
+        edit = self._silencers.get(key)
+        if edit is None:
+            with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
+                gates = 1 - torch.from_numpy(head_set.to_mask(self.shape)).to(torch.get_default_dtype())
+                edit = self._silencers[key] = Gates(gates, self.sites, skip=not self._taps.installed)
+            if len(self._silencers) > KEPT_SETS:
+                self._silencers.pop(next(iter(self._silencers)), None)
+        return edit
 
     def silenced(
         self, head_set: HeadSet, how: str = "zero", reference: Reference | None = None, seed: int = 0
@@ -129,7 +146,7 @@ class Heads:
         """
         head_set = self.check(head_set)
         if how == "zero":
-            return self.gated(1 - torch.from_numpy(head_set.to_mask(self.shape)).to(torch.get_default_dtype()))
+            return self._with(self._silencer(head_set))
         edit = replacement(self, head_set, how, reference, seed)
         return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
 
