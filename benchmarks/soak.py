@@ -131,8 +131,8 @@ class Disk:
 
 def flip(run: Path, dice: random.Random) -> str | None:
     """Flips one bit of a finished result; gives its folder's name."""
-    folders = sorted(path for path in (run / "results").iterdir() if path.is_dir())
-    if not folders:
+    folders = sorted((run / "results").glob("*/"))
+    if not folders:  # or there is no run yet
         return None
     folder = dice.choice(folders)
     file = dice.choice(sorted(path for path in folder.iterdir() if path.is_file()))
