@@ -17,9 +17,9 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 from headwise.decoders import MultiTaskModel
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
-from headwise.scoring.passes import TOKENS_AT_ONCE
+from headwise.passes.lesioned import TOKENS_AT_ONCE
+from headwise.passes.subject import open_subject
 from headwise.scoring.selection import random_heads
-from headwise.scoring.subject import open_subject
 from headwise.tasks import find_tasks
 from headwise.tasks.encoding import forget
 from side_by_side import machine, medians, race, ratio
