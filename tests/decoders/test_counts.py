@@ -10,7 +10,7 @@ from seqeval.metrics import f1_score
 from headwise.decoders.constituents import binary_spans, bracket_counts, unary_chains
 from headwise.decoders.counts import match_counts
 from headwise.decoders.spans import choose_flat, flat_spans
-from headwise.tasks import metrics, structures
+from headwise.tasks import kinds, metrics
 from headwise.tasks.sentence import Sentence, Tree
 
 
@@ -92,9 +92,9 @@ SENTENCE = Sentence(("``", "time", "gives", "up", "go", ".", "''"), tree=TREE)
 
 
 def test_binary_tree_is_binary_and_keeps_every_constituent() -> None:
-    rows = structures.rows(SENTENCE, "constituents", "tree")
-    names = structures.class_names([rows], "constituents")
-    gold = structures.to_array(rows, "constituents", {name: i for i, name in enumerate(names)})
+    rows = kinds.rows(SENTENCE, "constituents", "tree")
+    names = kinds.class_names([rows], "constituents")
+    gold = kinds.to_array(rows, "constituents", {name: i for i, name in enumerate(names)})
     spans = binary_spans(np.concatenate([np.insert(gold, 0, 0, axis=1), [[1, 0, 1, 2]]]), [7, 1, 4])
     assert np.bincount(spans[:, 0]).tolist() == [13, 1, 7]
     named = {(s, e): names[c - 1] for b, s, e, c in spans.tolist() if c and b == 0}
@@ -121,10 +121,10 @@ def slow_evalb(tree: Tree) -> Counter[tuple[str, int, int]]:
 
 
 def test_brackets_equal_slow_evalb() -> None:
-    rows = structures.rows(SENTENCE, "constituents", "tree")
-    names = [*structures.class_names([rows], "constituents"), "ADVP", "X"]
+    rows = kinds.rows(SENTENCE, "constituents", "tree")
+    names = [*kinds.class_names([rows], "constituents"), "ADVP", "X"]
     number = {name: i for i, name in enumerate(names)}
-    gold = structures.to_array(rows, "constituents", number)
+    gold = kinds.to_array(rows, "constituents", number)
     chains = unary_chains(names)
     # a prediction with S closed before the punctuation, ADVP for PRT, the chain cut to VP, and a bracket over punctuation alone
     guess = [

@@ -11,6 +11,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from headwise.errors import HeadwiseError
 from headwise.tasks import Predicate, Sentence, Span, Task, Tree, structured
 from headwise.tasks.grammar import treebank
+from headwise.tasks.kinds import constituents
 from headwise.tasks.readers import (
     brackets,
     columns,
@@ -21,7 +22,6 @@ from headwise.tasks.readers import (
     spans_from_tags,
     tags_from_spans,
 )
-from headwise.tasks.structures import constituents
 
 CONLLU = """# newdoc id = d
 # global.Entity = GRP-etype-infstat-identity

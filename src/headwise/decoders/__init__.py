@@ -8,6 +8,7 @@ task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headwise import tasks
 from headwise.errors import HeadwiseError
 from headwise.lazy import lazily
 
@@ -23,16 +24,8 @@ if TYPE_CHECKING:
     from headwise.decoders.plain import as_task_model as as_task_model
     from headwise.decoders.pooling import pool as pool
 
-# task kind -> "module:function"; the function takes (task, dim, *, config, pooling, **options) and returns the decoder
-KINDS: dict[str, str] = {
-    "classes": "headwise.decoders.sequence:build",
-    "number": "headwise.decoders.sequence:build",
-    "tags": "headwise.decoders.tagging:build",
-    "spans": "headwise.decoders.spans:build",
-    "dependencies": "headwise.decoders.dependencies:build",
-    "constituents": "headwise.decoders.constituents:build",
-    "roles": "headwise.decoders.roles:build",
-}
+# task kind -> the module here whose function `build` takes (task, dim, *, config, pooling, **options) and returns the decoder
+KINDS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
 
 _WHERE = {
     "DecoderOutput": "output",
@@ -65,8 +58,8 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
             f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
             f"{', '.join(sorted(KINDS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
         )
-    module, function = KINDS[task.kind].split(":")
-    decoder: nn.Module = getattr(import_module(module), function)(task, dim, config=config, pooling=pooling, **options)
+    module = import_module(f"headwise.decoders.{KINDS[task.kind]}")
+    decoder: nn.Module = module.build(task, dim, config=config, pooling=pooling, **options)
     return decoder
 
 

@@ -4,7 +4,7 @@ The loss of an example is the mean over its predicted tokens. An example may be 
 text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which example.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad, softplus
 
 from headwise.decoders.output import DecoderOutput
+from headwise.tasks.kinds import IGNORED, KINDS
 
-IGNORED = -100  # a position whose token is not predicted
 AT_ONCE = 1 << 24  # logits worked on at once
 
 
@@ -110,7 +110,7 @@ def next_token_gold(batch: Any) -> Tensor:
 def gold_tokens(kind: str, batch: Any) -> Tensor:
     """What each position has to predict, (rows, tokens), -100 where nothing."""
     labels: Tensor = batch.labels
-    return labels if kind == "masked-token" else next_token_gold(batch)
+    return labels if KINDS[kind].masks else next_token_gold(batch)
 
 
 def next_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
@@ -153,3 +153,12 @@ def tag_output(logits: Tensor, batch: Any) -> DecoderOutput:
     output = token_output(logits, gold.masked_fill(~first, IGNORED), batch)
     right, count = output.prediction[:, 0], output.prediction[:, 1]
     return DecoderOutput(output.loss, torch.stack([right, count, count], dim=1), logits)
+
+
+# what reads the logits of a plain model's own head, by kind of task; whole texts have `sequence_output`
+OUTPUTS: dict[str, Callable[[Tensor, Any], DecoderOutput]] = {
+    "tags": tag_output,
+    "next-token": next_token_output,
+    "masked-token": masked_token_output,
+    "minimal-pairs": minimal_pair_output,
+}

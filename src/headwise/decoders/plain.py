@@ -10,29 +10,27 @@ import torch
 from torch import nn
 
 from headwise import manifest
-from headwise.decoders.language import (
-    IGNORED,
-    gold_tokens,
-    masked_token_output,
-    minimal_pair_output,
-    next_token_output,
-    only_where,
-    tag_output,
-)
+from headwise.decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.decoders.model import with_padding
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
 from headwise.errors import HeadwiseError
 from headwise.opener import open_tokenizer, open_weights
+from headwise.tasks.kinds import IGNORED, KINDS
 from headwise.writing import saving
 
 KIND = "task-model"
 # what kinds of task each kind of transformers head answers
-ANSWERS = {
-    "sequence-classification": ("classes", "number"),
-    "token-classification": ("tags",),
-    "causal-lm": ("next-token", "minimal-pairs"),
-    "masked-lm": ("masked-token",),
+ANSWERS: dict[str, tuple[str, ...]] = {
+    head: tuple(name for name, kind in KINDS.items() if kind.head == head)
+    for head in dict.fromkeys(kind.head for kind in KINDS.values() if kind.head)
+}
+# the transformers class that opens a model with each kind of head
+AUTO = {
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "causal-lm": "AutoModelForCausalLM",
+    "masked-lm": "AutoModelForMaskedLM",
 }
 
 
@@ -40,16 +38,10 @@ def head_kind(model: Any) -> str:
     """Which of `ANSWERS` a transformers model is, told by its class."""
     from transformers.models.auto import modeling_auto as auto
 
-    mappings = {
-        "sequence-classification": auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
-        "token-classification": auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
-        "causal-lm": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        "masked-lm": auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    }
     name = type(model).__name__
-    for kind, mapping in mappings.items():
-        if name in mapping.values():
-            return kind
+    for head in ANSWERS:
+        if name in getattr(auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES").values():
+            return head
     raise HeadwiseError(
         f"{name} is not a sequence classifier, token classifier, causal or masked language model; "
         "put a bare encoder under decoders with MultiTaskModel(encoder, tokenizer, tasks)"
@@ -112,11 +104,7 @@ class TaskModel(nn.Module):
                 logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
         if self.head == "sequence-classification":
             return sequence_output(kind, logits, batch.labels)
-        if kind == "tags":
-            return tag_output(logits, batch)
-        if kind == "minimal-pairs":
-            return minimal_pair_output(logits, batch)
-        return next_token_output(logits, batch) if kind == "next-token" else masked_token_output(logits, batch)
+        return OUTPUTS[kind](logits, batch)
 
     def _token_logits(self, kind: str, batch: Any) -> Any:
         """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""

@@ -14,20 +14,11 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.passes.lesioned import evaluate
 from headwise.passes.subject import Reading, as_subject_model, open_subject
-from headwise.tasks import metrics
+from headwise.tasks import KINDS, metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
 
 INTACT = "intact"
-
-# What the columns of a prediction hold, by kind of task; kinds not named here predict one number an example.
-_COUNTS = ("correct", "predicted", "gold")
-_TOKENS = ("right", "tokens", "nll")
-COLUMNS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("tags", "spans", "constituents", "roles"), _COUNTS),
-    "dependencies": ("correct", "predicted", "gold", "arcs"),
-    **dict.fromkeys(("next-token", "masked-token"), _TOKENS),
-}
 
 
 @dataclass(frozen=True)
@@ -106,7 +97,7 @@ class Lesions:
                 part["prediction"] = outcome.predictions.reshape(-1).astype(float)
                 part["label"] = np.tile(np.asarray(outcome.labels, dtype=float), lesions)
             else:
-                for number, column in enumerate(COLUMNS[outcome.kind][: outcome.predictions.shape[2]]):
+                for number, column in enumerate(KINDS[outcome.kind].counts[: outcome.predictions.shape[2]]):
                     part[column] = outcome.predictions[..., number].reshape(-1).astype(float)
             part["loss"] = outcome.losses.reshape(-1)
             part["metric"] = pd.Categorical([outcome.metric] * (lesions * examples))
@@ -157,7 +148,7 @@ def lesion(
         reference = _reference(answering, task, how, reference_examples, reading) if how != "zero" else None
         found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way, how, reference)
         labels = subject.encoded.examples.labels
-        gold = None if isinstance(labels, list) or task.kind in COLUMNS else np.asarray(labels)
+        gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
         level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
     settings = {

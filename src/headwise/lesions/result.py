@@ -15,10 +15,11 @@ from headwise import command, manifest
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions.analysis import Analysis, analyse
-from headwise.lesions.evaluation import COLUMNS, Lesions, TaskOutcome
+from headwise.lesions.evaluation import Lesions, TaskOutcome
 from headwise.lesions.statistics import TestOfD, permutation_test
 from headwise.lesions.tables import TABLES
 from headwise.scoring.saving import load_scores, save_scores
+from headwise.tasks import KINDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -222,7 +223,7 @@ def _number(value: float | None) -> float:
 
 def _outcome(rows: pd.DataFrame, lesions: int, facts: Mapping[str, Any]) -> TaskOutcome:
     """Rows lie lesion by lesion, example by example, as `Lesions.table` writes them."""
-    columns = [name for name in COLUMNS.get(facts["kind"], ()) if name in rows and rows[name].notna().all()]
+    columns = [name for name in KINDS[facts["kind"]].counts if name in rows and rows[name].notna().all()]
     labels: NDArray[Any] | None = None
     predictions: NDArray[Any]
     if columns:

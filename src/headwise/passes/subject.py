@@ -13,7 +13,7 @@ from headwise import manifest
 from headwise.decoders.memory import LENGTH, as_trained, length_of
 from headwise.decoders.model import MultiTaskModel
 from headwise.decoders.output import DecoderOutput
-from headwise.decoders.plain import TaskModel, as_task_model
+from headwise.decoders.plain import AUTO, TaskModel, as_task_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.opener import open_weights, tokenizer_beside, trusting
@@ -22,15 +22,8 @@ from headwise.runs.progress import track
 from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.feeding import on_device
+from headwise.tasks.kinds import KINDS
 from headwise.tasks.task import Task
-
-# which transformers class has the head for a kind of task; the other kinds need decoders of headwise's own
-HEADS = {
-    **dict.fromkeys(("classes", "number"), "AutoModelForSequenceClassification"),
-    "tags": "AutoModelForTokenClassification",
-    **dict.fromkeys(("next-token", "minimal-pairs"), "AutoModelForCausalLM"),
-    "masked-token": "AutoModelForMaskedLM",
-}
 
 
 class Reading(TypedDict, total=False):
@@ -172,7 +165,7 @@ def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
             raise HeadwiseError(f"{place} holds a {type(model).__name__}, not a model that answers tasks")
         return model
     kinds = {task.kind for task in (tasks if isinstance(tasks, list) else [tasks])}
-    heads = {HEADS.get(kind) for kind in kinds}
+    heads = {AUTO.get(KINDS[kind].head) for kind in kinds}
     head = heads.pop() if len(heads) == 1 else None
     if head is None:
         raise HeadwiseError(

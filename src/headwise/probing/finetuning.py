@@ -16,7 +16,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.opener import fill
 from headwise.probing.exiting import head_outputs, layer_output
-from headwise.tasks.examples import SEQUENCE_KINDS
+from headwise.tasks.kinds import SEQUENCE_KINDS
 
 KIND = "embedded-model"
 SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)  # linear → tanh → dropout 0.1 → classifier

@@ -15,10 +15,9 @@ from headwise.errors import HeadwiseError
 from headwise.probing.logistic import Fit, fit
 from headwise.probing.parallel import workers
 from headwise.probing.ridge import RidgeFit, fit_ridge
-from headwise.tasks import metrics
+from headwise.tasks import SEQUENCE_KINDS, metrics
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-KINDS = ("classes", "number")
 SPLITS = ("train", "validation", "test")
 
 
@@ -106,8 +105,8 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Settings
         labels: of the three.
         settings: strengths and folds.
     """
-    if labels.kind not in KINDS:
-        raise HeadwiseError(f"probes read tasks of kind {' and '.join(KINDS)}, not {labels.kind!r}")
+    if labels.kind not in SEQUENCE_KINDS:
+        raise HeadwiseError(f"probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}, not {labels.kind!r}")
     train, validation, test = (features(name).to(settings.device) for name in SPLITS)
     if settings.folds is None:
         fitted = _fit(train, labels.train, labels, settings, None)

@@ -18,12 +18,12 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.names import file_name
 from headwise.probing.encoder import Encoder, open_encoder, with_random_weights
-from headwise.probing.fitting import KINDS, SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
+from headwise.probing.fitting import SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
 from headwise.probing.reading import Recording
 from headwise.probing.recording import record
 from headwise.probing.results import Probes, ranked
 from headwise.runs import fingerprint, track
-from headwise.tasks import metrics
+from headwise.tasks import SEQUENCE_KINDS, metrics
 from headwise.tasks.examples import Examples
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.splitting import by_fraction, text_key
@@ -145,8 +145,10 @@ def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict
     A task without a labelled test split is tested on its validation split; validation is then carved from train (10 %, identical
     texts kept together), so that nothing is ever chosen on the examples that are reported.
     """
-    if task.kind not in KINDS:
-        raise HeadwiseError(f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(KINDS)}")
+    if task.kind not in SEQUENCE_KINDS:
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}"
+        )
     found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
     if "train" not in found or len(found) < 2:
         raise HeadwiseError(

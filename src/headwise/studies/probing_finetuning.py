@@ -14,7 +14,7 @@ from headwise.heads import HeadSet
 from headwise.names import file_name
 from headwise.probing.results import Probes, ranked
 from headwise.studies.probing_study import ProbeConfig, Probing, ProbingTasks, open_tasks, probe_task, task_names
-from headwise.tasks import metrics
+from headwise.tasks import KINDS, metrics
 from headwise.tasks.task import Task
 
 
@@ -82,8 +82,9 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: runs.Out) -> 
     settings = TrainingSettings(seed=out.seed, **config.training.model_dump())
     Run(model, [task], settings=settings).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)
-    fitting = [name for name, metric in metrics.METRICS.items() if task.kind in metric.kinds]
-    scores = {name: metrics.score(name, task.kind, result.predictions, splits["test"].labels) for name in fitting}
+    scores = {
+        name: metrics.score(name, task.kind, result.predictions, splits["test"].labels) for name in KINDS[task.kind].metrics
+    }
     where = {"source": source.to_json() if isinstance(source, HeadSet) else str(source), "synthetic": task.synthetic}
     out.table("scores", pd.DataFrame([{"metric": name, "score": score, **where} for name, score in scores.items()]))
     out.table("predictions", pd.DataFrame({"prediction": result.predictions, "label": splits["test"].labels}))

@@ -15,7 +15,7 @@ from headwise.decoders.model import load_encoder
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.scoring import concrete
-from headwise.tasks import Task, metrics
+from headwise.tasks import KINDS, Task, metrics
 from headwise.training.evaluating import evaluate
 from headwise.training.methods.base import Method
 from headwise.training.run import Run
@@ -96,10 +96,9 @@ def examine(
     for task in tasks:
         result = evaluate(model, task, split, **reading)
         tables.append(result.table())
-        for name, metric in metrics.METRICS.items():
-            if task.kind in metric.kinds and not (task.kind == "tags" and name == "count-f1"):
-                score = metrics.score(name, task.kind, result.predictions)
-                rows.append({"task": task.name, "metric": name, "score": score, "examples": len(result.predictions)})
+        for name in KINDS[task.kind].metrics[: 1 if task.kind == "tags" else None]:  # of tags, F1 and accuracy are one
+            score = metrics.score(name, task.kind, result.predictions)
+            rows.append({"task": task.name, "metric": name, "score": score, "examples": len(result.predictions)})
     return pd.DataFrame(rows), pd.concat(tables, ignore_index=True)
 
 

@@ -9,7 +9,8 @@ from headwise.tasks import grammar, readers
 from headwise.tasks.ag_pair import ag_pair
 from headwise.tasks.batching import Batch, Batches, batches, collate
 from headwise.tasks.encoding import Encoded, encode
-from headwise.tasks.examples import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Example, Examples
+from headwise.tasks.examples import Example, Examples
+from headwise.tasks.kinds import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS, Kind
 from headwise.tasks.metrics import METRICS, Metric
 from headwise.tasks.naming import find_tasks
 from headwise.tasks.presets import PRESETS, preset, presets
@@ -31,6 +32,7 @@ __all__ = [
     "Encoded",
     "Example",
     "Examples",
+    "Kind",
     "Metric",
     "Predicate",
     "Sentence",

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.tasks.encoding import Encoded
-from headwise.tasks.examples import SEQUENCE_KINDS, WORD_KINDS
+from headwise.tasks.kinds import IGNORED, KINDS
 from headwise.tasks.masking import masked
 
-IGNORED = -100  # what cross-entropy leaves out
 BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
 MUCH_SHORTER = 0.85
 POOL = 50  # batches' worth of shuffled examples that are sorted by length together
@@ -84,7 +83,7 @@ class Batch:
             return tiled(numbers) + shift
 
         labels = tiled(self.labels)
-        if self.kind in ("spans", "constituents", "roles"):
+        if KINDS[self.kind].batched == "list":
             labels = torch.cat((shifted(self.labels[:, 0])[:, None], labels[:, 1:]), dim=1)
         words = {name: getattr(self, name) for name in ("words", "context_words", "n_words")}
         return replace(
@@ -213,12 +212,12 @@ def collate(
     if encoded.left:
         arrays["position_ids"] = np.maximum(column, 0)
     kind = encoded.examples.kind
-    if kind in (*SEQUENCE_KINDS, *WORD_KINDS):
+    if KINDS[kind].batched != "token":
         labels = _labels(encoded, chosen)
     else:
         assert encoded.special is not None
         text = real & (spread(encoded.special, 1) == 0)
-        if kind == "masked-token":
+        if KINDS[kind].masks:
             ids, predicted = masked(ids, text, column, encoded.mask, encoded.vocabulary, mask_seed, mask_rate)
             labels = torch.from_numpy(np.where(predicted, spread(encoded.ids, encoded.pad), IGNORED))
         else:
@@ -232,18 +231,16 @@ def collate(
 
 def _labels(encoded: Encoded, chosen: NDArray[np.int64]) -> torch.Tensor:
     """Labels of sequence and word kinds, as Batch describes them."""
-    examples = encoded.examples
+    examples, kind = encoded.examples, KINDS[encoded.examples.kind]
     if not isinstance(examples.labels, list):
-        labels = examples.labels[chosen]
-        return torch.from_numpy(labels.astype(np.float32) if examples.kind == "number" else labels)
+        return torch.from_numpy(examples.labels[chosen].astype(kind.dtype))
     parts = [examples.labels[i] for i in chosen]
     counts = np.array([len(part) for part in parts], dtype=np.int64)
     owner = np.repeat(np.arange(len(parts)), counts)
     together = np.concatenate(parts) if parts else np.zeros((0, 1), np.int64)
-    if examples.kind not in ("tags", "dependencies"):
+    if kind.batched == "list":
         return torch.from_numpy(np.column_stack([owner, together]))
-    out = np.full((len(parts), int(counts.max(initial=0)), *together.shape[1:]), IGNORED, dtype=np.int64)
-    if examples.kind == "dependencies":
-        out[:, :, 2] = 0
+    filling = np.array(kind.filling).reshape(together.shape[1:])
+    out = np.tile(filling, (len(parts), int(counts.max(initial=0)), *[1] * filling.ndim))
     out[owner, np.arange(len(together)) - np.repeat(np.cumsum(counts) - counts, counts)] = together
     return torch.from_numpy(out)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.names import HALF, shown, writable
 from headwise.parsing import whole_number
-from headwise.tasks import structures
-from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
+from headwise.tasks import kinds
+from headwise.tasks.examples import Examples
+from headwise.tasks.kinds import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.tasks.sentence import Sentence
 from headwise.tasks.sources import Raw, split_name
 from headwise.tasks.splitting import text_numbers
@@ -175,10 +176,10 @@ def plain(raw: Raw, kind: str, text: Sequence[str], label: str, classes: Sequenc
     """Examples of a table of texts (every kind but the word kinds)."""
     found = texts(raw, text)
     labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
-    if kind in ("classes", "number"):
+    if kind in SEQUENCE_KINDS:
         if may_miss and known(raw, label) is None:
-            labels = np.full(len(found), math.nan) if kind == "number" else np.full(len(found), -1, dtype=np.int64)
-        elif kind == "number":
+            labels = np.full(len(found), math.nan) if KINDS[kind].numbers else np.full(len(found), -1, dtype=np.int64)
+        elif KINDS[kind].numbers:
             labels = numbers(raw, label, may_miss=may_miss)
         else:
             labels = class_numbers(raw, label, classes, may_miss=may_miss)
@@ -222,11 +223,9 @@ def word_level(
     are too common an accident for an error, and their numbers change nothing for the others.
     """
     kept = {split: [s for s in sentences if getattr(s, layer) is not None] for split, sentences in by_split.items()}
-    found = {split: [structures.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
-    names = list(classes or structures.class_names(found.get("train", []), kind))
-    extra = [
-        name for name in structures.class_names([r for rows in found.values() for r in rows], kind) if name not in set(names)
-    ]
+    found = {split: [kinds.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
+    names = list(classes or kinds.class_names(found.get("train", []), kind))
+    extra = [name for name in kinds.class_names([r for rows in found.values() for r in rows], kind) if name not in set(names)]
     if classes is not None and extra:
         raise HeadwiseError(f"labels {', '.join(extra[:10])} occur in the data but not in classes=")
     names += extra
@@ -234,7 +233,7 @@ def word_level(
     return {
         split: Examples(
             [(str(sentence),) for sentence in kept[split]],
-            [structures.to_array(rows, kind, number) for rows in found[split]],
+            [kinds.to_array(rows, kind, number) for rows in found[split]],
             kind,
             tuple(names),
             sentences=kept[split],
@@ -247,7 +246,7 @@ def word_level(
 def check(task: str, splits: Mapping[str, Examples]) -> None:
     """What a split alone cannot show: one class only, and texts shared between splits (a warning with the count)."""
     train = splits.get("train")
-    if train is not None and train.kind in ("classes", "number") and len(np.unique(np.asarray(train.labels))) < 2:
+    if train is not None and train.kind in SEQUENCE_KINDS and len(np.unique(np.asarray(train.labels))) < 2:
         what = train.classes[int(train.labels[0])] if train.kind == "classes" and len(train) else str(train.labels[:1])
         raise HeadwiseError(f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed")
     if train is None or train.kind in TOKEN_KINDS:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.tasks.examples import TOKEN_KINDS, WORD_KINDS, Examples
+from headwise.tasks.examples import Examples
+from headwise.tasks.kinds import KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.writing import save_tensors
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
@@ -103,7 +104,7 @@ def encode(
     room = (
         None
         if limit is None
-        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and examples.kind != "minimal-pairs")
+        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and KINDS[examples.kind].reads != "pair")
     )
     if room is not None and room < 1:
         raise HeadwiseError(
@@ -153,7 +154,7 @@ def _pad_token(tokenizer: Any) -> int:
 
 def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, NDArray[Any]]:
     """One row per text or pair; two per minimal pair."""
-    minimal = examples.kind == "minimal-pairs"
+    minimal = KINDS[examples.kind].reads == "pair"
     with_special = minimal or examples.kind in TOKEN_KINDS
     parts = []
     for i in range(0, len(examples), CHUNK):

@@ -10,17 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.tasks.kinds import KINDS
 from headwise.tasks.sentence import Sentence
 from headwise.tasks.texts import Texts
 
-SEQUENCE_KINDS = ("classes", "number")
-WORD_KINDS = ("tags", "spans", "dependencies", "constituents", "roles")
-TOKEN_KINDS = ("next-token", "masked-token")
-KINDS = (*SEQUENCE_KINDS, *WORD_KINDS, *TOKEN_KINDS, "minimal-pairs")
-
 
 class Example(NamedTuple):
-    """One example: its text (one or two strings) and its label (a number, or an array as in `tasks.structures`)."""
+    """One example: its text (one or two strings) and its label (a number, or an array as in `tasks.kinds`)."""
 
     text: tuple[str, ...]
     label: Any
@@ -34,7 +30,7 @@ class Examples:
         texts: for every example a tuple of one or two strings; minimal pairs: (good, bad). A list, or `Texts` where they are many.
         labels: by kind:
             classes: int64 array (n,), class numbers, -1 where unlabelled; number: float64 array (n,), NaN where unlabelled;
-            word kinds: list of n int64 arrays, see `tasks.structures`;
+            word kinds: list of n int64 arrays, see `tasks.kinds`;
             next-token, masked-token: int64 zeros (n,), unused; minimal-pairs: int64 zeros (n,): the good sentence is number 0.
         kind: one of KINDS.
         classes: class names by number; () for number and token kinds.
@@ -77,7 +73,7 @@ class Examples:
         """Whether every example has its label (GLUE test sets have none)."""
         if isinstance(self.labels, list):
             return True
-        return not (np.isnan(self.labels).any() if self.kind == "number" else (self.labels < 0).any())
+        return not (np.isnan(self.labels).any() if KINDS[self.kind].numbers else (self.labels < 0).any())
 
     def subset(self, indices: Sequence[int] | NDArray[Any]) -> "Examples":
         """The examples at `indices` (numbers, or a boolean mask), in that order."""

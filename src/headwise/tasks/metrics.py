@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from headwise.errors import HeadwiseError
+from headwise.tasks.kinds import KINDS
 
 Array = NDArray[Any]
 
@@ -110,40 +111,26 @@ def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
 
 
 class Metric(NamedTuple):
-    """A metric with the kinds of task it fits and the columns of its predictions (0: a plain (n,) array)."""
+    """A metric with the columns of its predictions (0: a plain (n,) array); `tasks.KINDS` says which kinds of task it fits."""
 
     function: Callable[[Array, Array], float]
-    kinds: tuple[str, ...]
     columns: int = 0
     higher_is_better: bool = True
 
 
-_COUNTED = ("tags", "spans", "constituents", "roles")
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(accuracy, ("classes", "minimal-pairs")),
-    "f1": Metric(f1, ("classes",)),
-    "macro-f1": Metric(macro_f1, ("classes",)),
-    "matthews": Metric(matthews, ("classes",)),
-    "pearson": Metric(pearson, ("number",)),
-    "spearman": Metric(spearman, ("number",)),
-    "count-accuracy": Metric(count_accuracy, ("tags",), 3),
-    "count-f1": Metric(count_f1, _COUNTED, 3),
-    "las": Metric(las, ("dependencies",), 4),
-    "uas": Metric(uas, ("dependencies",), 4),
-    "token-accuracy": Metric(token_accuracy, ("next-token", "masked-token"), 3),
-    "perplexity": Metric(perplexity, ("next-token", "masked-token"), 3, higher_is_better=False),
-}
-DEFAULTS: dict[str, str] = {
-    "classes": "accuracy",
-    "number": "spearman",
-    "tags": "count-accuracy",
-    "spans": "count-f1",
-    "dependencies": "las",
-    "constituents": "count-f1",
-    "roles": "count-f1",
-    "next-token": "token-accuracy",
-    "masked-token": "token-accuracy",
-    "minimal-pairs": "accuracy",
+    "accuracy": Metric(accuracy),
+    "f1": Metric(f1),
+    "macro-f1": Metric(macro_f1),
+    "matthews": Metric(matthews),
+    "pearson": Metric(pearson),
+    "spearman": Metric(spearman),
+    "count-accuracy": Metric(count_accuracy, 3),
+    "count-f1": Metric(count_f1, 3),
+    "las": Metric(las, 4),
+    "uas": Metric(uas, 4),
+    "token-accuracy": Metric(token_accuracy, 3),
+    "perplexity": Metric(perplexity, 3, higher_is_better=False),
 }
 
 
@@ -153,7 +140,7 @@ def find(name: str, kind: str) -> Metric:
     Raises:
         HeadwiseError: no such metric, or it does not fit the kind.
     """
-    fitting = [other for other, metric in METRICS.items() if kind in metric.kinds]
+    fitting = KINDS[kind].metrics if kind in KINDS else ()
     if name not in fitting:
         raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting)}")
     return METRICS[name]
@@ -192,20 +179,19 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
 def chance(name: str, kind: str, labels: Any) -> float:
     """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
 
-    accuracy: the share of the commonest class (minimal pairs: 0.5) or tag; f1: always answering class 1; macro-f1 and Matthews: the best
-    constant answer; correlations, LAS, UAS, count-f1 and token accuracy: 0; perplexity: infinity.
+    Kinds say how (`Kind.chance`): for classes the best constant answer (f1: always class 1), for tags the commonest one, for minimal
+    pairs 0.5, for other kinds 0; perplexity: infinity.
     """
     if not len(labels):
         raise HeadwiseError(f"chance of metric {name!r} is undefined without examples: the split is empty")
     if name == "perplexity":
         return float("inf")
-    if kind == "minimal-pairs":
-        return 0.5
-    if name == "count-accuracy":
+    level = KINDS[kind].chance
+    if level == "commonest":
         counts = np.bincount(np.concatenate(list(labels)))
         return float(counts.max() / counts.sum())
-    if kind != "classes":
-        return 0.0
+    if level != "constant":
+        return level
     gold = np.asarray(labels)
     guesses = [1] if name == "f1" else np.unique(gold)
     return max(score(name, kind, np.full(len(gold), guess), gold) for guess in guesses)

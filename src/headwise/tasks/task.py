@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 
 from headwise.errors import HeadwiseError
 from headwise.names import check_name
-from headwise.tasks import building, metrics, sources, structures
+from headwise.tasks import building, metrics, sources
 from headwise.tasks.checking import check_settings
-from headwise.tasks.examples import KINDS, WORD_KINDS, Examples, in_order
+from headwise.tasks.examples import Examples, in_order
+from headwise.tasks.kinds import KINDS, WORD_KINDS
 from headwise.tasks.splitting import by_fraction, name_strangers, text_key
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
@@ -208,15 +209,14 @@ class Task:
             if self._group is not None:
                 groups = tuple(building.column(part, self._group).astype(str))
                 examples = Examples(examples.texts, examples.labels, kind, examples.classes, groups=groups)
-            if self._skip_unlabelled and kind == "classes":
-                examples = examples.subset(np.asarray(examples.labels) >= 0)
-            elif self._skip_unlabelled and kind == "number":
-                examples = examples.subset(~np.isnan(np.asarray(examples.labels)))
+            if self._skip_unlabelled:
+                labels = np.asarray(examples.labels)
+                examples = examples.subset(~np.isnan(labels) if KINDS[kind].numbers else labels >= 0)
             found[split] = examples
         return found
 
     def _word_level(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
-        layer = self._label or structures.LAYERS[kind][0]
+        layer = self._label or KINDS[kind].layers[0]
         sentences = {}
         for split, part in raw.items():
             if part.sentences is not None:
@@ -224,11 +224,9 @@ class Task:
             else:
                 sentences[split] = building.tagged_sentences(part, kind, self.text[0], self._label or "label")
         if any(part.sentences is None for part in raw.values()):
-            layer = structures.LAYERS[kind][0]
-        elif layer not in structures.LAYERS[kind]:
-            raise HeadwiseError(
-                f"task {self.name!r}: label={layer!r} does not fit {kind!r}: {', '.join(structures.LAYERS[kind])}"
-            )
+            layer = KINDS[kind].layers[0]
+        elif layer not in KINDS[kind].layers:
+            raise HeadwiseError(f"task {self.name!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}")
         found = building.word_level(sentences, kind, layer, self._classes)
         if not found:
             raise HeadwiseError(f"task {self.name!r}: no sentence has the layer {layer!r}")
@@ -247,7 +245,7 @@ class Task:
     @property
     def metric(self) -> str:
         """The metric's name, a key of `tasks.METRICS`."""
-        return self._metric or metrics.DEFAULTS[self.kind]
+        return self._metric or KINDS[self.kind].metrics[0]
 
     @property
     def higher_is_better(self) -> bool:

@@ -11,13 +11,10 @@ from scipy.stats import binom
 
 from headwise.decoders.memory import LENGTH, length_of
 from headwise.runs import track
-from headwise.tasks import Examples, Task, batches, encode, metrics
+from headwise.tasks import KINDS, Examples, Task, batches, encode, metrics
 from headwise.tasks.batching import BUSY
 
-COUNTS: dict[str, tuple[str, ...]] = {"next-token": ("right", "tokens", "nll"), "masked-token": ("right", "tokens", "nll")}
-COUNTS |= dict.fromkeys(("tags", "spans", "constituents", "roles"), ("correct", "predicted", "gold"))
 PERMUTATIONS = 199
-COUNTS["dependencies"] = ("correct", "predicted", "gold", "correct_arcs")
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class Evaluation:
         task, labels = self.task, self.labels
         if self.score <= self.chance or labels is None or self.predictions.ndim > 1:
             return self.score <= self.chance
-        if task.kind == "minimal-pairs":  # every label is 0: the guess is a coin for each pair
+        if KINDS[task.kind].reads == "pair":  # every label is 0: the guess is a coin for each pair
             return bool(binom.sf(np.sum(self.predictions == 0) - 1, len(labels), 0.5) > 0.05)
         rng = np.random.default_rng(0)
         as_good = sum(task.score(self.predictions, rng.permutation(labels)) >= self.score for _ in range(PERMUTATIONS))
@@ -74,7 +71,7 @@ class Evaluation:
         if self.predictions.ndim == 1:
             columns |= {"label": self.labels, "prediction": self.predictions}
         else:
-            columns |= {name: self.predictions[:, i] for i, name in enumerate(COUNTS[self.task.kind])}
+            columns |= {name: self.predictions[:, i] for i, name in enumerate(KINDS[self.task.kind].counts)}
         return pd.DataFrame({**columns, "loss": self.losses})
 
 
@@ -112,7 +109,7 @@ def evaluate(
     length = length_of(model, asked, max_length) or LENGTH
     encoded = encode(examples, model.tokenizer, token_limit(model, length))
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
-    columns = len(COUNTS.get(task.kind, ()))
+    columns = len(KINDS[task.kind].counts)
     exact = torch.float64 if model.device.type != "mps" else torch.float32
     found = torch.zeros(len(examples), max(columns, 1) + 1, dtype=exact, device=model.device)
     size = batch_size or (64 if model.device.type == "cpu" else 256)
@@ -136,6 +133,6 @@ def evaluate(
         found = accelerator.reduce(found, "sum")  # every example was asked by one process; the others hold 0
     table = found.cpu().numpy()
     predictions = table[:, :-1] if columns else table[:, 0]
-    if task.kind in ("classes", "minimal-pairs"):
+    if not (columns or KINDS[task.kind].numbers):
         predictions = predictions.astype(np.int64)
     return Evaluation(task, split, examples, predictions, table[:, -1].astype(np.float64))

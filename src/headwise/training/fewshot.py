@@ -16,7 +16,7 @@ from headwise.decoders import MultiTaskModel
 from headwise.decoders.memory import longest
 from headwise.errors import HeadwiseError
 from headwise.runs.progress import track
-from headwise.tasks import Encoded, Examples, Task, batches, collate, encode
+from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate, encode
 from headwise.training.stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training.stacked_check import compare
 
@@ -103,8 +103,10 @@ def few_shot(
         trained one after another, if they were.
     """
     settings = settings or FewShotSettings()
-    if task.kind not in ("classes", "number"):
-        raise HeadwiseError(f"few-shot transfer takes tasks of kind classes or number; {task.name} is of kind {task.kind}")
+    if task.kind not in SEQUENCE_KINDS:
+        raise HeadwiseError(
+            f"few-shot transfer takes tasks of kind {' or '.join(SEQUENCE_KINDS)}; {task.name} is of kind {task.kind}"
+        )
     train = task.split("train")
     held_out = evaluate_on if evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]

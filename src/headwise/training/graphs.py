@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.tasks import Batch
+from headwise.tasks import KINDS, Batch
 from headwise.training.data import Step, Stream, shares
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes ser
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
 FEWEST = 8  # steps that a shape must have for its graph to pay
 MOST = 96  # graphs held at once
-KINDS = ("classes", "number", "next-token", "masked-token", "minimal-pairs")  # labels as long as the rows, or one a row
 
 Key = tuple[Any, ...]
 
@@ -154,7 +153,7 @@ def shapes_to_come(run: "Run") -> Counter[Key]:
         stream = streams[task]
         chosen, _ = stream.chosen(int(used[task]))
         used[task] += 1
-        if stream.encoded.examples.kind in KINDS:
+        if KINDS[stream.encoded.examples.kind].fixed:
             counts[
                 (task, len(chosen), *(_part(stream, lengths[task], part, weight) for part, weight in shares(chosen, 0, 1, micro)))
             ] += 1
