@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "probing": GROUND,
     "similarity": GROUND,
     "studies": GROUND | {"scoring", "training", "lesions", "probing", "similarity"},
-    "report": {"runs", "figures"},
+    "report": GROUND | {"scoring", "training", "lesions", "probing", "similarity", "studies"},
     "app": GROUND | {"scoring", "training", "lesions", "probing", "similarity", "studies"},
 }
 

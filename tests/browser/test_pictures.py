@@ -20,7 +20,7 @@ PICTURES = os.environ.get("HEADWISE_PICTURES")  # where pictures are kept
 OVERLAPS = """() => {
   const words = [...document.querySelectorAll('body *')].flatMap(e => {
     const own = [...e.childNodes].filter(n => n.nodeType == 3 && n.textContent.trim());
-    const slanted = /rotate\\((?!-?90|0)/.test(e.getAttribute('transform') || '');  // its box says little
+    const slanted = /rotate\\((?!-?(90|0)[ ,)])/.test(e.getAttribute('transform') || '');  // its box says little
     if (!own.length || slanted || e.closest('script,style,option')) return [];
     if (!e.checkVisibility({checkOpacity: true, checkVisibilityCSS: true})) return [];
     return own.flatMap(n => { const r = document.createRange(); r.selectNode(n);

@@ -6,6 +6,7 @@ import pytest
 import xarray as xr
 
 from headwise.figures import dissociation as draw
+from headwise.figures.probing import heatmaps
 
 TASKS = ["qqp", "ag", "sst2"]
 MATRIX = pd.DataFrame(
@@ -20,7 +21,7 @@ def words(texts) -> list[str]:
 def test_a_lesion_matrix_shows_every_value_and_frames_the_own_lesion() -> None:
     figure = draw.lesion_matrix(MATRIX, "relative performance (%)")
     ax, bar = figure.axes
-    np.testing.assert_array_equal(ax.images[0].get_array().filled(np.nan), MATRIX.to_numpy())
+    np.testing.assert_array_equal(ax.collections[0].get_array().filled(np.nan), MATRIX.to_numpy())
     assert words(ax.texts) == ["60.0", "95.0", "90.0", "97.0", "70.0", "91.0", "92.0", "80.0"]
     assert words(ax.get_xticklabels()) == TASKS
     assert words(ax.get_yticklabels()) == [f"{task}†" for task in TASKS]
@@ -32,7 +33,7 @@ def test_overlap_leaves_the_diagonal_out() -> None:
     table = pd.DataFrame([[100.0, 25.0], [25.0, 100.0]], index=["a", "b"], columns=["a", "b"])
     ax = draw.overlap(table).axes[0]
     assert words(ax.texts) == ["25.0", "25.0"]
-    assert np.isnan(np.diag(ax.images[0].get_array().filled(np.nan))).all()
+    assert np.isnan(np.diag(ax.collections[0].get_array().filled(np.nan))).all()
     assert table.loc["a", "a"] == 100  # the table itself is as it was
 
 
@@ -47,12 +48,12 @@ def test_pairs_show_d_with_its_interval_and_both_sides(known: bool) -> None:
     ax = draw.pair_scores(table).axes[0]
     assert [bar.get_height() for bar in ax.patches] == [10.0, 1.0]
     lines = {line.get_label(): line for line in ax.lines}
-    assert lines["$D_A$"].get_ydata().tolist() == [12.0, -3.0]
-    assert lines["$D_B$"].get_ydata().tolist() == [8.0, 5.0]
+    assert lines["D_A"].get_ydata().tolist() == [12.0, -3.0]
+    assert lines["D_B"].get_ydata().tolist() == [8.0, 5.0]
     assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [10.0]  # where a dissociation is distinct
     spans = [segment[:, 1].tolist() for part in ax.collections for segment in part.get_segments()]
     assert spans == ([[6.0, 13.0], [-2.0, 4.0]] if known else [])
-    assert words(ax.get_xticklabels()) == ["a\nb", "a\nc"]
+    assert words(ax.get_xticklabels()) == ["a – b", "a – c"]
     assert ax.get_ylabel() == "dissociation (%)"
 
 
@@ -69,13 +70,13 @@ def test_heads_per_layer_are_bars_and_sigma_stands_above() -> None:
 
 def test_score_maps_frame_chosen_heads_and_keep_layer_0_at_the_bottom() -> None:
     scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
-    chosen = {"a": np.array([[True, False, False], [False, False, True]]), "b": np.zeros((2, 3), bool)}
-    figure = draw.score_maps(scores, chosen)
+    chosen = {"a": [(0, 0), (1, 2)], "b": []}
+    figure = heatmaps(scores, chosen=chosen)
     for ax, task in zip(figure.axes, ("a", "b"), strict=False):
         assert ax.get_title() == task
-        np.testing.assert_array_equal(ax.images[0].get_array(), scores.sel(task=task))
+        np.testing.assert_array_equal(ax.collections[0].get_array(), scores.sel(task=task))
         assert ax.get_ylim()[0] < ax.get_ylim()[1]
-        assert len(ax.patches) == chosen[task].sum()
+        assert [patch.get_xy() for patch in ax.patches] == [(head - 0.42, layer - 0.42) for layer, head in chosen[task]]
 
 
 def test_sweep_shows_d_of_every_share() -> None:
@@ -102,7 +103,7 @@ def test_nulls_hold_every_resplit_and_the_observed_d() -> None:
 
 def test_a_grid_of_models_and_methods_and_sweeps_of_training() -> None:
     grid = pd.DataFrame({"a–b": [5.0, 7.0], "average": [5.0, 7.0]}, index=["bert", "gpt2"])
-    assert words(draw.model_grid(grid).axes[0].texts) == ["5.0", "5.0", "7.0", "7.0"]
+    assert words(draw.matrix(grid, "D").axes[0].texts) == ["5.0", "5.0", "7.0", "7.0"]
     table = pd.DataFrame({"model": ["m"] * 4, "method": ["iat", "iat", "multi-task", "multi-task"], "D": [6.0, 8.0, 1.0, 3.0]})
     ax = draw.methods(table).axes[0]
     assert [bar.get_height() for bar in ax.patches] == [7.0, 2.0]

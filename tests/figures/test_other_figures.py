@@ -18,20 +18,20 @@ def test_heat_maps_show_every_head_or_each_layer_best_first(sort: bool) -> None:
     for ax, task in zip(figure.axes, ("Depth", "Tense"), strict=False):
         expected = SCORES.sel(task=task).to_numpy()
         expected = np.sort(expected, axis=1)[:, ::-1] if sort else expected
-        np.testing.assert_array_equal(ax.images[0].get_array(), expected)
+        np.testing.assert_array_equal(ax.collections[0].get_array(), expected)
         assert ax.get_title() == task
-        assert ax.images[0].get_clim() == (SCORES.min(), SCORES.max())
+        assert ax.collections[0].get_clim() == (SCORES.min(), SCORES.max())
         assert (ax.get_xlabel() == "heads, best first") == sort
 
 
 def test_before_and_after_share_a_range_for_each_task() -> None:
     figure = probing.before_and_after(SCORES, {"last layer": SCORES + 0.5, "top heads": SCORES - 0.5})
-    drawn = [ax for ax in figure.axes if ax.images and ax.get_title()]
+    drawn = [ax for ax in figure.axes if ax.get_title()]
     names = ("before", "last layer", "top heads")
     assert [ax.get_title() for ax in drawn] == [f"{task}: {name}" for task in ("Depth", "Tense") for name in names]
     for ax, task in zip(drawn, np.repeat(["Depth", "Tense"], 3), strict=True):
         here = SCORES.sel(task=task)
-        assert ax.images[0].get_clim() == pytest.approx((float(here.min()) - 0.5, float(here.max()) + 0.5))
+        assert ax.collections[0].get_clim() == pytest.approx((float(here.min()) - 0.5, float(here.max()) + 0.5))
 
 
 def test_the_scatter_has_a_mark_a_head_and_says_r() -> None:

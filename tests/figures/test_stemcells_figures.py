@@ -21,7 +21,7 @@ def test_overlay_counts_runs_and_frames_heads_claimed_in_all() -> None:
     figure = draw.claims_overlay(CLAIMS)
     for ax, task in zip(figure.axes, TASKS, strict=False):
         assert ax.get_title() == task
-        np.testing.assert_array_equal(ax.images[0].get_array(), CLAIMS.sel(task=task).sum("run"))
+        np.testing.assert_array_equal(ax.collections[0].get_array(), CLAIMS.sel(task=task).sum("run"))
         assert len(ax.patches) == int(CLAIMS.sel(task=task).all("run").sum())
 
 
@@ -29,13 +29,13 @@ def test_stem_cell_map_frames_stem_cells() -> None:
     stem = CLAIMS.isel(run=0, task=0, drop=True)
     ax = draw.stem_cell_map(CLAIMS, stem).axes[0]
     assert len(ax.patches) == int(stem.sum())
-    np.testing.assert_allclose(ax.images[0].get_array(), CLAIMS.sum("task").mean("run"))
+    np.testing.assert_allclose(ax.collections[0].get_array(), CLAIMS.sum("task").mean("run"))
 
 
 def test_overlap_is_symmetric_with_runs_on_the_diagonal() -> None:
     pairs = [("pos", "pos", 0.9), ("pos", "dep", 0.4), ("dep", "dep", 0.8)]
     ax = draw.task_overlap(pd.DataFrame(pairs, columns=["first", "second", "overlap"])).axes[0]
-    np.testing.assert_allclose(ax.images[0].get_array(), [[0.9, 0.4], [0.4, 0.8]])
+    np.testing.assert_allclose(ax.collections[0].get_array(), [[0.9, 0.4], [0.4, 0.8]])
     assert [text.get_text() for text in ax.texts] == ["0.90", "0.40", "0.40", "0.80"]
 
 

@@ -136,7 +136,7 @@ def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation
     for kind in ("relative", "corrected"):
         table = again.table(kind)
         ax = again.plot(kind).axes[0]
-        np.testing.assert_allclose(ax.images[0].get_array().filled(np.nan), table.to_numpy(float))
+        np.testing.assert_allclose(ax.collections[0].get_array().filled(np.nan), table.to_numpy(float))
         assert [text.get_text() for text in ax.get_yticklabels()] == list(table.index)
     (ax,) = again.plot("pairs").axes
     assert [bar.get_height() for bar in ax.patches] == pytest.approx(found.table("pairs")["D"].tolist())

@@ -204,8 +204,8 @@ def test_shift_before_and_after(found: Probes) -> None:
 
 
 def test_figures_show_the_results(found: Probes) -> None:
-    np.testing.assert_array_equal(found.heatmap().axes[0].images[0].get_array(), found.scores.sel(task="planted"))
-    image = found.heatmap("selectivity", sort=True, shared=True).axes[0].images[0]
+    np.testing.assert_array_equal(found.heatmap().axes[0].collections[0].get_array(), found.scores.sel(task="planted"))
+    image = found.heatmap("selectivity", sort=True, shared=True).axes[0].collections[0]
     np.testing.assert_array_equal(image.get_array(), np.sort(found.selectivity.sel(task="planted"), axis=1)[:, ::-1])
     swept = found.sweep.sort_values("n")
     np.testing.assert_allclose(found.sweep_plot().axes[0].lines[0].get_xydata(), swept[["n", "test"]])

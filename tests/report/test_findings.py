@@ -11,19 +11,29 @@ from headwise.report.sections import dissociation, grids, probing, similarity, s
 TASKS = ["topic", "number"]
 
 
-def tables(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double") -> dict[str, pd.DataFrame]:
+class Found:
+    """A dissociation with tables by name."""
+
+    fraction, fractions, sets, tests = 0.3, (), {}, {}  # type: ignore[var-annotated]
+
+    def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str]) -> None:
+        self.table, self.tasks = tables.__getitem__, tasks
+        self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
+
+
+def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double") -> Found:
     """A dissociation whose every D is the same; own lesions cost 25 points, and so do the others' where D is 0."""
     row = {"metric": "accuracy", "RP own": 70.0, "RP others": 70.0 + d, "D": d, "D low": low, "D high": high}
-    summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]])
+    summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]]).set_index("task")
     rows = {
         "topic†": (60, 84 * (70 + d) / 100),
         "number†": (84 * (70 + d) / 100, 60),
         "random": (80, 80),
         "random lowest": (70, 50),
     }
-    performance = pd.DataFrame(rows | {"intact": (85, 85)}, index=TASKS).T.rename_axis("lesion").reset_index()
+    performance = pd.DataFrame(rows | {"intact": (85, 85)}, index=TASKS).T.rename_axis("lesion")
     pair = {"A": "topic", "B": "number", "verdict": verdict, "D_low": low, "p_fdr": p, "overlap": 30.0}
-    return {"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}
+    return Found({"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}, TASKS)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +42,7 @@ def tables(d: float, low: float, high: float, p: float = np.nan, verdict: str = 
 )
 def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid: str) -> None:
     d = 3.8 if high > 0 else -3.8
-    first, *rest = dissociation.findings(tables(d, low, high), TASKS, 0.3)
+    first, *rest = dissociation.findings(found(d, low, high))
     assert said in first
     assert unsaid not in first
     for task, sentence in zip(TASKS, rest[:2], strict=True):  # a task is compared with itself under the others' lesions
@@ -43,17 +53,17 @@ def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid:
 
 
 def test_without_an_interval_nothing_is_claimed() -> None:
-    said = dissociation.findings(tables(30.0, np.nan, np.nan), TASKS, 0.3)
+    said = dissociation.findings(found(30.0, np.nan, np.nan))
     assert "there is no interval" in said[0]
     assert not any("matter more" in sentence or "costs it more" in sentence for sentence in said)
 
 
 def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
-    null = " ".join(dissociation.findings(tables(12.0, -3.0, 20.0, p=0.4, verdict="distinct"), TASKS, 0.3))
+    null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
     assert "point estimates: 1 × distinct; the interval of D lies above 0 for 0 of 1" in null
     assert "could show for none of 1 pairs" in null
     assert "1 of 2 tasks fall below every random set" in null
-    clear = " ".join(dissociation.findings(tables(12.0, 3.0, 20.0, p=0.01, verdict="distinct"), TASKS, 0.3))
+    clear = " ".join(dissociation.findings(found(12.0, 3.0, 20.0, p=0.01, verdict="distinct")))
     assert "lies above 0 for 1 of 1" in clear
     assert "in 1 of 1 pairs" in clear
 
@@ -163,16 +173,10 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
     names = list(dissociation.PUBLISHED)
 
     def shown(tasks: list[str], metric: str = "accuracy") -> bool:
-        square = pd.DataFrame(np.eye(len(tasks)), columns=tasks)
-        lesion = square.assign(lesion=[f"{t}†" for t in tasks])
-        frames = {
-            "summary": pd.DataFrame({"task": [*tasks, "all"], "metric": metric}), "relative": lesion, "corrected": lesion, "performance": lesion,
-            "overlap": square.assign(B=tasks)[["B", *tasks]], "layers": square.assign(layer=range(len(tasks)))[["layer", *tasks]],
-            "pairs": pd.DataFrame({"A": ["a"], "B": ["b"], "D": [1.0], "D_low": [0.0], "D_high": [2.0], "D_A": [1.0], "D_B": [1.0]}),
-            "pairwise": square, "sweep": pd.DataFrame({"fraction": [0.3]}),
-        }  # fmt: skip
-        scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
-        return "published" in [block.name for block in dissociation.blocks(frames, scores, {})]
+        square = pd.DataFrame(np.eye(len(tasks)), index=tasks, columns=tasks)
+        summary = pd.DataFrame({"metric": metric}, index=[*tasks, "all"])
+        tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {"summary": summary}
+        return "published" in [block.name for block in dissociation.blocks(Found(tables, tasks))]
 
     assert shown(names)
     assert not shown(names[:3])
@@ -182,8 +186,7 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
 
 def test_a_grid_without_enough_seeds_says_so() -> None:
     class Run:
-        def has(self, name: str) -> bool:
-            return name in ("grid", "pairs-mean")
+        files = ("grid.parquet", "pairs-mean.parquet")
 
         def table(self, name: str) -> pd.DataFrame:
             grid = pd.DataFrame({"label": ["bert"], "a–b": [12.0], "average": [12.0]})

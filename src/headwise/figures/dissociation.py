@@ -1,14 +1,13 @@
 """Figures of a dissociation study: from its tables and arrays, never from a model."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 
-from headwise.figures.style import COLOURS, SEQUENTIAL, heads_heatmap, panels
+from headwise.figures.style import COLOURS, colour_bar, grouped_bars, legend_above, named_cells, panels, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,32 +16,34 @@ if TYPE_CHECKING:
 THRESHOLD = 10.0  # percent: where a double dissociation counts as distinct
 
 
+def matrix(
+    table: pd.DataFrame, what: str, *, digits: int = 1, limits: tuple[float | None, float | None] = (None, None)
+) -> "Figure":
+    """A table with its values written into coloured cells; `what` they are stands beside the colour bar."""
+    figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
+    image = named_cells(axes[0, 0], table, list(table.index), list(table.columns), digits=digits, limits=limits)
+    colour_bar(figure, image, axes[0, 0], what)
+    return figure
+
+
 def lesion_matrix(table: pd.DataFrame, what: str) -> "Figure":
     """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed."""
     from matplotlib.patches import Rectangle
 
-    figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
-    ax: Axes = axes[0, 0]
-    image = ax.imshow(table.to_numpy(dtype=float), cmap=SEQUENTIAL, aspect="auto")
-    _label_cells(ax, table, image)
+    figure = matrix(table, what)
+    ax: Axes = figure.axes[0]
     for i in range(min(table.shape)):
-        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=COLOURS[3], linewidth=1.6))
+        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=COLOURS[3], linewidth=1.6, clip_on=False))
     ax.set_xlabel("task")
     ax.set_ylabel("heads silenced")
-    figure.colorbar(image, ax=ax, label=what)
     return figure
 
 
 def overlap(table: pd.DataFrame) -> "Figure":
     """Shared heads of every pair of sets, in percent (Table 11)."""
-    figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
-    ax: Axes = axes[0, 0]
     values = table.to_numpy(dtype=float, copy=True)
     np.fill_diagonal(values, np.nan)
-    image = ax.imshow(values, cmap=SEQUENTIAL, aspect="auto", vmin=0, vmax=100)
-    _label_cells(ax, pd.DataFrame(values, table.index, table.columns), image)
-    figure.colorbar(image, ax=ax, label="heads shared (%)")
-    return figure
+    return matrix(pd.DataFrame(values, table.index, table.columns), "heads shared (%)", limits=(0, 100))
 
 
 def pair_scores(table: pd.DataFrame) -> "Figure":
@@ -51,48 +52,34 @@ def pair_scores(table: pd.DataFrame) -> "Figure":
     ax: Axes = axes[0, 0]
     place = np.arange(len(table))
     middle = table["D"].to_numpy(dtype=float)
-    span = np.abs(np.stack([middle - table["D_low"], table["D_high"] - middle]).astype(float))
-    ax.bar(place, middle, 0.6, color=COLOURS[5], label="D")
-    if np.isfinite(span).all():
-        ax.errorbar(place, middle, span, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
-    ax.plot(place - 0.15, table["D_A"], "o", color=COLOURS[0], label="$D_A$", markersize=4)
-    ax.plot(place + 0.15, table["D_B"], "s", color=COLOURS[3], label="$D_B$", markersize=4)
+    reach = np.abs(np.stack([middle - table["D_low"], table["D_high"] - middle]).astype(float))
+    bars = ax.bar(place, middle, 0.6, color=COLOURS[5], label="D")
+    for bar, (_, row) in zip(bars, table.iterrows(), strict=True):
+        span = f" (95 % interval {row.D_low:.2f} to {row.D_high:.2f})" if np.isfinite(row.D_low) else ""
+        say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
+    if np.isfinite(reach).all():
+        ax.errorbar(place, middle, reach, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
+    ax.plot(place - 0.15, table["D_A"], "o", color=COLOURS[0], label="D_A", markersize=4)
+    ax.plot(place + 0.15, table["D_B"], "s", color=COLOURS[3], label="D_B", markersize=4)
     ax.axhline(0, color=COLOURS[7], linewidth=0.8)
     ax.axhline(THRESHOLD, color=COLOURS[7], linewidth=0.8, linestyle=":")
-    ax.set_xticks(place, [f"{a}\n{b}" for a, b in zip(table["A"], table["B"], strict=True)], fontsize=7)
+    names = [f"{a} – {b}" for a, b in zip(table["A"], table["B"], strict=True)]
+    ax.set_xticks(place, names, rotation=30, ha="right", fontsize=7)
     ax.set_ylabel("dissociation (%)")
-    figure.legend(loc="outside upper center", frameon=False, ncols=3)
-    return figure
+    return legend_above(figure, 3)
 
 
 def heads_per_layer(table: pd.DataFrame) -> "Figure":
     """Chosen heads in each layer, one bar a task, their mean as a line and σ between tasks above (Fig. 4)."""
     names = [name for name in table.columns if name not in ("mean", "sigma")]
-    figure, axes = panels(size=(max(3.4, 1.5 + 0.55 * len(table)), 3.0))
-    ax: Axes = axes[0, 0]
-    place, width = np.arange(len(table)), 0.8 / len(names)
-    for number, name in enumerate(names):
-        offset = (number - (len(names) - 1) / 2) * width
-        ax.bar(place + offset, table[name], width, color=COLOURS[number % len(COLOURS)], label=name)
-    ax.plot(place, table["mean"], color=COLOURS[7], marker=".", linewidth=1, label="mean")
+    figure = grouped_bars(table[names], "heads chosen", slanted=False)
+    ax: Axes = figure.axes[0]
+    ax.plot(range(len(table)), table["mean"], color=COLOURS[7], marker=".", linewidth=1, label="mean")
     top = table[names].to_numpy().max(axis=1)
     for x, (height, sigma) in enumerate(zip(top, table["sigma"], strict=True)):
         ax.annotate(f"σ {sigma:.1f}", (x, height), ha="center", va="bottom", fontsize=6)
-    ax.set_xticks(place, [str(layer) for layer in table.index])
     ax.set_xlabel("layer")
-    ax.set_ylabel("heads chosen")
-    figure.legend(loc="outside upper center", frameon=False, ncols=6, fontsize=7)
-    return figure
-
-
-def score_maps(scores: xr.DataArray, chosen: Mapping[str, NDArray[np.bool_]]) -> "Figure":
-    """Each task's scores as a map of heads; chosen heads are framed. Colours are each task's own, since losses differ in scale."""
-    names = [str(name) for name in scores["task"].to_numpy()]
-    figure, axes = panels(1, len(names), size=(3.0, 2.6))
-    for ax, name in zip(axes[0], names, strict=True):
-        image = heads_heatmap(ax, scores.sel(task=name).to_numpy(), title=name, marked=chosen.get(name))
-        figure.colorbar(image, ax=ax)
-    return figure
+    return legend_above(figure)
 
 
 def sweep(table: pd.DataFrame) -> "Figure":
@@ -131,35 +118,17 @@ def nulls(tests: Mapping[str, tuple[float, NDArray[np.float64], float]]) -> "Fig
     return figure
 
 
-def model_grid(table: pd.DataFrame) -> "Figure":
-    """D in percent of every model (rows) on every pair of tasks (columns): Fig. 2."""
-    figure, axes = panels(size=(2.0 + 0.75 * table.shape[1], 1.2 + 0.45 * table.shape[0]))
-    ax: Axes = axes[0, 0]
-    image = ax.imshow(table.to_numpy(dtype=float), cmap=SEQUENTIAL, aspect="auto")
-    _label_cells(ax, table, image)
-    figure.colorbar(image, ax=ax, label="dissociation (%)")
-    return figure
-
-
 def methods(table: pd.DataFrame) -> "Figure":
     """D of every model under every training method, seeds one by one and their mean (Fig. 8)."""
-    models, ways = (list(dict.fromkeys(table[name])) for name in ("model", "method"))
-    figure, axes = panels(size=(max(3.4, 1.2 + 1.1 * len(models)), 3.0))
-    ax: Axes = axes[0, 0]
-    width = 0.8 / len(ways)
-    for number, way in enumerate(ways):
-        for place, model in enumerate(models):
-            values = table.loc[(table["model"] == model) & (table["method"] == way), "D"].to_numpy(dtype=float)
-            x = place + (number - (len(ways) - 1) / 2) * width
-            ax.bar(
-                x, values.mean() if len(values) else np.nan, width, color=COLOURS[number % 7], label=way if place == 0 else None
-            )
-            ax.plot(np.full(len(values), x), values, ".", color=COLOURS[7], markersize=4)
+    wide = table.pivot_table(index="model", columns="method", values="D", sort=False)
+    figure = grouped_bars(wide, "dissociation (%)", slanted=False)
+    ax: Axes = figure.axes[0]
+    models, ways = ([str(name) for name in names] for names in (wide.index, wide.columns))
+    for (model, way), some in table.groupby(["model", "method"], sort=False):
+        x = models.index(str(model)) + (ways.index(str(way)) - (len(ways) - 1) / 2) * 0.8 / len(ways)
+        ax.plot(np.full(len(some), x), some["D"], ".", color=COLOURS[7], markersize=4)
     ax.axhline(0, color=COLOURS[7], linewidth=0.8)
-    ax.set_xticks(range(len(models)), models)
-    ax.set_ylabel("dissociation (%)")
-    figure.legend(loc="outside upper center", frameon=False, ncols=4)
-    return figure
+    return legend_above(figure)
 
 
 def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
@@ -181,16 +150,4 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
             ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)
     ax.set_xlabel({"alpha": "α: heads each task updates (%)", "delta": "δ: last share of the steps (%)"}[setting])
     ax.set_ylabel("average performance (%)")
-    figure.legend(loc="outside upper center", frameon=False, ncols=3)
-    return figure
-
-
-def _label_cells(ax: "Axes", table: pd.DataFrame, image: Any) -> None:
-    """Writes each value into its cell, dark on light and light on dark, and names rows and columns."""
-    values = table.to_numpy(dtype=float)
-    ax.set_xticks(range(table.shape[1]), [str(name) for name in table.columns], rotation=30, ha="right")
-    ax.set_yticks(range(table.shape[0]), [str(name) for name in table.index])
-    for (row, column), value in np.ndenumerate(values):
-        if np.isfinite(value):
-            dark = image.norm(value) < 0.55
-            ax.text(column, row, f"{value:.1f}", ha="center", va="center", fontsize=8, color="white" if dark else "black")
+    return legend_above(figure, 3)

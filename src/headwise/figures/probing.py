@@ -1,12 +1,13 @@
 """Figures of probing: heat maps of many tasks on one page, the syntactic–semantic scatter, the sweep over n, and shifts."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headwise.figures.style import COLOURS, SEQUENTIAL, heads_heatmap, panels
+from headwise.figures.style import COLOURS, SEQUENTIAL, colour_bar, grouped_bars, heads_heatmap, legend_above, over_powers, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,8 +22,9 @@ def heatmaps(
     shared: bool = False,
     limits: tuple[float, float] | None = None,
     signed: bool = False,
+    chosen: Mapping[str, Any] | None = None,
 ) -> "Figure":
-    """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7).
+    """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own unless `shared`.
 
     Args:
         values: (task, layer, head).
@@ -30,6 +32,7 @@ def heatmaps(
         shared: one colour range for all panels.
         limits: that range; default: from the values.
         signed: colours centred on zero.
+        chosen: by task, the (layer, head) pairs that get a frame.
     """
     tasks = [str(name) for name in values["task"].values]
     columns = min(WIDE, len(tasks))
@@ -40,10 +43,13 @@ def heatmaps(
         limits = (-bound, bound) if signed else (float(np.nanmin(array)), float(np.nanmax(array)))
     flat = list(axes.flat)
     for number, (ax, task) in enumerate(zip(flat, tasks, strict=False)):
-        image = heads_heatmap(ax, array[number], title=task, limits=limits, signed=signed)
+        marked = np.zeros(array.shape[1:], dtype=bool)
+        for head in (chosen or {}).get(task, ()):
+            marked[tuple(head)] = True
+        image = heads_heatmap(ax, array[number], title=task, limits=limits, signed=signed, marked=marked)
         if sort:
             ax.set_xlabel("heads, best first")
-        figure.colorbar(image, ax=ax, shrink=0.85)
+        colour_bar(figure, image, ax, shrink=0.85)
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     return figure
@@ -73,7 +79,7 @@ def before_and_after(before: xr.DataArray, after: dict[str, xr.DataArray], *, so
         limits = (float(min(map(np.nanmin, arrays))), float(max(map(np.nanmax, arrays))))
         for ax, name, array in zip(axes[row], columns, arrays, strict=True):
             image = heads_heatmap(ax, array, title=f"{task}: {name}", limits=limits)
-        figure.colorbar(image, ax=list(axes[row]), shrink=0.85)
+        colour_bar(figure, image, list(axes[row]), shrink=0.85)
     return figure
 
 
@@ -93,8 +99,21 @@ def syntactic_semantic(heads: pd.DataFrame, title: str = "") -> "Figure":
     ax.set_title(title)
     ax.set_xlabel("syntactic score")
     ax.set_ylabel("semantic score")
-    figure.colorbar(points, ax=ax, label="layer")
+    colour_bar(figure, points, ax, "layer")
     return figure
+
+
+def embeddings(rows: pd.DataFrame) -> "Figure":
+    """Last layer, best layer and top heads side by side, in percent.
+
+    Args:
+        rows: columns task, embedding, test.
+    """
+    kinds = rows.assign(kind=rows["embedding"].str.split().str[0], percent=100 * rows["test"])
+    wide = kinds.pivot_table(index="task", columns="kind", values="percent", sort=False)
+    return legend_above(
+        grouped_bars(wide.rename(columns=dict(zip(kinds["kind"], kinds["embedding"], strict=True))), "test score (%)")
+    )
 
 
 def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
@@ -115,7 +134,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
         if len(layer):
             ax.axhline(float(layer["test"].iloc[0]), color=COLOURS[3], linestyle="--", linewidth=1, label="best layer")
             ax.legend(frameon=False, fontsize=7)
-        ax.set_xscale("log", base=2)
+        over_powers(ax, part["n"])
         ax.set_title(task)
         ax.set_xlabel("heads n")
         ax.set_ylabel("test")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from headwise.figures.style import COLOURS, SEQUENTIAL, panels
+from headwise.figures.style import COLOURS, colour_bar, named_cells, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str]) -
             ends = np.array([x.min(), x.max()])
             ax.plot(ends, slope * ends + intercept, color="0.5", linewidth=1)
         for i, (task, other) in enumerate(zip(pairs["task"], pairs["other"], strict=True)):
-            ax.annotate(f"{task}–{other}", (x[i], y[i]), xytext=(4, 3), textcoords="offset points", fontsize=6, color="0.3")
+            ax.annotate(f"{task}–{other}", (x[i], y[i]), xytext=(4, 3), textcoords="offset points", fontsize=6, color="0.5")
         row = tests[(tests["similarity"] == metric) & (tests["kind"] == "pearson")].iloc[0]
         tested = "too few tasks for a p" if np.isnan(row["p"]) else f"Mantel p = {row['p']:.3f}"
         ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}")
@@ -50,13 +50,7 @@ def similarity_matrices(matrices: Mapping[str, Any]) -> "Figure":
         values = np.asarray(matrix, dtype=float)
         tasks = [str(task) for task in matrix[matrix.dims[0]].values]
         off = values[~np.eye(len(values), dtype=bool)]
-        image = ax.imshow(values, cmap=SEQUENTIAL, vmin=np.nanmin(off), vmax=np.nanmax(off))
-        middle = (np.nanmin(off) + np.nanmax(off)) / 2
-        for (i, j), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                ax.text(j, i, f"{value:.2f}", ha="center", va="center", fontsize=7, color="black" if value > middle else "white")
-        ax.set_xticks(range(len(tasks)), tasks, rotation=45, ha="right")
-        ax.set_yticks(range(len(tasks)), tasks)
+        image = named_cells(ax, values, tasks, tasks, digits=2, limits=(np.nanmin(off), np.nanmax(off)))
         ax.set_title(name)
-        figure.colorbar(image, ax=ax, shrink=0.8)
+        colour_bar(figure, image, ax, shrink=0.8)
     return figure

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headwise.figures.style import COLOURS, SEQUENTIAL, heads_heatmap, panels
+from headwise.figures.style import COLOURS, colour_bar, heads_heatmap, named_cells, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,7 +23,7 @@ def claims_overlay(claims: xr.DataArray) -> "Figure":
     for ax, task in zip(axes[0], claims.task.values, strict=True):
         count = claims.sel(task=task).astype(float).sum("run").to_numpy()  # (layer, head)
         image = heads_heatmap(ax, count, title=str(task), limits=(0, runs), marked=count == runs)
-    figure.colorbar(image, ax=axes[0, -1], label="runs", ticks=range(runs + 1))
+    colour_bar(figure, image, axes[0, -1], "runs", ticks=range(runs + 1))
     return figure
 
 
@@ -39,7 +39,7 @@ def stem_cell_map(claims: xr.DataArray, stem: xr.DataArray) -> "Figure":
     image = heads_heatmap(
         axes[0, 0], count, title="tasks that claim a head", limits=(0, len(claims.task)), marked=stem.to_numpy()
     )
-    figure.colorbar(image, ax=axes[0, 0])
+    colour_bar(figure, image, axes[0, 0])
     return figure
 
 
@@ -57,17 +57,11 @@ def task_overlap(agreement: pd.DataFrame, value: str = "overlap") -> "Figure":
         table[i, j] = table[j, i] = float(row[value])
     figure, axes = panels(1, 1, size=(3.6, 3.2))
     ax = axes[0, 0]
-    image = ax.imshow(table, cmap=SEQUENTIAL, vmin=min(0.0, float(np.nanmin(table))), vmax=1)
-    for (i, j), number in np.ndenumerate(table):
-        weight = "bold" if i == j else "normal"
-        ax.text(
-            j, i, f"{number:.2f}", ha="center", va="center", fontsize=8, weight=weight, color="black" if number > 0.5 else "white"
-        )
-    ax.set_xticks(range(len(tasks)), tasks)
-    ax.set_yticks(range(len(tasks)), tasks)
+    low = min(0.0, float(np.nanmin(table)))
+    image = named_cells(ax, table, tasks, tasks, digits=2, limits=(low, 1))
     ax.set_title(f"{value} of claims")
     ax.set_xlabel("diagonal: the same task in another run")
-    figure.colorbar(image, ax=ax)
+    colour_bar(figure, image, ax)
     return figure
 
 
@@ -90,7 +84,7 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
         ax.scatter(table["layer"], place, s=10 + 80 * score, color=colour)
         for x, y, value in zip(table["layer"], place, score, strict=True):
             ax.annotate(
-                f"{100 * value:.0f}", (float(x), float(y)), xytext=(6, -2), textcoords="offset points", fontsize=6, color="0.3"
+                f"{100 * value:.0f}", (float(x), float(y)), xytext=(6, -2), textcoords="offset points", fontsize=6, color="0.5"
             )
         ax.set_yticks(place, table["label"], fontsize=7)
         ax.set_xlim(-0.5, layers - 0.1)
@@ -123,7 +117,7 @@ def label_changes(
         place = np.arange(len(table))[::-1]
         change = table["change"].to_numpy(float)
         ax.barh(place, change, color=np.where(change < 0, COLOURS[3], COLOURS[0]).tolist(), height=0.7)
-        ax.axvline(0, color="0.3", linewidth=0.8)
+        ax.axvline(0, color="0.5", linewidth=0.8)
         ax.set_yticks(place, table["label"], fontsize=7)
         ax.set_ylim(len(table) - rows - 0.7, len(table) - 0.3)  # rows are equally high in all panels
         ax.set_xlabel("points")
@@ -143,7 +137,7 @@ def effects(table: pd.DataFrame) -> "Figure":
     mean = 100 * table["mean"].to_numpy(float)
     reach = np.stack([mean - 100 * table["low"].to_numpy(float), 100 * table["high"].to_numpy(float) - mean])
     ax.errorbar(mean, place, xerr=np.where(np.isfinite(reach), reach, 0), fmt="o", color=COLOURS[0], capsize=3)
-    ax.axvline(0, color="0.3", linewidth=0.8)
+    ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set_yticks(
         place, [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)], fontsize=7
     )

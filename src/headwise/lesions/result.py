@@ -121,6 +121,7 @@ class Dissociation:
                 (Fig. 4), "overlap", "scores" (heads by importance, chosen ones framed), "sweep" (D over α), "null" (the tests of D).
         """
         from headwise.figures import dissociation as figures
+        from headwise.figures.probing import heatmaps
 
         if kind == "null" and not self.tests:
             raise HeadwiseError("no re-split test was run, so there is no null to plot: call dissociate(..., test_draws=199)")
@@ -130,17 +131,13 @@ class Dissociation:
             "pairs": lambda: figures.pair_scores(self.table("pairs")),
             "layers": lambda: figures.heads_per_layer(self.table("layers")),
             "overlap": lambda: figures.overlap(self.table("overlap")),
-            "scores": lambda: figures.score_maps(self.scores, {n: s.to_mask(self._shape) for n, s in self.sets.items()}),
+            "scores": lambda: heatmaps(self.scores, chosen=self.sets),
             "sweep": lambda: figures.sweep(self.table("sweep")),
             "null": lambda: figures.nulls({f"{a} – {b}": (test.d, test.null, test.p) for (a, b), test in self.tests.items()}),
         }
         if kind not in drawn:
             raise HeadwiseError(f"there is no figure {kind!r}; choose one of {', '.join(drawn)}")
         return drawn[kind]()
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        return self.scores.sizes["layer"], self.scores.sizes["head"]
 
     def save(self, folder: str | Path) -> Path:
         """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.

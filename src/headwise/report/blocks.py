@@ -1,8 +1,7 @@
 """What a report is made of: sections with findings, head maps, charts and tables. Knows neither HTML nor files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,12 +25,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure, twice: as plotly's data and layout for the page, and drawn by matplotlib for papers."""
+    """A figure that `draw` makes: the same on the page and in a paper."""
 
     name: str
     title: str
-    data: Sequence[Mapping[str, Any]]
-    layout: Mapping[str, Any]
     draw: "Callable[[], Figure]"
     caption: str = ""
 
@@ -47,9 +44,14 @@ class HeadMaps:
     title: str
     measure: str
     values: xr.DataArray
-    draw: "Callable[[], Figure]"
-    chosen: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    chosen: Mapping[str, Iterable[tuple[int, int]]] = field(default_factory=dict)
     caption: str = ""
+
+    def draw(self) -> "Figure":
+        """The maps for a paper; the page has its own, which answer to the mouse."""
+        from headwise.figures.probing import heatmaps
+
+        return heatmaps(self.values.transpose("task", "layer", "head"), chosen=self.chosen)
 
 
 @dataclass(frozen=True)
@@ -74,11 +76,6 @@ class Section:
     reproduce: str = ""
 
 
-def text(value: Any) -> str:
-    """A label for plotly, which reads a little HTML: what comes from data stays what it is."""
-    return escape(str(value), quote=False)
-
-
 def number(value: Any, digits: int = 1, sign: bool = False) -> str:
     """A number for a sentence; a dash where there is none."""
     value = float(value)
@@ -101,26 +98,3 @@ def sign(low: Any, high: Any) -> int:
 
 
 NOT_SHOWN = "no difference could be shown"
-
-
-def matrix_chart(
-    name: str, title: str, table: pd.DataFrame, draw: "Callable[[], Figure]", *, unit: str, caption: str = "", digits: int = 1
-) -> Chart:
-    """A heat map of a table with its values written in."""
-    values = table.to_numpy(dtype=float)
-    shown = [["" if np.isnan(v) else f"{v:.{digits}f}" for v in row] for row in values]
-    data = {
-        "type": "heatmap",
-        "z": [[None if np.isnan(v) else float(v) for v in row] for row in values],
-        "x": [text(c) for c in table.columns],
-        "y": [text(i) for i in table.index],
-        "text": shown,
-        "texttemplate": "%{text}",
-        "colorscale": "Cividis",
-        "hovertemplate": f"%{{y}}, %{{x}}: %{{z:.{digits + 1}f}} {text(unit)}<extra></extra>",
-        "colorbar": {"title": {"text": text(unit), "side": "right"}},
-    }
-    height = 130 + 34 * len(table)
-    return Chart(
-        name, title, [data], {"height": height, "yaxis": {"autorange": "reversed"}, "xaxis": {"side": "bottom"}}, draw, caption
-    )

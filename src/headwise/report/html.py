@@ -1,4 +1,4 @@
-"""One self-contained HTML file from sections: data, style, script and plotting library inside, nothing from outside."""
+"""One self-contained HTML file from sections: figures, data, style and script inside, nothing from outside."""
 
 import json
 import math
@@ -11,6 +11,7 @@ import pandas as pd
 
 from headwise import __version__
 from headwise.errors import MissingExtra
+from headwise.figures import svg
 from headwise.report.blocks import Chart, HeadMaps, Section, Table
 
 HERE = Path(__file__).parent
@@ -25,14 +26,12 @@ def render(sections: Sequence[Section], title: str) -> str:
     """
     try:
         from jinja2 import Environment
-        from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise MissingExtra(error.name or "jinja2", "report") from error
-    charts: list[dict[str, Any]] = []
     maps: list[dict[str, Any]] = []
     shown = []
-    for section in sections:
-        blocks = [_block(block, charts, maps) for block in section.blocks]
+    for place, section in enumerate(sections, 1):
+        blocks = [_block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)]
         pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
         fields = ("title", "findings", "methods", "reproduce")
         shown.append({"blocks": blocks, **pairs, **{name: getattr(section, name) for name in fields}})
@@ -41,18 +40,16 @@ def render(sections: Sequence[Section], title: str) -> str:
         title=title,
         version=__version__,
         sections=shown,
-        data=_json({"charts": charts, "maps": maps}),
+        data=_json({"maps": maps}),
         css=(HERE / "page.css").read_text(encoding="utf-8"),
         js=(HERE / "page.js").read_text(encoding="utf-8"),
-        plotly=get_plotlyjs().replace("</script", "<\\/script"),
     )
 
 
-def _block(block: Table | Chart | HeadMaps, charts: list[dict[str, Any]], maps: list[dict[str, Any]]) -> dict[str, Any]:
+def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]]) -> dict[str, Any]:
     common = {"title": block.title, "caption": block.caption}
     if isinstance(block, Chart):
-        charts.append({"id": f"chart-{len(charts)}", "data": _plain(block.data), "layout": _plain(block.layout)})
-        return {"kind": "chart", "id": charts[-1]["id"], **common}
+        return {"kind": "chart", "svg": svg(block.draw(), name), **common}
     if isinstance(block, HeadMaps):
         values = block.values.transpose("task", "layer", "head")
         maps.append(
@@ -84,23 +81,12 @@ def cell(value: Any, digits: int) -> str:
 
 
 def _short(value: Any) -> float | None:
-    return None if math.isnan(value) else float(f"{float(value):.5g}")
-
-
-def _plain(value: Any) -> Any:
-    """JSON values; NaN, which JSON has not, becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return float(f"{float(value):.5g}") if math.isfinite(value) else None
 
 
 def _json(value: Any) -> str:
     # "<" cannot end the script element early when it is written as an escape
-    return json.dumps(_plain(value), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
 
 
 def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 // Data comes as JSON in the page; text is only ever set as text, never as HTML.
 const report = JSON.parse(document.getElementById("report-data").textContent);
 const CIVIDIS = ["#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"];
-const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const make = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className = cls; return e; };
 const show = (v, digits = 4) => v === null ? "–" : Math.abs(v) >= 1000 || (v !== 0 && Math.abs(v) < 0.001) ? v.toExponential(2) : String(+v.toPrecision(digits));
 
@@ -10,19 +9,6 @@ function colour(t) {
   const x = Math.min(1, Math.max(0, t)) * (CIVIDIS.length - 1), i = Math.min(CIVIDIS.length - 2, Math.floor(x)), f = x - i;
   const part = (hex, k) => parseInt(hex.slice(1 + 2 * k, 3 + 2 * k), 16);
   return `rgb(${[0, 1, 2].map(k => Math.round(part(CIVIDIS[i], k) * (1 - f) + part(CIVIDIS[i + 1], k) * f)).join(",")})`;
-}
-
-// ---- charts
-function draw() {
-  for (const chart of report.charts) {
-    const axis = { gridcolor: css("--line"), zerolinecolor: css("--soft"), automargin: true };
-    const layout = Object.assign({ margin: { l: 60, r: 20, t: 16, b: 60 }, height: 380, hovermode: "closest" }, chart.layout, {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: css("--ink"), family: "system-ui, sans-serif", size: 12 },
-      xaxis: Object.assign({}, axis, chart.layout.xaxis), yaxis: Object.assign({}, axis, chart.layout.yaxis),
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, // above: labels of the axis below may be long
-    });
-    Plotly.react(chart.id, chart.data, layout, { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] });
-  }
 }
 
 // ---- heads
@@ -137,9 +123,34 @@ function profile(map, l, h) {
   box.hidden = false;
 }
 
+// ---- tables: a click on a column's name sorts by it, another the other way round
+const compare = (a, b) => {
+  const [x, y] = [parseFloat(a.replace("−", "-")), parseFloat(b.replace("−", "-"))];
+  if (isNaN(x) !== isNaN(y)) return isNaN(x) ? 1 : -1;  // what has no number comes last
+  return isNaN(x) ? a.localeCompare(b) : x - y;
+};
+
+function sortable(table) {
+  const heads = [...table.querySelectorAll("thead th")], body = table.tBodies[0];
+  heads.forEach((head, column) => {
+    const button = make("button", head.textContent);
+    button.type = "button";
+    button.addEventListener("click", () => {
+      const falling = head.getAttribute("aria-sort") === "ascending", at = row => row.cells[column].textContent;
+      const none = row => at(row) === "–";
+      const rows = [...body.rows].sort((a, b) => none(a) - none(b) || (falling ? -1 : 1) * compare(at(a), at(b)));
+      heads.forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", falling ? "descending" : "ascending");
+      body.append(...rows);
+    });
+    head.replaceChildren(button);
+  });
+}
+
+document.querySelectorAll("table.data:has(thead)").forEach(sortable);
 report.maps.forEach(build);
 const theme = document.getElementById("theme");
-const set = name => { document.documentElement.dataset.theme = name; theme.textContent = name === "dark" ? "Light" : "Dark"; draw(); };
+const set = name => { document.documentElement.dataset.theme = name; theme.textContent = name === "dark" ? "Light" : "Dark"; };
 theme.addEventListener("click", () => set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 addEventListener("beforeprint", () => { set("light"); document.querySelectorAll("details").forEach(d => { d.open = true; }); });
 set(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");

@@ -5,14 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from headwise import manifest, runs
+from headwise import manifest
 from headwise.errors import HeadwiseError
-from headwise.parsing import read_json, reading
+from headwise.loading import load
+from headwise.parsing import reading
 from headwise.report import again
 from headwise.report.blocks import Section
 from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
+from headwise.runs import Run
+from headwise.training.result import DONE, TrainingResult
 
 SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.read, "probes": probing.read}
 STUDIES: dict[str, Callable[..., Section]] = {
@@ -23,30 +24,6 @@ STUDIES: dict[str, Callable[..., Section]] = {
 }
 
 WHOLE = 3  # results of a grid that are shown whole
-
-
-class Opened:
-    """A study's run with the few questions sections ask of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.run = runs.open(folder)
-        self.files = {name for _, result in self.run.results() for name in result.names}
-
-    def has(self, table: str) -> bool:
-        """Whether some cell left a table of this name."""
-        return f"{table}.parquet" in self.files
-
-    def has_array(self, name: str) -> bool:
-        """Whether some cell left an array of this name."""
-        return f"{name}.nc" in self.files
-
-    def table(self, name: str, **where: Any) -> pd.DataFrame:
-        """See `runs.Run.table`."""
-        return self.run.table(name, **where)
-
-    def array(self, name: str, **where: Any) -> Any:
-        """See `runs.Run.array`."""
-        return self.run.array(name, **where)
 
 
 def read(folders: Sequence[str | Path]) -> list[Section]:
@@ -69,37 +46,38 @@ def sections_of(folder: Path) -> list[Section]:
     record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
     kind = record.get("kind", "")
     if kind in SAVED:
-        return [replace(SAVED[kind](folder, record, folder.name), reproduce=again.of_saved(record))]
+        return [replace(SAVED[kind](load(folder), folder, folder.name), reproduce=again.of_saved(record))]
     if kind == "study":
         return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
-    trained = sorted(path.parent for path in folder.rglob(training.DONE))
+    trained = sorted(path.parent for path in folder.rglob(DONE))
     if trained:
-        told = [read_json(path / training.DONE)["description"] for path in trained]
-        return [replace(training.read(trained, folder.name), reproduce=again.of_trainings(told))]
+        found = [TrainingResult.load(path) for path in trained]
+        told = again.of_trainings([one.description for one in found])
+        return [replace(training.read(found, folder.name), reproduce=told)]
     inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
-    found = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
-    if not found:
+    sections = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
+    if not sections:
         raise HeadwiseError(f"{folder} holds no results of headwise; give the folder of a run, or one that `.save()` wrote")
-    return found
+    return sections
 
 
 def _of_study(folder: Path) -> list[Section]:
-    recipe = read_json(folder / "recipe.json")
-    opened = Opened(folder)
-    if not opened.files:
+    run: Run = load(folder)
+    recipe = run.recipe
+    if not run.files:
         raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
     found: list[Section] = []
     if recipe["kind"] in STUDIES:
-        found.append(STUDIES[recipe["kind"]](opened, folder.name, provenance(opened), recipe))
+        found.append(STUDIES[recipe["kind"]](run, folder.name, provenance(run), recipe))
     inside = [
         (task, file.parent)
-        for task, result in opened.run.results()
+        for task, result in run.results()
         for file in sorted(result.folder.rglob(manifest.NAME))
         if manifest.read(file.parent)["kind"] == "dissociation"
     ]
     for task, inner in inside[:WHOLE]:  # the tables above hold all of them; a grid of hundreds would drown them
         place = ", ".join(f"{name} {value}" for name, value in task["coords"].items())
-        found.append(dissociation.read(inner, manifest.read(inner), f"{folder.name}, {place}"))
+        found.append(dissociation.read(load(inner), inner, f"{folder.name}, {place}"))
     if not found:
         raise HeadwiseError(
             f"{folder} is a study of kind {recipe['kind']!r}, which reports cannot show yet; export it: headwise study export"
@@ -107,9 +85,9 @@ def _of_study(folder: Path) -> list[Section]:
     return found
 
 
-def provenance(opened: Opened) -> dict[str, Any]:
+def provenance(run: Run) -> dict[str, Any]:
     """Versions, device and total time of a run."""
-    stamps = [result.provenance for _, result in opened.run.results()]
+    stamps = [result.provenance for _, result in run.results()]
     keys = ("versions", "commit", "device")
     return {
         "cells": len(stamps),

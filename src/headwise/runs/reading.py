@@ -1,6 +1,7 @@
 """Reading a run back: its tables and arrays over all cells, its state, and one tidy file of every number."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,16 @@ class Run:
         for task, result in self.results():
             found.setdefault(task["step"], set()).update(file.split("/")[0] for file in result.names)
         return {step: sorted(files) for step, files in found.items()}
+
+    @cached_property
+    def files(self) -> set[str]:
+        """Every file that some cell had saved when this was first asked."""
+        return {name for _, result in self.results() for name in result.names}
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe as it was run, with its defaults."""
+        return read_json(self.folder / "recipe.json")
 
     def damage(self) -> dict[str, list[str]]:
         """Result folder to what is wrong with it, for every result that is not as it was written."""

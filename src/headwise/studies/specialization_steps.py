@@ -118,7 +118,7 @@ def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]
     if "grid.parquet" not in run.names().get("specialization-tables", []):
         return files
     grid = run.table("grid").set_index("label")
-    files += save(draw.model_grid(grid), place / "grid")
+    files += save(draw.matrix(grid, "dissociation (%)"), place / "grid")
     if run.table("d")["method"].nunique() > 1:
         files += save(draw.methods(run.table("d")), place / "methods")
     layers = run.table("layers-mean")

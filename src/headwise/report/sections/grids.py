@@ -5,8 +5,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.figures import dissociation as figures
-from headwise.figures import probing as probing_figures
-from headwise.report.blocks import HeadMaps, Section, Table, matrix_chart, number
+from headwise.report.blocks import Chart, HeadMaps, Section, Table, number
 from headwise.report.sections.probing import top_against
 from headwise.report.sections.training import findings as training_findings
 from headwise.report.sections.training import score_chart
@@ -46,18 +45,16 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
     kind = settings["kind"]
     blocks: list[Any] = []
     said: list[str] = []
-    if kind == "specialization" and run.has("grid"):
+    if kind == "specialization" and "grid.parquet" in run.files:
         grid = run.table("grid").set_index("label")
-        drawn = matrix_chart(
-            "grid", "Dissociation of every model and pair (Fig. 2)", grid, lambda: figures.model_grid(grid), unit="%"
-        )
-        blocks.append(drawn)
+        title = "Dissociation of every model and pair (Fig. 2)"
+        blocks.append(Chart("grid", title, lambda: figures.matrix(grid, "dissociation (%)")))
         said += [
             f"{name}: D is {number(row['average'])} % on average over pairs, positive on {int((row.drop('average') > 0).sum())} of "
             f"{int(row.drop('average').notna().sum())} (point estimates)."
             for name, row in grid.iterrows()
         ]
-        seeds = run.table("pairs-mean") if run.has("pairs-mean") else pd.DataFrame()
+        seeds = run.table("pairs-mean") if "pairs-mean.parquet" in run.files else pd.DataFrame()
         if "D_seed_low" in seeds:
             known = int(seeds["D_seed_low"].notna().sum())
             said.append(
@@ -65,32 +62,24 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
                 if known
                 else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
             )
-    if kind == "training" and run.has("scores"):
+    if kind == "training" and "scores.parquet" in run.files:
         scores = run.table("scores")
         scores = scores[scores["split"] == "validation"]
         for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
             where = ", ".join(map(str, place))
             said += [f"{where}: {sentence}" for sentence in training_findings(some)]
-            blocks.append(score_chart(some))
-    if kind == "probing" and run.has_array("test"):
+            blocks.append(score_chart(some, where))
+    if kind == "probing" and "test.nc" in run.files:
         for model in dict.fromkeys(run.table("embeddings")["model"]):
             values = run.array("test", model=model).drop_vars("model", errors="ignore")
             if "task" not in values.dims:
                 values = values.expand_dims("task")
             values = values.transpose("task", "layer", "head")
-            blocks.append(
-                HeadMaps(
-                    f"probes-{model}",
-                    f"What every head of {model} knows",
-                    "probe score",
-                    values,
-                    lambda values=values: probing_figures.heatmaps(values),  # type: ignore[misc]
-                )
-            )
+            blocks.append(HeadMaps(f"probes-{model}", f"What every head of {model} knows", "probe score", values))
             found = top_against(run.table("embeddings", model=model), "last")
             if found:
                 said.append(f"{model}: {found}")
     for name, title in SHOWN[kind].items():
-        if run.has(name):
+        if f"{name}.parquet" in run.files:
             blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
     return Section(f"{kind.capitalize()}: {label}", said, blocks, METHODS[kind], settings, provenance)

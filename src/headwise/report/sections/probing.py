@@ -1,6 +1,5 @@
 """Probes of every head, as `Probes.save` leaves them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +7,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headwise.figures import COLOURS
+from headwise import manifest
 from headwise.figures import probing as figures
-from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number, text
+from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -30,27 +29,22 @@ PUBLISHED = {
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
-def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
+def read(found: Any, folder: Path, label: str) -> Section:
     """The section of saved probes."""
-    with xr.open_dataset(folder / "probes.nc", engine="scipy") as stored:
-        data = stored.load()
-    embeddings = pd.read_parquet(folder / "embeddings.parquet")
-    sweep = pd.read_parquet(folder / "sweep.parquet")
+    data, embeddings = found.data, found.embeddings
     table = last_best_top(embeddings, data)
-    scores = data["test"]
     blocks: list[Table | Chart | HeadMaps] = [
         HeadMaps(
             "probes",
             "What every head knows",
             "probe score",
-            scores,
-            lambda: figures.heatmaps(scores),
+            found.scores,
             caption="Test score of a probe on each head alone (1 is perfect). Choose a head to see its profile.",
         ),
-        embedding_chart(embeddings),
+        Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
-    if len(sweep):
-        blocks.append(sweep_chart(sweep, embeddings))
+    if len(found.sweep):
+        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot))
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )
@@ -66,8 +60,8 @@ def read(folder: Path, record: Mapping[str, Any], label: str) -> Section:
         blocks=blocks,
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
         "hidden state, at one token; L2 chosen on validation.",
-        settings=record.get("settings", {}),
-        provenance={"folder": str(folder), "headwise": record.get("headwise", "")},
+        settings=data.attrs,
+        provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
     )
 
 
@@ -124,52 +118,3 @@ def top_against(embeddings: pd.DataFrame, layer: str) -> str:
     ahead, behind = int((gain > least).sum()), int((gain < -least).sum())
     rest = len(gain) - ahead - behind
     return f"{values}: shown ahead on {ahead}, shown behind on {behind}; {NOT_SHOWN} on {rest}."
-
-
-def embedding_chart(embeddings: pd.DataFrame) -> Chart:
-    """Last layer, best layer and top heads side by side."""
-    kinds = list(dict.fromkeys(embeddings["embedding"].str.split().str[0]))
-    data = []
-    for i, kind in enumerate(kinds):
-        part = embeddings[embeddings["embedding"].str.startswith(kind)]
-        data.append(
-            {
-                "type": "bar",
-                "name": text(part["embedding"].iloc[0]),
-                "x": [text(t) for t in part["task"]],
-                "y": (100 * part["test"]).tolist(),
-                "marker": {"color": COLOURS[i % 8]},
-            }
-        )
-
-    def draw() -> Any:
-        from headwise.figures import panels
-
-        figure, axes = panels(size=(1.5 + 0.8 * embeddings["task"].nunique(), 3.0))
-        names = list(dict.fromkeys(embeddings["task"]))
-        for i, kind in enumerate(kinds):
-            part = embeddings[embeddings["embedding"].str.startswith(kind)].set_index("task")["test"].reindex(names)
-            axes[0, 0].bar([x + (i - 1) * 0.27 for x in range(len(names))], 100 * part, 0.27, color=COLOURS[i % 8], label=kind)
-        axes[0, 0].set_xticks(range(len(names)), names, rotation=30, ha="right")
-        axes[0, 0].set_ylabel("test score (%)")
-        axes[0, 0].legend(frameon=False, ncols=3)
-        return figure
-
-    layout = {"barmode": "group", "yaxis": {"title": {"text": "test score (%)"}}}
-    return Chart("embeddings", "Layers and chosen heads", data, layout, draw)
-
-
-def sweep_chart(sweep: pd.DataFrame, embeddings: pd.DataFrame) -> Chart:
-    """Score over the number of heads concatenated."""
-    data = [
-        {
-            "type": "scatter",
-            "name": text(task),
-            "x": part["n"].tolist(),
-            "y": (100 * part["test"]).tolist(),
-            "line": {"color": COLOURS[i % 8]},
-        }
-        for i, (task, part) in enumerate(sweep.sort_values("n").groupby("task", sort=False))
-    ]
-    layout = {"xaxis": {"title": {"text": "heads"}, "type": "log"}, "yaxis": {"title": {"text": "test score (%)"}}}
-    return Chart("head-sweep", "Score over the number of heads", data, layout, lambda: figures.sweep(sweep, embeddings))

@@ -1,12 +1,12 @@
 """Task similarity and its link with dissociation, as the study `similarity` leaves it."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from headwise.figures import COLOURS
 from headwise.figures.similarity import link_scatter, similarity_matrices
-from headwise.report.blocks import Chart, Section, Table, matrix_chart, number, text
+from headwise.report.blocks import Chart, Section, Table, number
 
 METRICS = ("DSE", "CRA", "CNM", "AHP", "heads")
 
@@ -15,25 +15,18 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
     """The section of a similarity run."""
     pairs = run.table("similarity-pairs")
     metrics = [name for name in METRICS if name in pairs]
-    tests = run.table("similarity-link") if run.has("similarity-link") else pd.DataFrame()
+    tests = run.table("similarity-link") if "similarity-link.parquet" in run.files else pd.DataFrame()
     matrices = {name: run.array(name.lower()) for name in metrics}
     blocks: list[Any] = []
     for name, matrix in matrices.items():
-        frame = pd.DataFrame(matrix.values, index=matrix["task"].values, columns=matrix["other"].values)
-        blocks.append(
-            matrix_chart(
-                f"similarity-{name.lower()}",
-                f"Similarity of tasks by {name}",
-                frame,
-                lambda name=name, matrix=matrix: similarity_matrices({name: matrix}),  # type: ignore[misc]
-                unit=name,
-                digits=2,
-            )
-        )
+        draw = partial(similarity_matrices, {name: matrix})
+        blocks.append(Chart(f"similarity-{name.lower()}", f"Similarity of tasks by {name}", draw))
     if len(tests):
-        blocks += [link_chart(pairs, tests, name) for name in metrics]
+        for name in metrics:
+            draw = partial(link_scatter, pairs, tests, [name])
+            blocks.append(Chart(f"link-{name.lower()}", f"Similarity by {name} and dissociation", draw))
         blocks.append(Table("similarity-link", "Correlation with dissociation over pairs", tests, "p by Mantel tests.", 3))
-    if run.has("agreement"):
+    if "agreement.parquet" in run.files:
         blocks.append(Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", 3))
     blocks.append(Table("similarity-pairs", "Every pair", pairs, digits=3))
     return Section(
@@ -73,20 +66,3 @@ def _link_finding(row: Any, pairs: int) -> str:
         )
     way = "more" if row.correlation > 0 else "less"
     return f"Task similarity by {row.similarity} goes with {way} dissociation: {values} (Mantel p = {row.p:.3g})."
-
-
-def link_chart(pairs: pd.DataFrame, tests: pd.DataFrame, metric: str) -> Chart:
-    """Similarity against dissociation, one mark a pair (Figs. 3, 5, 6, 7)."""
-    data = {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": pairs[metric].tolist(),
-        "y": pairs["dissociation"].tolist(),
-        "text": [text(f"{a}–{b}") for a, b in zip(pairs["task"], pairs["other"], strict=True)],
-        "textposition": "top center",
-        "textfont": {"size": 9},
-        "marker": {"color": COLOURS[0], "size": 9},
-    }
-    layout = {"xaxis": {"title": {"text": f"similarity ({metric})"}}, "yaxis": {"title": {"text": "average dissociation D"}}}
-    title = f"Similarity by {metric} and dissociation"
-    return Chart(f"link-{metric.lower()}", title, [data], layout, lambda: link_scatter(pairs, tests, [metric]))

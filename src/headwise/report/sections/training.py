@@ -1,44 +1,41 @@
 """Trainings by one or several methods and seeds, as `headwise train` leaves them."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headwise.figures import COLOURS, panels
+from headwise.figures import training as figures
 from headwise.inference import t_interval
-from headwise.parsing import read_json
-from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, text
+from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-DONE = "training.json"
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
 
 
-def read(folders: Sequence[Path], label: str) -> Section:
-    """One section over all finished trainings below a folder."""
-    records, frames, losses = [], [], []
-    for folder in folders:
-        description = read_json(folder / DONE)["description"]
-        place = {"method": description["method"], "seed": description.get("settings", {}).get("seed", 0)}
-        records.append(description)
-        frames.append(pd.read_parquet(folder / "scores.parquet").assign(**place))
-        losses.append(pd.read_parquet(folder / "history.parquet").assign(**place))
+def read(trained: Sequence[Any], label: str) -> Section:
+    """One section over finished trainings."""
+    frames, losses = [], []
+    for found in trained:
+        place = {"method": found.description["method"], "seed": found.description.get("settings", {}).get("seed", 0)}
+        frames.append(found.scores.assign(**place))
+        losses.append(found.history.assign(**place))
     scores = pd.concat(frames, ignore_index=True)
     scores = scores[scores["split"] == "validation"]
     table = wide(scores)
-    first = records[0]
+    first = trained[0].description
     return Section(
         title=f"Training: {label}",
         findings=findings(scores),
         blocks=[
             score_chart(scores),
-            loss_chart(pd.concat(losses, ignore_index=True)),
+            Chart(
+                "training-loss",
+                "Training loss",
+                lambda: figures.losses(pd.concat(losses, ignore_index=True)),
+                "Moving average, first seed.",
+            ),
             Table("training", "Scores in percent", table, PUBLISHED if set(scores["task"]) - {"mnli_mm"} == GLUE else ""),
         ],
         methods=(
@@ -46,7 +43,7 @@ def read(folders: Sequence[Path], label: str) -> Section:
             "Scores are on the validation splits with each task's own metric, mean ± standard deviation over seeds."
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
-        provenance={"folders": ", ".join(str(folder) for folder in folders)},
+        provenance={"folders": ", ".join(str(found.folder) for found in trained)},
     )
 
 
@@ -95,55 +92,7 @@ def findings(scores: pd.DataFrame) -> list[str]:
     return said
 
 
-def score_chart(scores: pd.DataFrame) -> Chart:
-    """Scores by task and method, one mark a seed."""
-    data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": text(method),
-            "x": [text(t) for t in part["task"]],
-            "y": (100 * part["score"]).tolist(),
-            "marker": {"color": COLOURS[i % 8], "size": 9, "opacity": 0.8},
-        }
-        for i, (method, part) in enumerate(scores.groupby("method", sort=False))
-    ]
-
-    def draw() -> "Figure":
-        figure, axes = panels(size=(1.5 + 0.7 * scores["task"].nunique(), 3.0))
-        names = list(dict.fromkeys(scores["task"]))
-        for i, (method, part) in enumerate(scores.groupby("method", sort=False)):
-            axes[0, 0].plot(
-                [names.index(t) for t in part["task"]], 100 * part["score"], "o", color=COLOURS[i % 8], alpha=0.8, label=method
-            )
-        axes[0, 0].set_xticks(range(len(names)), names, rotation=30, ha="right")
-        axes[0, 0].set_ylabel("score (%)")
-        axes[0, 0].legend(frameon=False)
-        return figure
-
-    return Chart("training-scores", "Scores of every seed", data, {"yaxis": {"title": {"text": "score (%)"}}}, draw)
-
-
-def loss_chart(history: pd.DataFrame) -> Chart:
-    """Smoothed training losses of the first seed."""
-    first = history[history["seed"] == history["seed"].min()]
-    data: list[dict[str, Any]] = []
-    curves: list[tuple[str, Any, Any]] = []
-    for (method, task), part in first.groupby(["method", "task"], sort=False):
-        smooth = part["loss"].rolling(max(1, len(part) // 50), min_periods=1).mean()
-        keep = np.linspace(0, len(part) - 1, min(len(part), 200)).astype(int)
-        x, y = part["step"].to_numpy()[keep], smooth.to_numpy()[keep]
-        curves.append((f"{task}, {method}", x, y))
-        data.append({"type": "scatter", "mode": "lines", "name": text(f"{task}, {method}"), "x": x.tolist(), "y": y.tolist()})
-
-    def draw() -> "Figure":
-        figure, axes = panels(size=(5.0, 3.2))
-        for i, (name, x, y) in enumerate(curves):
-            axes[0, 0].plot(x, y, color=COLOURS[i % 8], linewidth=1, label=name)
-        axes[0, 0].set_xlabel("step")
-        axes[0, 0].set_ylabel("training loss")
-        axes[0, 0].legend(frameon=False, fontsize=6)
-        return figure
-
-    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": "training loss"}, "rangemode": "tozero"}}
-    return Chart("training-loss", "Training loss", data, layout, draw, "Moving average, first seed.")
+def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:
+    """Scores by task and method, one mark a seed; `where` says which part of a grid they are from."""
+    name, title = ("training-scores", "Scores of every seed")
+    return Chart(f"{name}-{where}" if where else name, f"{title}: {where}" if where else title, lambda: figures.scores(scores))

@@ -1,24 +1,25 @@
 """Few-shot transfer, as the study `transfer` leaves it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from headwise.figures import COLOURS, panels
-from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, text
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from headwise.figures import training as figures
+from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
 
 
 def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
     """The section of a transfer run."""
     scores = run.table("transfer")
-    tests = run.table("transfer-tests") if run.has("transfer-tests") else pd.DataFrame()
+    tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
     wide = scores.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(scores["mean"], scores["sd"], strict=True)])
     layout = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
     layout.columns = [str(c) for c in layout.columns]
-    blocks: list[Any] = [transfer_chart(scores), Table("transfer", "Few-shot scores in percent, mean ± sd (Table 6)", layout)]
+    title, note = "Scores over the number of examples", "Mean and standard deviation over runs."
+    blocks: list[Any] = [
+        Chart("transfer", title, lambda: figures.transfer(scores), note),
+        Table("transfer", "Few-shot scores in percent, mean ± sd (Table 6)", layout),
+    ]
     if len(tests):
         note = (
             "Points. The unit is the source model: means over few-shot seeds, then the paired difference over sources, with a t interval "
@@ -56,34 +57,3 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
             f"{between(row.low, row.high, 2)}: {verdict}."
         )
     return said
-
-
-def transfer_chart(scores: pd.DataFrame) -> Chart:
-    """Scores over the number of shots."""
-    groups = list(scores.groupby(["task", "method"], sort=False))
-    data = [
-        {
-            "type": "scatter",
-            "name": text(f"{task}, {method}"),
-            "x": part["shots"].tolist(),
-            "y": part["mean"].tolist(),
-            "error_y": {"type": "data", "array": part["sd"].fillna(0).tolist()},
-            "line": {"color": COLOURS[i % 8]},
-        }
-        for i, ((task, method), part) in enumerate(groups)
-    ]
-
-    def draw() -> "Figure":
-        figure, axes = panels(size=(4.4, 3.2))
-        for i, ((task, method), part) in enumerate(groups):
-            axes[0, 0].errorbar(
-                part["shots"], part["mean"], part["sd"], color=COLOURS[i % 8], capsize=3, label=f"{task}, {method}"
-            )
-        axes[0, 0].set_xscale("log")
-        axes[0, 0].set_xlabel("training examples")
-        axes[0, 0].set_ylabel("score (%)")
-        axes[0, 0].legend(frameon=False, fontsize=7)
-        return figure
-
-    layout = {"xaxis": {"title": {"text": "training examples"}, "type": "log"}, "yaxis": {"title": {"text": "score (%)"}}}
-    return Chart("transfer", "Scores over the number of examples", data, layout, draw, "Mean and standard deviation over runs.")
