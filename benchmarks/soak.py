@@ -149,20 +149,26 @@ def disturb(what: str, process: subprocess.Popen[bytes], run: Path, disk: Disk, 
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)  # cells fail one after another: the study may well end before that
         disk.empty()
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGTERM)
+        _send(process, signal.SIGTERM)
         return what
     if what == "corrupt":
         hit = flip(run, dice)
-        os.kill(process.pid, signal.SIGTERM)
+        _send(process, signal.SIGTERM)
         return hit or "nothing to corrupt yet"
     if what == "terminate":
-        os.kill(process.pid, signal.SIGTERM)
+        _send(process, signal.SIGTERM)
     elif dice.random() < 0.5:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()  # the main process alone: its workers notice by themselves
     return what
+
+
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    """Sends a signal, unless the process has just ended by itself."""
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, number)
 
 
 def quiet_after(seconds: float) -> tuple[float, int]:
