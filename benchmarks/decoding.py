@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.decoders import MultiTaskModel
+from headwise.decoders import MultiTaskModel, open_model
 from headwise.decoders.arcs import projective_tree, spanning_tree
-from headwise.decoders.model import load_encoder
 from headwise.decoders.trees import cky, span_marginals
 from headwise.heads import default_model
 from headwise.tasks import batches, encode, grammar, structured
@@ -69,9 +68,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments = parser.parse_args()
     tasks = structured(arguments.path, ["dep", "con"]) if arguments.path else grammar.tasks(["dep", "con"], 2000)
-    encoder, tokenizer = load_encoder(arguments.model or default_model())
+    opened = open_model(arguments.model or default_model(), need="encoder")
     torch.manual_seed(0)
-    model = MultiTaskModel(encoder, tokenizer, tasks).to(arguments.device).eval()
+    model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks).to(arguments.device).eval()
     with torch.no_grad():
         for decoder in model.decoders.values():
             for parameter in decoder.parameters():
@@ -84,7 +83,7 @@ def main() -> None:
         "tasks": {},
     }
     for task in tasks:
-        encoded = encode(task.split("test"), tokenizer, 256)
+        encoded = encode(task.split("test"), opened.tokenizer, 256)
         outputs: list[Any] = []
 
         def forward(encoded: Any = encoded, name: str = task.name, outputs: list[Any] = outputs) -> None:

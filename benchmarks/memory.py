@@ -137,7 +137,7 @@ def measure_recording(sentences: int, folder: Path) -> dict[str, Any]:
     from transformers import AutoModel, AutoTokenizer, BertConfig
 
     from headwise.heads import default_model
-    from headwise.probing import open_encoder
+    from headwise.probing import Encoder
     from headwise.probing.recording import record
     from headwise.tasks import Examples
 
@@ -146,7 +146,7 @@ def measure_recording(sentences: int, folder: Path) -> dict[str, Any]:
     model = AutoModel.from_config(BertConfig(vocab_size=len(tokenizer))).eval()  # 12 × 768
     dice = np.random.default_rng(0)
     texts = [(" ".join(f"word{n % 97}" for n in dice.integers(0, 1000, 2)),) for _ in range(sentences)]
-    encoder = open_encoder(model, tokenizer)
+    encoder = Encoder.of(model, tokenizer)
     watch = Watch()
     watch.base = (0, 0)
     with watch.stage("record"):

@@ -29,7 +29,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from headwise.heads import HeadSet, default_model
-from headwise.probing import HeadEmbedding, open_encoder, record, senteval_tasks
+from headwise.probing import Encoder, HeadEmbedding, record, senteval_tasks
 from headwise.probing.fitting import STRENGTHS, Labels, Settings, fold_order, fold_scores
 from headwise.probing.reading import Recording
 from headwise.tasks import Examples
@@ -67,7 +67,7 @@ def main() -> None:
 def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
     """All heads at once against one fit after another."""
     examples = all_examples(args.path, TASKS[part]).subset(range(args.examples))
-    recording = record(open_encoder(args.model or default_model()), examples, place / TASKS[part], hidden=False)
+    recording = record(Encoder.of(args.model or default_model()), examples, place / TASKS[part], hidden=False)
     y = np.asarray(examples.labels)
     if part == "10":
         lengths = np.array([len(text[0].split()) for text in examples.texts])
@@ -151,7 +151,7 @@ def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) 
     from transformers import AutoModel
 
     texts = all_examples(args.path, "SubjNumber").sample(args.texts)
-    encoder = open_encoder(args.model or default_model())
+    encoder = Encoder.of(args.model or default_model())
     encoder.model.to(args.device)
     plain = (
         AutoModel.from_pretrained(args.model or default_model(), dtype=torch.float32, attn_implementation="eager")
@@ -192,7 +192,7 @@ def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) 
 def embedding(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
     """Embeddings from the lower layers against the whole model."""
     texts = [text[0] for text in all_examples(args.path, "SubjNumber").sample(args.texts).texts]
-    encoder = open_encoder(args.model or default_model())
+    encoder = Encoder.of(args.model or default_model())
     encoder.model.to(args.device)
     layers, heads = encoder.heads.shape
     ways: dict[str, Callable[[], Any]] = {}

@@ -10,6 +10,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 GROUND = {"heads", "tasks", "runs", "figures", "decoders"}
 SHARED = {
+    "adapters",
     "command",
     "errors",
     "inference",

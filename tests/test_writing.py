@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import headwise
-from headwise.probing import open_encoder
+from headwise.probing import Encoder
 from headwise.probing.recording import record
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import atomic_folder, write_text
@@ -84,7 +84,7 @@ def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(small_disk: Pa
 def test_a_recording_that_does_not_fit_is_refused_before_it_begins(small_disk: Path) -> None:
     """A disk that fills up under a memory map would end the process."""
     texts = Examples([("good cat",)] * 9000, np.zeros(9000, np.int64), "classes")  # 9000 × 2 × 4 × 8 × 2 bytes
-    encoder = open_encoder(toy.encoder(), toy.tokenizer())
+    encoder = Encoder.of(toy.encoder(), toy.tokenizer())
     with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/r.*: 1\.2 MB are needed there"):
         record(encoder, texts, small_disk / "r", hidden=False, quiet=True)
     assert [path.name for path in (small_disk / "r").iterdir()] == ["recording.json"]

@@ -5,12 +5,13 @@ numbers without a word.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from headwise.adapters import INSIDE, find_adapter, outputs
 from headwise.errors import HeadwiseError
 from headwise.places import model_place, not_opened
 
@@ -43,6 +44,9 @@ def open_config(name: str | Path) -> Any:
     from transformers import AutoConfig
 
     place = model_place(name)
+    adapter = find_adapter(place)
+    if adapter is not None:
+        return open_config(adapter.base)
     return _read(place, "model", lambda: AutoConfig.from_pretrained(place, trust_remote_code=trusted()))
 
 
@@ -61,6 +65,9 @@ def open_tokenizer(name: str | Path) -> Any:
     except ForeignCode:
         raise
     except HeadwiseError as error:
+        adapter = find_adapter(place)
+        if adapter is not None:
+            return open_tokenizer(adapter.base)
         raise HeadwiseError(f"no tokenizer could be opened beside the model's weights at {place!r}: {mend}") from error
     if len(set(found.get_vocab()) - set(found.all_special_tokens)) < 2:  # transformers makes an empty one where files are missing
         raise HeadwiseError(
@@ -79,13 +86,15 @@ def tokenizer_beside(model: Any) -> Any:
     return open_tokenizer(place)
 
 
-def open_weights(kind: str, name: str | Path, config: Any = None, **loading: Any) -> Any:
+def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any) -> Any:
     """A model with all its weights, in float32 (unless told otherwise) and evaluation mode.
 
     Args:
-        kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler.
+        kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler. Of an adapter that was
+            saved alone, the model it was trained on is opened instead, as the class it was trained on.
         name: a folder or hub id.
         config: if it was opened already.
+        brought: names of weights that come from elsewhere and may be missing.
         loading: passed on to `from_pretrained`.
 
     Raises:
@@ -97,6 +106,14 @@ def open_weights(kind: str, name: str | Path, config: Any = None, **loading: Any
 
     place = model_place(name)
     refuse_pickles(place)
+    adapter = find_adapter(place)
+    if adapter is not None:
+        tensors = read_tensors(adapter.weights)
+        config = open_config(adapter.base)
+        config.num_labels = outputs(tensors) or config.num_labels
+        inner = {name.removeprefix(INSIDE) for name in tensors}
+        base = open_weights(adapter.kind or own_kind(config), adapter.base, config, brought=inner, **loading)
+        return adapter.put_on(base, tensors)
     options = {"dtype": torch.float32, **loading, **({} if config is None else {"config": config})}
     made = getattr(transformers, kind)
     model, info = _read(
@@ -111,7 +128,7 @@ def open_weights(kind: str, name: str | Path, config: Any = None, **loading: Any
             **options,
         ),
     )
-    _check_complete(place, model, info)
+    _check_complete(place, model, info, brought)
     return model
 
 
@@ -209,15 +226,23 @@ def _scripts(place: str) -> str:
     return f" ({_some(found)})" if found else ""
 
 
-def _check_complete(place: str, model: Any, info: Mapping[str, Any]) -> None:
+def no_head(what: str, head: str, why: str) -> HeadwiseError:
+    """The error for a model that was to answer and has nothing trained to answer with."""
+    return HeadwiseError(
+        f"{what} has no trained {head}: {why}. Train it first (headwise train --model MODEL --tasks ..., or headwise.train in Python), or give "
+        "a model that was fine-tuned for the task"
+    )
+
+
+def _check_complete(place: str, model: Any, info: Mapping[str, Any], brought: Collection[str]) -> None:
     """Raises where transformers has filled weights with random numbers, a bare encoder's pooler aside."""
     prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
-    wrong = sorted(tuple(entry) for entry in info["mismatched_keys"])
+    wrong = sorted(tuple(entry) for entry in info["mismatched_keys"] if entry[0] not in brought)
     if wrong:
         raise HeadwiseError(
             f"{place}: {_shapes(wrong)} by its config.json. Weights and configuration belong to different models: get both again"
         )
-    missing = sorted(info["missing_keys"])
+    missing = sorted(set(info["missing_keys"]) - set(brought))
     top = [name for name in missing if not name.startswith(prefix) or name.removeprefix(prefix).startswith(f"{POOLER}.")]
     inner = [name for name in missing if name not in top]
     if inner:
@@ -225,10 +250,7 @@ def _check_complete(place: str, model: Any, info: Mapping[str, Any]) -> None:
             f"{place} lacks {_some(inner)}, which would be filled with random numbers: its weights are not complete; save or download it again"
         )
     if top and prefix:
-        raise HeadwiseError(
-            f"{place} has no trained {type(model).__name__} head: {_some(top)} would be random numbers. Train it first (headwise train "
-            f"--model {place} --tasks ...), or give a model that was fine-tuned for the task"
-        )
+        raise no_head(place, f"{type(model).__name__} head", f"{_some(top)} would be random numbers")
 
 
 def _some(names: list[str]) -> str:

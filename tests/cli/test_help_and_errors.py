@@ -75,10 +75,10 @@ def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
 
 
 def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def broken(name: str) -> None:
+    def broken(name: str, need: str) -> None:
         raise RuntimeError("wires crossed")
 
-    monkeypatch.setattr("headwise.heads.opening.open_model", broken)
+    monkeypatch.setattr("headwise.decoders.opening.open_model", broken)
     monkeypatch.setattr(sys, "argv", ["headwise", "inspect", "demo"])
     with pytest.raises(SystemExit) as stop:
         main()

@@ -9,8 +9,9 @@ from small_models import build
 from typer.testing import CliRunner
 
 from headwise.cli import app
+from headwise.decoders import open_model
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet, default_model, open_model
+from headwise.heads import Heads, HeadSet, default_model
 from headwise.heads.saving import save
 
 
@@ -49,14 +50,14 @@ def test_inspect_a_model_with_heads_removed(tmp_path: Path) -> None:
 
 
 def test_half_precision_checkpoints_open_in_single(saved: Path) -> None:
-    assert open_model(str(saved)).dtype == torch.float32
+    assert open_model(str(saved), need="heads").dtype == torch.float32
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match=r"there is no folder .*nothing"):
-        open_model(str(tmp_path / "nothing"))
+        open_model(str(tmp_path / "nothing"), need="heads")
     with pytest.raises(HeadwiseError, match=r"no model could be opened as .*Give a folder"):
-        open_model(str(tmp_path))  # there, but empty
+        open_model(str(tmp_path), need="heads")  # there, but empty
 
 
 def test_the_embedded_model_and_the_demo() -> None:

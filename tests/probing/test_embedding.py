@@ -14,7 +14,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.loading import load
 from headwise.probing.embedding import HeadEmbedding
-from headwise.probing.encoder import open_encoder
+from headwise.probing.encoder import Encoder
 from headwise.probing.exiting import head_outputs, layer_output
 from headwise.probing.finetuning import EmbeddedModel
 from headwise.tasks import Task
@@ -162,7 +162,7 @@ def test_fine_tuning_from_heads_and_layers(task: Task, source: HeadSet | int, tm
 
 def test_states_equal_recorded_ones(task: Task) -> None:
     model, tokenizer = tiny("bert")
-    encoder = open_encoder(model, tokenizer)
+    encoder = Encoder.of(model, tokenizer)
     inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
     embedded = EmbeddedModel(model, tokenizer, [task], CHOSEN)
     with torch.no_grad(), encoder.heads.recorded("all") as tape:

@@ -14,7 +14,7 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.loading import load
-from headwise.probing.encoder import open_encoder
+from headwise.probing.encoder import Encoder
 from headwise.probing.fitting import STRENGTHS, Labels, Settings, choose, fold_order, standard_error
 from headwise.probing.probes import probe, three_splits
 from headwise.probing.recording import record
@@ -107,7 +107,7 @@ def test_standard_errors_and_predictions_agree_with_scores(found: Probes) -> Non
 
 def test_one_head_equals_scikit_learn_with_the_strength_chosen_on_validation(task: Task, found: Probes, tmp_path: Path) -> None:
     model, tokenizer = planted_model()
-    encoder = open_encoder(model, tokenizer)
+    encoder = Encoder.of(model, tokenizer)
     x = {s: record(encoder, task.split(s), tmp_path / s, quiet=True).heads([(0, 1)])[0].double().numpy() for s in task.splits}
     y = {s: np.asarray(task.split(s).labels) for s in task.splits}
     fitted = [LogisticRegression(C=1 / (300 * s), tol=1e-8, max_iter=5000).fit(x["train"], y["train"]) for s in STRENGTHS]

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import planted
 from headwise.errors import HeadwiseError
-from headwise.probing.encoder import Encoder, open_encoder, with_random_weights
+from headwise.probing.encoder import Encoder, with_random_weights
 from headwise.probing.reading import Recording
 from headwise.probing.recording import record
 from headwise.tasks import Examples
@@ -75,7 +75,7 @@ def by_hand(model: Any, tokenizer: Any, text: str, position: str) -> tuple[np.nd
 @pytest.mark.parametrize("position", ["cls", "last", "mean"])
 def test_recording_equals_one_text_at_a_time(tmp_path: Path, kind: str, side: str, position: str) -> None:
     model, tokenizer = tiny(kind, side)
-    encoder = open_encoder(model, tokenizer, position)
+    encoder = Encoder.of(model, tokenizer, position)
     found = record(encoder, examples(), tmp_path, batch_size=5, dtype="float32", shard=10, quiet=True)
     heads = found.heads(list(found.all())).view(2, 2, 23, 8).numpy()
     for row, (text,) in enumerate(texts()):
@@ -85,7 +85,7 @@ def test_recording_equals_one_text_at_a_time(tmp_path: Path, kind: str, side: st
 
 
 def test_batch_size_and_shards_do_not_matter_and_half_precision_is_near(tmp_path: Path) -> None:
-    encoder = open_encoder(*tiny("bert"))
+    encoder = Encoder.of(*tiny("bert"))
     reference = record(encoder, examples(), tmp_path / "a", batch_size=1, dtype="float32", quiet=True)
     other = record(encoder, examples(), tmp_path / "b", batch_size=9, shard=4, dtype="float32", quiet=True)
     half = record(encoder, examples(), tmp_path / "c", quiet=True)
@@ -97,7 +97,7 @@ def test_batch_size_and_shards_do_not_matter_and_half_precision_is_near(tmp_path
 
 def test_pairs_are_compared_or_read_together(tmp_path: Path) -> None:
     model, tokenizer = tiny("bert")
-    encoder = open_encoder(model, tokenizer)
+    encoder = Encoder.of(model, tokenizer)
     found = record(encoder, examples(pairs=True), tmp_path / "apart", dtype="float32", shard=10, quiet=True)
     assert found.sides == 2
     u, v = (by_hand(model, tokenizer, side[3][0], "cls")[0] for side in (texts(), texts(seed=1)))
@@ -109,7 +109,7 @@ def test_pairs_are_compared_or_read_together(tmp_path: Path) -> None:
 
 
 def test_embedding_concatenates_heads_in_order(tmp_path: Path) -> None:
-    found = record(open_encoder(*tiny("bert")), examples(), tmp_path, shard=10, quiet=True)
+    found = record(Encoder.of(*tiny("bert")), examples(), tmp_path, shard=10, quiet=True)
     one = found.embedding(found.all())
     assert one.shape == (1, 23, 32)
     torch.testing.assert_close(one[0, :, 8:16], found.heads([(0, 1)])[0])
@@ -117,7 +117,7 @@ def test_embedding_concatenates_heads_in_order(tmp_path: Path) -> None:
 
 def test_a_stopped_recording_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = tiny("bert")
-    encoder = open_encoder(model, tokenizer)
+    encoder = Encoder.of(model, tokenizer)
     whole = record(encoder, examples(), tmp_path / "whole", shard=10, quiet=True)
     passes = []
     handle = model.register_forward_hook(
@@ -134,7 +134,7 @@ def test_a_stopped_recording_goes_on_where_it_was(tmp_path: Path, monkeypatch: p
 
 
 def test_another_recording_is_not_overwritten(tmp_path: Path) -> None:
-    encoder = open_encoder(*tiny("bert"))
+    encoder = Encoder.of(*tiny("bert"))
     record(encoder, examples(), tmp_path, quiet=True)
     with pytest.raises(HeadwiseError, match="another model or other texts"):
         record(with_random_weights(encoder, 3), examples(), tmp_path, quiet=True)
@@ -147,15 +147,15 @@ def test_values_that_do_not_fit_half_precision_are_refused(tmp_path: Path) -> No
     with torch.no_grad():
         model.encoder.layer[1].output.LayerNorm.weight.fill_(1e6)
     with pytest.raises(HeadwiseError, match="float32"):
-        record(open_encoder(model, tokenizer), examples(), tmp_path / "a", quiet=True)
-    record(open_encoder(model, tokenizer), examples(), tmp_path / "b", dtype="float32", quiet=True)
+        record(Encoder.of(model, tokenizer), examples(), tmp_path / "a", quiet=True)
+    record(Encoder.of(model, tokenizer), examples(), tmp_path / "b", dtype="float32", quiet=True)
 
 
 def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
     model, tokenizer = tiny("bert")
     model.train()
     state = torch.random.get_rng_state()
-    record(open_encoder(model, tokenizer), examples(), tmp_path, quiet=True)
+    record(Encoder.of(model, tokenizer), examples(), tmp_path, quiet=True)
     assert model.training
     assert torch.equal(state, torch.random.get_rng_state())
     assert all(p.grad is None for p in model.parameters())
@@ -163,17 +163,17 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_positions_and_tokenizers(tmp_path: Path) -> None:
     model, tokenizer = tiny("gpt2")
-    assert open_encoder(model, tokenizer).position == "last"
-    assert open_encoder(tiny("bert")[0], tokenizer).position == "cls"
-    assert isinstance(open_encoder(open_encoder(model, tokenizer), position="mean"), Encoder)
+    assert Encoder.of(model, tokenizer).position == "last"
+    assert Encoder.of(tiny("bert")[0], tokenizer).position == "cls"
+    assert isinstance(Encoder.of(Encoder.of(model, tokenizer), position="mean"), Encoder)
     with pytest.raises(HeadwiseError, match="pass tokenizer="):
-        open_encoder(model)
+        Encoder.of(model)
     with pytest.raises(HeadwiseError, match="position"):
-        open_encoder(model, tokenizer, "first")
+        Encoder.of(model, tokenizer, "first")
 
 
 def test_random_weights_differ_and_come_from_the_seed() -> None:
-    encoder = open_encoder(*tiny("bert"))
+    encoder = Encoder.of(*tiny("bert"))
     state = torch.random.get_rng_state()
     one, two, three = (with_random_weights(encoder, seed) for seed in (0, 0, 1))
     assert torch.equal(state, torch.random.get_rng_state())
@@ -188,12 +188,12 @@ def test_a_folder_without_some_weights_is_the_same_model_each_time(tmp_path: Pat
         tmp_path / "model", state_dict={k: v for k, v in model.state_dict().items() if not k.startswith("pooler")}
     )
     tokenizer.save_pretrained(tmp_path / "model")
-    one = record(open_encoder(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)
+    one = record(Encoder.of(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)
     torch.rand(3)
-    two = record(open_encoder(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)  # would refuse another model
+    two = record(Encoder.of(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)  # would refuse another model
     assert torch.equal(one.heads([(1, 0)]), two.heads([(1, 0)]))
 
 
 def test_manifest_is_plain_json(tmp_path: Path) -> None:
-    record(open_encoder(*tiny("bert")), examples(), tmp_path, quiet=True)
+    record(Encoder.of(*tiny("bert")), examples(), tmp_path, quiet=True)
     assert json.loads((tmp_path / "recording.json").read_text())["position"] == "cls"

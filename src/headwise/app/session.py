@@ -1,7 +1,7 @@
 """The model behind the page: predictions with and without a lesion, attention of a head, rankings, and evaluation of a sample."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 
 from headwise.app.values import MAX_TEXT, check_share, check_text, check_whole
-from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
+from headwise.decoders import MultiTaskModel, TaskModel
 from headwise.decoders.memory import as_trained, length_of
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.names import file_name, shown
-from headwise.opener import open_config, open_tokenizer, open_weights, own_kind
+from headwise.names import shown
 from headwise.tasks import Batch, Task, batches, encode
 
 MAX_TOKENS = 256
@@ -30,7 +29,7 @@ class Session:
     """One model and what the page asks of it. Calls are serialised: a model has one set of hooks.
 
     Args:
-        model: a multi-task model, or a plain transformers model with its head under `as_task_model`.
+        model: a multi-task model, or a plain transformers model with its head, from `open_model`.
         tasks: tasks with data, for examples, rankings and evaluation; may be empty.
         name: shown on the page.
     """
@@ -231,38 +230,11 @@ def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
         HeadwiseError: it cannot be opened, or has no head that could answer.
     """
     from headwise import manifest
-    from headwise.loading import load
+    from headwise.decoders import open_model
 
     path = Path(source)
     saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
     multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
-    if multi:
-        return Session(
-            load(multi[0]), tasks, str(multi[0].name if multi[0] == path else f"{path.name}/{multi[0].relative_to(path)}")
-        )
-    model, tokenizer = _plain(source)
-    known = [SavedTask.of(task) for task in tasks] or [_own_task(model, path.name)]
-    return Session(as_task_model(model, tokenizer, known), tasks, path.name or str(source))
-
-
-def _plain(source: str | Path) -> tuple[Any, Any]:
-    config = open_config(source)
-    names: Sequence[str] = config.architectures or ()
-    if not names or not any(name.endswith(("Classification", "LMHeadModel", "CausalLM", "MaskedLM")) for name in names):
-        raise HeadwiseError(
-            f"{source} holds {', '.join(names) or 'no named architecture'}, which answers nothing by itself: give a classifier, a tagger, a "
-            "language model, or a model trained by `headwise train`"
-        )
-    return open_weights(own_kind(config), source, config), open_tokenizer(source)
-
-
-def _own_task(model: Any, name: str) -> SavedTask:
-    """What a plain model answers by itself."""
-    from headwise.decoders.plain import ANSWERS, head_kind
-
-    labels: Mapping[int, str] = model.config.id2label
-    kind = ANSWERS[head_kind(model)][0]
-    if kind == "classes" and model.config.num_labels == 1:
-        kind = "number"
-    classes = tuple(labels[i] for i in range(len(labels))) if kind in ("classes", "tags") else ()
-    return SavedTask(file_name(name or "model"), kind, classes, "accuracy")
+    if multi and multi[0] != path:
+        return Session(open_model(multi[0]), tasks, f"{path.name}/{multi[0].relative_to(path)}")
+    return Session(open_model(source, () if path in saved else tasks), tasks, path.name or str(source))

@@ -57,12 +57,12 @@ def demo(
 def anatomy_and_lesion(as_json: bool) -> None:
     """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
     from headwise.cli.inspect import show
+    from headwise.decoders import open_model
     from headwise.heads.anatomy import anatomy
     from headwise.heads.heads import Heads
-    from headwise.heads.opening import open_model
     from headwise.places import EMBEDDED
 
-    heads = Heads(open_model(EMBEDDED))
+    heads = Heads(open_model(EMBEDDED, need="heads"))
     found = {**anatomy(heads), "model": "MiniLM (embedded)"}
     lesion = lesion_table(heads)
     if emit({"anatomy": found, "lesion": lesion}, as_json):

@@ -22,12 +22,12 @@ def inspect(
 
     headwise inspect bert-base-uncased
     """
+    from headwise.decoders import open_model
     from headwise.heads.anatomy import anatomy
     from headwise.heads.heads import Heads
-    from headwise.heads.opening import open_model
 
     own_bars()
-    found = {**anatomy(Heads(open_model(model), partial=partial)), "model": model}
+    found = {**anatomy(Heads(open_model(model, need="heads"), partial=partial)), "model": model}
     if not emit(found, as_json):
         show(found)
 

@@ -104,14 +104,20 @@ def probe(
 
     headwise stemcells probe --model bert-base-uncased --path DIR/ewt --task pos --task dep --labels
     """
-    from headwise.decoders.model import load_encoder
+    from headwise.decoders import open_model
     from headwise.studies.stemcells_probing import BASELINES, profile
 
     own_bars()
-    encoder, tokenizer = load_encoder(model)
+    opened = open_model(model, need="encoder")
     tasks = _tasks(path, task, skip_bad)
     found = profile(
-        encoder.eval(), tokenizer, tasks, baselines=BASELINES if baselines else (), examples=examples, seed=seed, quiet=json
+        opened.encoder.eval(),
+        opened.tokenizer,
+        tasks,
+        baselines=BASELINES if baselines else (),
+        examples=examples,
+        seed=seed,
+        quiet=json,
     )
     best = found.labels[found.labels["subject"] == "model"].drop(columns="subject")
     if emit({"summary": found.summary.to_dict("records"), "labels": found.labels.to_dict("records")}, json):

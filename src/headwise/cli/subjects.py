@@ -30,15 +30,13 @@ def open_for_tasks(
     device: str | None,
 ) -> tuple[Any, list[Any]]:
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
-    import torch
-
+    from headwise.decoders import open_model
     from headwise.decoders.memory import as_trained, remembered_tasks
-    from headwise.passes.subject import as_subject_model
 
     own_bars()
     found = remembered_tasks(model, names, data, file, size=size, metric=metric)
-    answering = as_subject_model(model, found)
-    return answering.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), as_trained(answering, found)
+    answering = open_model(model, found, device=device or "auto")
+    return answering, as_trained(answering, found)
 
 
 def judged(model: Any, tasks: Iterable[Any], max_length: int | None = None) -> str:

@@ -2,7 +2,8 @@
 
 A decoder is a module whose `forward(states, batch)` takes token states (batch, tokens, dim) and a batch of
 `headwise.tasks`, and returns a `DecoderOutput`: one loss and one prediction per example. `build` makes the decoder of a
-task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain transformers model the same face.
+task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain transformers model the same face;
+`open_model` makes either of whatever a user brings.
 """
 
 from importlib import import_module
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from headwise.decoders.export import export_task as export_task
     from headwise.decoders.model import MultiTaskModel as MultiTaskModel
+    from headwise.decoders.opening import open_model as open_model
     from headwise.decoders.output import DecoderOutput as DecoderOutput
     from headwise.decoders.output import SavedTask as SavedTask
     from headwise.decoders.output import TaskLike as TaskLike
@@ -35,6 +37,7 @@ _WHERE = {
     "TaskModel": "plain",
     "as_task_model": "plain",
     "export_task": "export",
+    "open_model": "opening",
     "pool": "pooling",
 }
 __all__ = ["KINDS", "build", *_WHERE]

@@ -16,7 +16,7 @@ from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.pooling import default_pooling
 from headwise.decoders.sequence import SequenceDecoder, own_units
 from headwise.errors import HeadwiseError
-from headwise.opener import fill, open_config, open_tokenizer, open_weights
+from headwise.opener import fill
 from headwise.writing import save_tensors, saving
 
 KIND = "multi-task"
@@ -136,11 +136,11 @@ class MultiTaskModel(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, name: str | Path, tasks: Iterable[TaskLike], *, pooling: str | None = None, **loading: Any
+        cls, name: str | Path, tasks: Iterable[TaskLike], *, pooling: str | None = None, **opening: Any
     ) -> "MultiTaskModel":
-        """A new multi-task model on the encoder that `name` (a folder or a hub id) holds, in float32 unless told otherwise."""
-        encoder, tokenizer = load_encoder(name, **loading)
-        return cls(encoder, tokenizer, tasks, pooling)
+        """A new multi-task model on the encoder that `name` (a folder or a hub id) holds; `opening`: options of `open_model`."""
+        opened = decoders.open_model(name, need="encoder", pooling=pooling, **opening)
+        return cls(opened.encoder, opened.tokenizer, tasks, opened.pooling)
 
     def save(self, folder: str | Path) -> None:
         """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
@@ -157,30 +157,12 @@ class MultiTaskModel(nn.Module):
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode; `headwise.training.saving` adds what its notes ask for."""
-    encoder, tokenizer = load_encoder(folder / "encoder")
+    opened = decoders.open_model(folder / "encoder", need="encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    model = MultiTaskModel(encoder, tokenizer, tasks, record["pooling"], record["options"])
+    model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks, record["pooling"], record["options"])
     fill(model.decoders, folder / DECODERS, own_units(model.decoders))
     model.notes = dict(record["notes"])
     return model.eval()
-
-
-def load_encoder(name: str | Path, **loading: Any) -> tuple[Any, Any]:
-    """The encoder (or left-to-right decoder) of a folder or hub id, and its tokenizer with a padding token."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
-
-    config = open_config(name)
-    kind = "AutoModel"
-    if config.is_encoder_decoder:
-        if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
-            raise HeadwiseError(
-                f"{name} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone"
-            )
-        kind = "AutoModelForTextEncoding"
-    tokenizer = open_tokenizer(name)
-    encoder = open_weights(kind, name, config, **loading)
-    with_padding(encoder, tokenizer)
-    return encoder, tokenizer
 
 
 def with_padding(model: Any, tokenizer: Any) -> None:
@@ -196,6 +178,7 @@ def _start_from_pooler(decoder: SequenceDecoder, encoder: Any) -> None:
     family = FAMILIES.get(encoder.config.model_type)
     if family is None or not family.dense.startswith("@") or decoder.dense is None or decoder.pooling != family.pooling:
         return
-    pooler = encoder.get_submodule(family.dense.removeprefix("@."))
+    body = encoder.get_base_model() if hasattr(encoder, "get_base_model") else encoder
+    pooler = body.get_submodule(family.dense.removeprefix("@."))
     decoder.dense.load_state_dict({key: value.clone() for key, value in pooler.state_dict().items()})
     pooler.requires_grad_(False)

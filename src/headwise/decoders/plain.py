@@ -15,7 +15,7 @@ from headwise.decoders.model import with_padding
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.sequence import sequence_output
 from headwise.errors import HeadwiseError
-from headwise.opener import open_tokenizer, open_weights
+from headwise.opener import no_head, open_tokenizer, open_weights
 from headwise.tasks.kinds import IGNORED, KINDS
 from headwise.writing import saving
 
@@ -42,10 +42,7 @@ def head_kind(model: Any) -> str:
     for head in ANSWERS:
         if name in getattr(auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES").values():
             return head
-    raise HeadwiseError(
-        f"{name} is not a sequence classifier, token classifier, causal or masked language model; "
-        "put a bare encoder under decoders with MultiTaskModel(encoder, tokenizer, tasks)"
-    )
+    raise no_head(name, "head", "it is no sequence classifier, token classifier, causal or masked language model")
 
 
 class TaskModel(nn.Module):
@@ -60,7 +57,7 @@ class TaskModel(nn.Module):
     def __init__(self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike]) -> None:
         super().__init__()
         self.encoder, self.tokenizer = model, tokenizer
-        self.head = head_kind(model.get_base_model() if _is_peft(model) else model)
+        self.head = head_kind(model.get_base_model() if is_peft(model) else model)
         self.tasks = {task.name: SavedTask.of(task) for task in tasks}
         self.decoders = nn.ModuleDict()
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
@@ -128,14 +125,15 @@ def _captured(tensor: torch.Tensor) -> bool:
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
-    model = open_weights(record["architecture"], folder)
+    model = open_weights(record["architecture"], folder)  # or, of a PEFT model, what its adapter was trained on
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     found = TaskModel(model, open_tokenizer(folder), tasks)
     found.notes = dict(record["notes"])
     return found.eval()
 
 
-def _is_peft(model: Any) -> bool:
+def is_peft(model: Any) -> bool:
+    """Whether PEFT wraps the model."""
     return any(cls.__name__ == "PeftModel" for cls in type(model).__mro__)
 
 

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from headwise.heads.errors import UnsupportedModel as UnsupportedModel
     from headwise.heads.heads import Heads as Heads
     from headwise.heads.headset import HeadSet as HeadSet
-    from headwise.heads.opening import open_model as open_model
     from headwise.heads.ownership import parameters_per_head as parameters_per_head
     from headwise.heads.recording import Tape as Tape
     from headwise.heads.saving import save as save
@@ -25,7 +24,6 @@ _WHERE = {
     "Site": "sites",
     "Tape": "recording",
     "UnsupportedModel": "errors",
-    "open_model": "opening",
     "parameters_per_head": "ownership",
     "save": "saving",
 }
@@ -38,7 +36,6 @@ __all__ = [
     "Tape",
     "UnsupportedModel",
     "default_model",
-    "open_model",
     "parameters_per_head",
     "save",
 ]

@@ -13,7 +13,7 @@ from headwise.decoders.memory import as_trained
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import Reading, as_subject_model, open_subject
+from headwise.passes.subject import Reading, open_subject, opened
 from headwise.tasks import KINDS, metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
@@ -137,7 +137,7 @@ def lesion(
     """
     several = as_tasks(tasks)
     sets = named_sets(head_sets)
-    answering = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
+    answering = opened(model, several, reading)
     several = as_trained(answering, several)
     reading["heads"] = reading.get("heads") or Heads(answering.encoder)
     reading.setdefault("split", "validation")

@@ -14,7 +14,7 @@ from headwise.lesions import dissociation as d
 from headwise.lesions.evaluation import INTACT, lesion
 from headwise.lesions.result import Dissociation, at, by
 from headwise.lesions.statistics import TestOfD, resplit_test
-from headwise.passes.subject import Reading, as_subject_model
+from headwise.passes.subject import Reading, opened
 from headwise.scoring.estimators import score
 from headwise.scoring.selection import count_for, random_heads, top_heads
 from headwise.tasks.naming import as_tasks
@@ -67,12 +67,15 @@ def dissociate(
     names = tuple(task.name for task in several)
     if len(several) < 2:
         raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
+    for name in names:
+        if name == INTACT or name.startswith("random "):
+            raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
     for share in (fraction, *fractions):
         if not 0 < share < 1:
             raise HeadwiseError(
                 f"fraction is {share}; a lesion needs some heads to silence and some to leave: more than 0, less than 1"
             )
-    model = as_subject_model(model, several, reading.pop("tokenizer", None), reading.pop("trust_remote_code", False))
+    model = opened(model, several, reading)
     several = as_trained(model, several)
     _check(several)
     heads = reading["heads"] = reading.get("heads") or Heads(model.encoder)
@@ -132,8 +135,6 @@ def _chosen(scores: xr.DataArray, name: str, fraction: float, min_per_layer: int
 
 def _check(tasks: Sequence[Task]) -> None:
     for task in tasks:
-        if task.name == INTACT or task.name.startswith("random "):
-            raise HeadwiseError(f"a task is called {task.name!r}, which names a row of the result; rename it")
         if not task.higher_is_better:
             raise HeadwiseError(
                 f"task {task.name!r} is judged by {task.metric}, where lower is better, and a ratio to it would turn D around; "

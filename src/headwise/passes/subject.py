@@ -2,27 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headwise import manifest
 from headwise.decoders.memory import LENGTH, as_trained, length_of
 from headwise.decoders.model import MultiTaskModel
+from headwise.decoders.opening import open_model
 from headwise.decoders.output import DecoderOutput
-from headwise.decoders.plain import AUTO, TaskModel, as_task_model
+from headwise.decoders.plain import TaskModel
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.opener import open_weights, tokenizer_beside, trusting
-from headwise.places import model_place
 from headwise.runs.progress import track
 from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.feeding import on_device
-from headwise.tasks.kinds import KINDS
 from headwise.tasks.task import Task
 
 
@@ -132,52 +128,15 @@ class Subject:
         }
 
 
-def as_subject_model(
-    model: Any, tasks: Task | list[Task], tokenizer: Any = None, trust_remote_code: bool = False
-) -> MultiTaskModel | TaskModel:
-    """Whatever a user brings, as a model that answers tasks by name.
-
-    Args:
-        model: a multi-task model, a plain transformers model with a head, a folder that headwise saved, or the folder or hub id of
-            a plain transformers model whose head can answer the tasks.
-        tasks: what it will be asked.
-        tokenizer: for a plain transformers model; default: the one beside its weights.
-        trust_remote_code: run code that a folder or hub id brings along.
-    """
-    with trusting(trust_remote_code):
-        if isinstance(model, str | Path):
-            model = _opened(model, tasks)
-        if isinstance(model, MultiTaskModel | TaskModel):
-            return model
-        if tokenizer is None:
-            tokenizer = tokenizer_beside(model)
-    return as_task_model(model, tokenizer, tasks)
-
-
-def _opened(place: str | Path, tasks: Task | list[Task]) -> Any:
-    """A model from a folder that headwise saved; otherwise from transformers, with the head the tasks call for."""
-    place = model_place(place)
-    if (Path(place) / manifest.NAME).is_file():
-        from headwise.loading import load
-
-        model = load(place)
-        if not isinstance(model, MultiTaskModel | TaskModel):
-            raise HeadwiseError(f"{place} holds a {type(model).__name__}, not a model that answers tasks")
-        return model
-    kinds = {task.kind for task in (tasks if isinstance(tasks, list) else [tasks])}
-    heads = {AUTO.get(KINDS[kind].head) for kind in kinds}
-    head = heads.pop() if len(heads) == 1 else None
-    if head is None:
-        raise HeadwiseError(
-            f"{place} is a plain transformers model, which has no head for tasks of kind {', '.join(sorted(kinds))} together; "
-            "train decoders for them first: headwise.train(model, tasks)"
-        )
-    return open_weights(head, place)
+def opened(model: Any, tasks: Iterable[Task], reading: Any) -> MultiTaskModel | TaskModel:
+    """A model that answers the tasks, as the options in `reading` say; takes those options out of it."""
+    options = {name: reading.pop(name) for name in ("tokenizer", "trust_remote_code") if name in reading}
+    return open_model(model, tasks, device="auto", **options)
 
 
 def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
-    answering = as_subject_model(model, task, reading.get("tokenizer"), reading.get("trust_remote_code", False))
+    answering = opened(model, [task], reading)
     (task,) = as_trained(answering, [task])
     heads = reading.get("heads") or Heads(answering.encoder)
     seed = reading.get("seed", 0)

@@ -12,7 +12,7 @@ from headwise.lazy import lazily
 if TYPE_CHECKING:
     from headwise.probing.balancing import Options as Options
     from headwise.probing.embedding import HeadEmbedding as HeadEmbedding
-    from headwise.probing.encoder import open_encoder as open_encoder
+    from headwise.probing.encoder import Encoder as Encoder
     from headwise.probing.finetuning import EmbeddedModel as EmbeddedModel
     from headwise.probing.generation import generate as generate
     from headwise.probing.generation import grammar_tasks as grammar_tasks
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "SENTEVAL": "senteval",
     "EmbeddedModel": "finetuning",
+    "Encoder": "encoder",
     "HeadEmbedding": "embedding",
     "Options": "balancing",
     "Probes": "results",
@@ -41,7 +42,6 @@ _WHERE = {
     "fit_ridge": "ridge",
     "generate": "generation",
     "grammar_tasks": "generation",
-    "open_encoder": "encoder",
     "probe": "probes",
     "record": "recording",
     "senteval_tasks": "senteval",

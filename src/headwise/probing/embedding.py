@@ -11,7 +11,7 @@ import torch
 from headwise import manifest
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
-from headwise.probing.encoder import open_encoder
+from headwise.probing.encoder import Encoder
 from headwise.probing.exiting import head_outputs
 from headwise.writing import saving
 
@@ -38,6 +38,7 @@ class HeadEmbedding(InputModule):
         tokenizer: for live models; default: the one beside their weights.
         position: "cls", "last" or "mean"; default: by the kind of model.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
 
     Raises:
         HeadwiseError: the set is empty, or the model has no such heads.
@@ -47,10 +48,17 @@ class HeadEmbedding(InputModule):
     save_in_root = True
 
     def __init__(
-        self, model: Any, head_set: HeadSet, tokenizer: Any = None, position: str | None = None, max_length: int | None = None
+        self,
+        model: Any,
+        head_set: HeadSet,
+        tokenizer: Any = None,
+        position: str | None = None,
+        max_length: int | None = None,
+        *,
+        trust_remote_code: bool = False,
     ) -> None:
         super().__init__()
-        encoder = open_encoder(model, tokenizer, position)
+        encoder = Encoder.of(model, tokenizer, position, trust_remote_code=trust_remote_code)
         self.model, self.tokenizer, self.position = encoder.model, encoder.tokenizer, encoder.position
         self.head_set = encoder.heads.check(head_set)
         if not len(self.head_set):

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from headwise import manifest
 from headwise.decoders.families import HeadShape
-from headwise.decoders.model import DECODERS, MultiTaskModel, load_encoder
+from headwise.decoders.model import DECODERS, MultiTaskModel
+from headwise.decoders.opening import open_model
 from headwise.decoders.output import SavedTask, TaskLike
 from headwise.decoders.sequence import SequenceDecoder, own_units
 from headwise.errors import HeadwiseError
@@ -103,9 +104,9 @@ class EmbeddedModel(MultiTaskModel):
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     """Opens what `EmbeddedModel.save` wrote, on the CPU and in eval mode; `headwise.load` calls this."""
-    encoder, tokenizer = load_encoder(folder / "encoder")
+    opened = open_model(folder / "encoder", need="encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
-    model = EmbeddedModel(encoder, tokenizer, tasks, source, record["pooling"])
+    model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
     fill(model.decoders, folder / DECODERS, own_units(model.decoders))
     return model.eval()

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from headwise.decoders.memory import as_trained, length_of
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.names import file_name
-from headwise.probing.encoder import Encoder, open_encoder, with_random_weights
+from headwise.probing.encoder import Encoder, with_random_weights
 from headwise.probing.fitting import SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
 from headwise.probing.reading import Recording
 from headwise.probing.recording import record
@@ -89,11 +88,7 @@ def probe(
     given = as_tasks(tasks)
     if not given:
         raise HeadwiseError("there are no tasks to probe")
-    encoder = open_encoder(model, tokenizer, position, trust_remote_code=trust_remote_code)
-    if device is None and isinstance(model, str | Path) and torch.cuda.is_available():
-        device = "cuda"
-    if device is not None:
-        encoder.model.to(device)
+    encoder = Encoder.of(model, tokenizer, position, trust_remote_code=trust_remote_code, device=device or "auto")
     settings = Settings(strengths=tuple(strengths), folds=folds, tolerance=tolerance, seed=seed, device=str(encoder.device))
     recording: dict[str, Any] = {
         "pairs": pairs,

@@ -53,7 +53,7 @@ def record(
     """Records `examples` into `folder`, or goes on where an earlier call with the same model, texts and settings stopped.
 
     Args:
-        encoder: from `open_encoder`.
+        encoder: from `Encoder.of`.
         examples: texts, or pairs of texts; labels are not used.
         folder: where shards go.
         hidden: also record each layer's output.

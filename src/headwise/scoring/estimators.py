@@ -9,7 +9,7 @@ import xarray as xr
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads, HeadSet
-from headwise.passes.subject import Reading, as_subject_model
+from headwise.passes.subject import Reading, opened
 from headwise.scoring.ablation import ablation
 from headwise.scoring.attribution import attention_attribution
 from headwise.scoring.causal import causal_gating
@@ -78,7 +78,7 @@ def score(
     if not tasks:
         raise HeadwiseError("there is no task to score")
     names = [task.name for task in tasks]
-    answering = as_subject_model(model, tasks, options.pop("tokenizer", None), options.pop("trust_remote_code", False))
+    answering = opened(model, tasks, options)
     options["heads"] = options.get("heads") or Heads(answering.encoder)
     found = []
     for one in tasks:

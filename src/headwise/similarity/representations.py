@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from headwise.errors import HeadwiseError
-from headwise.opener import tokenizer_beside
 from headwise.similarity.matrices import pairwise
 
 Array = NDArray[Any]
@@ -27,9 +26,9 @@ def sentence_vectors(
     """One vector a sentence from an encoder or decoder, the same for any batch size and order.
 
     Args:
-        model: a `PreTrainedModel`, or a headwise multi-task model (its encoder is used).
+        model: whatever `headwise.decoders.open_model` takes; its encoder is used.
         sentences: the texts.
-        tokenizer: the model's; found in a multi-task model or at `model.name_or_path` if None.
+        tokenizer: the model's; default: the one beside its weights.
         pooling: "mean" over real tokens, "cls" (first real token) or "last" (last real token) of the last hidden state.
         batch_size: sentences per pass.
         max_length: longer sentences are truncated to this many tokens.
@@ -39,13 +38,12 @@ def sentence_vectors(
     """
     import torch
 
+    from headwise.decoders import open_model
+
     if pooling not in ("mean", "cls", "last"):
         raise HeadwiseError(f"pooling {pooling!r} is unknown; use mean, cls or last")
-    tokenizer = tokenizer if tokenizer is not None else tokenizer_beside(model)
-    encoder = getattr(model, "encoder", model) if not hasattr(model, "config") else model
-    encoder = getattr(encoder, "base_model", encoder)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
+    opened = open_model(model, need="encoder", tokenizer=tokenizer, device="auto")
+    encoder, tokenizer = opened.encoder, tokenizer if tokenizer is not None else opened.tokenizer
     device = next(encoder.parameters()).device
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding
     vectors: list[Array] = [np.empty(0)] * len(sentences)

@@ -66,7 +66,7 @@ def source_of(found: Probes, task: str, embedding: str) -> HeadSet | int:
 @runs.step()
 def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """One fine-tuning; keeps every prediction, and the probes of the tuned model if asked for."""
-    from headwise.decoders.model import load_encoder
+    from headwise.decoders import open_model
     from headwise.loading import load
     from headwise.probing.finetuning import EmbeddedModel
     from headwise.probing.probes import probe, three_splits
@@ -77,8 +77,8 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: runs.Out) -> 
     task = Task.of(given.name, splits, metric=given.metric, synthetic=given.synthetic)
     before: Probes = load(inputs["probes"].model("probes"))
     source = source_of(before, task.name, config.embedding)
-    encoder, tokenizer = load_encoder(str(config.model))
-    model = EmbeddedModel(encoder, tokenizer, [task], source, before.data.attrs["position"])
+    opened = open_model(str(config.model), need="encoder")
+    model = EmbeddedModel(opened.encoder, opened.tokenizer, [task], source, before.data.attrs["position"])
     settings = TrainingSettings(seed=out.seed, **config.training.model_dump())
     Run(model, [task], settings=settings).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)
@@ -90,7 +90,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: runs.Out) -> 
     out.table("predictions", pd.DataFrame({"prediction": result.predictions, "label": splits["test"].labels}))
     if config.after:
         changes = config.probing.model_dump() | {"controls": (), "sweep": ()}
-        tuned = probe(model.encoder, given, tokenizer=tokenizer, seed=0, **changes)
+        tuned = probe(model.encoder, given, tokenizer=opened.tokenizer, seed=0, **changes)
         out.array("after", tuned.scores.squeeze("task", drop=True))
         out.model("probes", tuned.write)
 

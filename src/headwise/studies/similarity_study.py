@@ -54,10 +54,10 @@ class VectorsConfig(runs.Settings):
 @runs.step()
 def vectors(config: VectorsConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """One task's vectors of the sentences, and of the brain data's sentences."""
+    from headwise.decoders import open_model
     from headwise.similarity import read_pereira, sentence_vectors
-    from headwise.studies.transfer import open_model
 
-    model = open_model(str(config.model))
+    model = open_model(str(config.model), need="encoder", device="auto")
     if config.sentences is not None:
         texts = read_sentences(config.sentences, config.count)
         out.array(
@@ -79,10 +79,9 @@ def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: runs.Out) -> 
     """Gate-gradient scores of every task in the multi-task model."""
     from headwise.decoders.memory import remembered_tasks
     from headwise.scoring import score
-    from headwise.studies.transfer import open_model
 
     tasks = remembered_tasks(str(config.model), config.tasks.names, config.tasks.data, config.tasks.file)
-    scores = score(open_model(str(config.model)), tasks, examples=config.examples)
+    scores = score(str(config.model), tasks, examples=config.examples)
     out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
 
 

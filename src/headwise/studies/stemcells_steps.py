@@ -89,10 +89,10 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     settings = PAPER.with_changes(**chosen, seed=out.seed, evaluate="end", progress=False)
     method: Method = ImportantHeads(alpha=config.fraction) if config.method == "iat" else Method()
     if config.method == "gated":
-        from headwise.decoders.model import load_encoder
+        from headwise.decoders import open_model
         from headwise.heads import Heads
 
-        method = GatedTraining(k=count_for(config.fraction, Heads(load_encoder(config.model)[0]).total))
+        method = GatedTraining(k=count_for(config.fraction, Heads(open_model(config.model, need="encoder").encoder).total))
     run = fit(config.model, tasks, settings, method, random_weights=config.random_weights)
     scores, sentences = examine(run.model, tasks, "test", max_length=config.training.max_length, progress=False)  # type: ignore[arg-type]
     out.table("scores", scores)
@@ -126,18 +126,13 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: runs.Out) -> 
 @runs.step()
 def probe(config: ProbeConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """Parameter-free probes of a trained model, or of the model as it comes."""
-    import headwise
-    from headwise.decoders.model import load_encoder
+    from headwise.decoders import open_model
     from headwise.studies.stemcells_probing import BASELINES, profile
 
-    if "trained" in inputs:
-        model = headwise.load(inputs["trained"].model("model"))
-        encoder, tokenizer = model.encoder, model.tokenizer
-    else:
-        encoder, tokenizer = load_encoder(config.model)
+    model = open_model(inputs["trained"].model("model") if "trained" in inputs else config.model, need="encoder")
     found = profile(
-        encoder.eval(),
-        tokenizer,
+        model.encoder.eval(),
+        model.tokenizer,
         _tasks(config.data, config.tasks),
         baselines=BASELINES if config.baselines else (),
         examples=config.examples,

@@ -10,8 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from headwise.decoders import DecoderOutput, MultiTaskModel
-from headwise.decoders.model import load_encoder
+from headwise.decoders import DecoderOutput, MultiTaskModel, open_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.scoring import concrete
@@ -67,11 +66,10 @@ def fit(
         the finished run; `run.model` is in eval mode.
     """
     torch.manual_seed(settings.seed)
-    encoder, tokenizer = load_encoder(model)
-    if random_weights:
-        encoder = fresh(encoder, settings.seed)
+    opened = open_model(model, need="encoder")
+    encoder = fresh(opened.encoder, settings.seed) if random_weights else opened.encoder
     chosen = {task.name: dict((options or {}).get(task.name, {})) for task in tasks}
-    run = Run(MultiTaskModel(encoder, tokenizer, tasks, options=chosen), tasks, method, settings, folder=folder)
+    run = Run(MultiTaskModel(encoder, opened.tokenizer, tasks, options=chosen), tasks, method, settings, folder=folder)
     run.train()
     return run
 

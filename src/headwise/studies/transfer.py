@@ -105,7 +105,8 @@ def transfer(
     """Fine-tunes every source model on few examples of every task; yields the scores of one (source, task, shots) at a time.
 
     Args:
-        sources: by method, trained multi-task models or the folders they were saved in; at least six per method for a test.
+        sources: by method, trained multi-task models or the folders they were saved in (whatever `open_model` takes); six or more per
+            method for a test.
         tasks: new tasks, of kind classes or number.
         shots: training examples in all.
         seeds: fine-tunings per source, task and number of shots; the same examples for every method and source.
@@ -114,12 +115,13 @@ def transfer(
         device: "cuda", "cpu"; None: where the models are, or a GPU if there is one for models read from folders.
         progress: show progress bars.
     """
+    from headwise.decoders import open_model
     from headwise.training.fewshot import FewShotSettings, few_shot
 
     settings = settings or FewShotSettings()
     for method, models in sources.items():
         for number, given in enumerate(models):
-            model = open_model(given, device)
+            model = open_model(given, need="encoder", device=device or "auto", dtype="float32")
             for task in tasks:
                 held_out = task.split("validation" if "validation" in task.splits else "test")
                 if evaluate is not None:
@@ -138,14 +140,3 @@ def transfer(
                             "note": result.attrs["note"],
                         }
                     )
-
-
-def open_model(given: Any, device: str | None = None) -> Any:
-    """A multi-task model, from itself or from the folder it was saved in."""
-    if not isinstance(given, str) and not hasattr(given, "__fspath__"):
-        return given.to(device) if device else given
-    import torch
-
-    from headwise.loading import load
-
-    return load(given).to(device or ("cuda" if torch.cuda.is_available() else "cpu"))

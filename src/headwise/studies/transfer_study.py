@@ -65,7 +65,7 @@ class FewShotConfig(runs.Settings):
 @runs.step()
 def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
-    from headwise.studies.transfer import open_model
+    from headwise.decoders import open_model
     from headwise.tasks import find_tasks
     from headwise.training.fewshot import FewShotSettings
     from headwise.training.fewshot import few_shot as run
@@ -75,7 +75,8 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> No
     if config.evaluate is not None:
         held_out = held_out.sample(config.evaluate)
     settings = FewShotSettings(**config.fewshot.model_dump())
-    result = run(open_model(str(config.source)), task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
+    source = open_model(str(config.source), need="encoder", device="auto", dtype="float32")
+    result = run(source, task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
     out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from headwise import command, manifest
-from headwise.decoders import MultiTaskModel, TaskModel, as_task_model
-from headwise.decoders.model import with_padding
+from headwise import command
+from headwise.decoders import open_model
 from headwise.errors import HeadwiseError
-from headwise.opener import tokenizer_beside, trusting
+from headwise.opener import trusting
 from headwise.parsing import read_json
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
@@ -121,30 +119,6 @@ def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method
     return chosen, TrainingSettings().with_changes(**{name: value for name, value in given.items() if name not in own})
 
 
-def open_model(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | None, seed: int) -> MultiTaskModel | TaskModel:
-    """Whatever a user brings, as a model that answers the tasks; new decoders depend on the seed alone."""
-    torch.manual_seed(seed)
-    if isinstance(model, str | Path):
-        if not (Path(model) / manifest.NAME).is_file():
-            return MultiTaskModel.from_pretrained(model, tasks, pooling=pooling)
-        from headwise.loading import load
-
-        model = load(model)
-    if isinstance(model, MultiTaskModel):
-        for task in tasks:
-            if task.name not in model.tasks:
-                model.add_task(task)
-        return model
-    if isinstance(model, TaskModel):
-        return model
-    if tokenizer is None:
-        tokenizer = tokenizer_beside(model)
-    if model.base_model is not model:  # it has a head of its own
-        return as_task_model(model, tokenizer, list(tasks))
-    with_padding(model, tokenizer)
-    return MultiTaskModel(model, tokenizer, tasks, pooling)
-
-
 def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
     """What decides the outcome of a training, as JSON."""
     hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
@@ -206,7 +180,7 @@ def _one(
     branches: Mapping[int, Path] | None = None,
 ) -> TrainingResult:
     """One training through the loop, and the evaluation after it."""
-    answering = open_model(model, tasks, tokenizer, pooling, settings.seed)
+    answering = open_model(model, tasks, need="trains", tokenizer=tokenizer, pooling=pooling, seed=settings.seed)
     run = Run(answering, tasks, method, settings, folder=folder, start=start, branches=branches)
     run.train()
     found = []

@@ -66,8 +66,8 @@ class Distil(Method):
 
     def _opened(self, run: "Run") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
+        from headwise.decoders import open_model
         from headwise.loading import load
-        from headwise.training.api import open_model
         from headwise.training.run import Run as Inner
 
         kept = run.folder / "teacher" if run.folder else None
@@ -75,7 +75,7 @@ class Distil(Method):
             if folder is not None and (folder / manifest.NAME).is_file():
                 return load(folder)
         student: Any = run.model
-        teacher = open_model(str(self.teacher), run.tasks, None, student.pooling, run.settings.seed)
+        teacher = open_model(str(self.teacher), run.tasks, need="trains", pooling=student.pooling, seed=run.settings.seed)
         settings = run.settings.with_changes(trackers=(), evaluate="end", early_stopping=None)
         Inner(teacher, run.tasks, Method(), settings, folder=kept).train()
         if kept is not None:
