@@ -177,3 +177,13 @@ def test_wrong_sources_are_named(task: Task) -> None:
     tags = Task("t", data={"train": [{"words": ["a"], "tags": ["X"]}] * 3}, text="words", label="tags", kind="tags")
     with pytest.raises(HeadwiseError, match="embeddings are fine-tuned on"):
         EmbeddedModel(model, tokenizer, [tags], 0)
+
+
+def test_a_model_with_heads_removed_is_probed_from_its_folder(tmp_path: Path) -> None:
+    from headwise.heads.saving import save
+    from headwise.probing.encoder import Encoder
+
+    model, tokenizer = tiny("bert")
+    save(Heads(model).remove(HeadSet([(0, 1)])), tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    assert Encoder.of(tmp_path).heads.sites[0].n_heads == 1

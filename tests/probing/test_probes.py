@@ -16,10 +16,11 @@ from headwise.heads import HeadSet
 from headwise.loading import load
 from headwise.probing.encoder import Encoder
 from headwise.probing.fitting import STRENGTHS, Labels, Settings, choose, fold_order, standard_error
-from headwise.probing.probes import probe, three_splits
+from headwise.probing.probes import probe
 from headwise.probing.recording import record
 from headwise.probing.results import Probes, ranked
 from headwise.probing.shifts import shift
+from headwise.probing.splits import three_splits
 from headwise.tasks import Task
 
 PLACE = (1, 2)

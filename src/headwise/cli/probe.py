@@ -43,7 +43,8 @@ def probe(
     ] = None,
     position: Annotated[str | None, typer.Option(help="cls, last or mean; default: by the kind of model.")] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Choose by cross-validation with so many folds; default: by validation.")
+        int | None,
+        typer.Option(help="Choose by so many folds of train and validation; default: by validation, without one by 5."),
     ] = None,
     top: Annotated[int | None, typer.Option(help="Heads in the top-n embedding; default: heads per layer.")] = None,
     sweep: Annotated[list[int] | None, typer.Option(help="Further numbers of heads; -1: 1, 2, 4, … up to all.")] = None,
@@ -110,7 +111,7 @@ def probe(
         for row in table.to_dict("records")
     ]
     print_table(
-        "test scores in percent, everything chosen on validation",
+        "test scores in percent, everything chosen on validation (where a task has none, by five folds of train)",
         [SHOWN.get(c, c) for c in columns],
         rows,
         f"tables {'and figures ' if figures else ''}in {out}",

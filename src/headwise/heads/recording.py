@@ -60,6 +60,10 @@ class Tape:
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
             self._keep(self._hidden, site, self._pass.pooled(self.position, site.kind, rows))
 
+    def pooled(self, state: Tensor) -> Tensor:
+        """A state (batch, tokens, dim) of the present pass, at the tape's position."""
+        return self._pass.pooled(self.position, self.sites[-1].kind, state)
+
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
         order = site.head_order

@@ -59,15 +59,26 @@ def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], pos
     return torch.cat([part.to(found[0].device) for part in found], dim=-1)
 
 
+def final_state(result: Any, width: int) -> Tensor | None:
+    """What a model makes of its last layer, the final norm included: (batch, tokens, width).
+
+    None if it projects it to another width, as some OPT do: that is no hidden state.
+    """
+    state = getattr(result, "last_hidden_state", None)
+    state = result[0] if state is None else state
+    return state if isinstance(state, Tensor) and state.ndim == 3 and state.shape[-1] == width else None
+
+
 def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: str, *, detach: bool = True) -> Tensor:
-    """The hidden state after one layer; layers above it are not computed.
+    """The hidden state after one layer; layers above it are not computed. That of the last layer is read after the model's final norm.
 
     Args:
         heads: of the model to run.
         layer: a site's number; the output of the block it belongs to is read.
         inputs, position, detach: as in `head_outputs`.
     """
-    site = heads.sites[layer]
+    site, top = heads.sites[layer], heads.sites[-1]
+    last = (site.layer_path, site.call) == (top.layer_path, top.call)
     tape = Tape(heads.sites, check_position(position), detach)
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
@@ -76,7 +87,8 @@ def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: 
         calls[0] += 1
         if calls[0] > site.call:
             tape.hidden_at(site, output)
-            raise _Enough
+            if not last:
+                raise _Enough
 
     calls, watching = [0], _Watching(tape)
     block = heads.model.get_submodule(site.layer_path)
@@ -84,10 +96,12 @@ def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: 
     hooks.after(block, hook)
     try:
         with suppress(_Enough), heads.edited(watching):
-            heads.model(**inputs)
+            result = heads.model(**inputs)
     finally:
         hooks.remove()
-    return tape._hidden[layer][0]
+    found = tape._hidden[layer][0]
+    final = final_state(result, found.shape[-1]) if last else None
+    return found if final is None else tape.pooled(final.detach() if detach else final)
 
 
 class _Watching:

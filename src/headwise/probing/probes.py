@@ -3,6 +3,7 @@
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,15 @@ from headwise.probing.fitting import SPLITS, STRENGTHS, Choice, Labels, Settings
 from headwise.probing.reading import Recording
 from headwise.probing.recording import record
 from headwise.probing.results import Probes, ranked
+from headwise.probing.splits import carved, three_splits
 from headwise.runs import fingerprint, track
-from headwise.tasks import SEQUENCE_KINDS, metrics
+from headwise.tasks import metrics
 from headwise.tasks.examples import Examples
 from headwise.tasks.naming import as_tasks
-from headwise.tasks.splitting import by_fraction, text_key
 from headwise.tasks.task import Task
 
 CONTROLS = ("labels", "encoder")
-CARVED = {"train": 0.9, "validation": 0.1}  # where a task has no test split, validation is the test, and this comes from train
+FOLDS = 5  # of train, where no split is left to choose on (appendix A.2)
 
 
 def probe(
@@ -58,7 +59,8 @@ def probe(
 ) -> Probes:
     """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020), and their top-n embedding.
 
-    Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test is reported.
+    Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test is reported. The last
+    layer is read after the model's final norm; where that changes it, the row "before the final norm" has it as it was.
 
     Args:
         model: a folder, hub id, live transformers model, or `MultiTaskModel`.
@@ -66,7 +68,8 @@ def probe(
         tokenizer: for live models; default: the one beside their weights.
         position: token whose vectors are read: "cls", "last" (real token) or "mean"; default: by the kind of model.
         strengths: L2 strengths to choose from.
-        folds: choose by cross-validation on train and validation together (the paper: 5); None: by the validation split.
+        folds: choose by cross-validation on train and validation together; None: by the validation split, and by five folds of
+            train where a task has no validation split beside the one it is tested on.
         top: heads in the top-n embedding; default: heads per layer, so that it is as wide as a hidden state.
         sweep: further numbers of heads to try; (-1,) stands for 1, 2, 4, … up to all.
         layers: also probe hidden states.
@@ -111,7 +114,8 @@ def probe(
                 name: record(encoder, splits[name], place / name, hidden=layers, identity=identities[0], **recording)
                 for name in SPLITS
             }
-            parts.append(_task(task, found, labels, settings, n_top, _sizes(sweep, encoder), "labels" in controls, layers, quiet))
+            own = replace(settings, folds=FOLDS) if folds is None and carved(task) else settings
+            parts.append(_task(task, found, labels, own, n_top, _sizes(sweep, encoder), "labels" in controls, layers, quiet))
             if random is not None:
                 control = {
                     name: record(
@@ -119,43 +123,18 @@ def probe(
                     )
                     for name in SPLITS
                 }
-                grid, _ = probe_heads(control, labels, settings, f"{task.name}: random weights", quiet)
+                grid, _ = probe_heads(control, labels, own, f"{task.name}: random weights", quiet)
                 parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])
     attrs = {
         "model": str(encoder.model.config.name_or_path) or type(encoder.model).__name__,
         "position": encoder.position,
         "strengths": list(map(float, strengths)),
-        "folds": folds or 0,
         "pairs": pairs,
         "seed": seed,
         "tolerance": tolerance,
         "n_top": n_top,
     }
     return Probes.join(parts, attrs)
-
-
-def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict[str, Examples]:
-    """Train, validation and test examples, all labelled.
-
-    A task without a labelled test split is tested on its validation split; validation is then carved from train (10 %, identical
-    texts kept together), so that nothing is ever chosen on the examples that are reported.
-    """
-    if task.kind not in SEQUENCE_KINDS:
-        raise HeadwiseError(
-            f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}"
-        )
-    found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
-    if "train" not in found or len(found) < 2:
-        raise HeadwiseError(
-            f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"
-        )
-    if "test" not in found or "validation" not in found:
-        found["test"] = found.get("test", found.get("validation", found["train"]))
-        rows = by_fraction([text_key(text) for text in found["train"].texts], CARVED, seed)
-        found |= {name: found["train"].subset(rows[name]) for name in CARVED}
-    if examples is not None:
-        found = {name: split.sample(examples, seed) for name, split in found.items()}
-    return found
 
 
 def labels_of(task: Task, splits: dict[str, Examples]) -> Labels:
@@ -216,9 +195,9 @@ def _task(
         )[0]["test"]
     rows: list[dict[str, Any]] = []
     if layers:
+        reads = [methodcaller("hidden", i) for i in range(recordings["train"].layers - 1)] + [methodcaller("output")]
         found = [
-            _one(_reading(recordings, methodcaller("hidden", i)), labels, settings)
-            for i in track(range(recordings["train"].layers), f"{task.name}: layers", silent=quiet)
+            _one(_reading(recordings, read), labels, settings) for read in track(reads, f"{task.name}: layers", silent=quiet)
         ]
         for name in ("test", "validation", "stderr", "strength"):
             data[f"layer_{name}"] = np.array([row[name] for row in found])
@@ -234,6 +213,9 @@ def _task(
         swept.append({"n": n, **one})
         if n == min(top, len(order)):
             rows.append({"embedding": f"top {n} heads", "heads": chosen.to_json(), "n": n, **one})
+    if layers and recordings["train"].normed:
+        raw = _one(_reading(recordings, methodcaller("hidden", len(found) - 1)), labels, settings)
+        rows.append({"embedding": "before the final norm", "layer": len(found) - 1, **raw})
     majority = task_majority(labels)
     return Probes.of_task(
         task.name,
@@ -245,6 +227,7 @@ def _task(
         pd.DataFrame(rows),
         pd.DataFrame(swept),
         len(labels.train),
+        settings.folds or 0,
     )
 
 

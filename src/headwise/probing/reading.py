@@ -98,12 +98,23 @@ class Recording:
         return _compared(sides)
 
     def hidden(self, layer: int) -> Tensor:
-        """Hidden states of one layer as one feature set: (1, examples, width), for compared pairs (1, examples, 2·width)."""
+        """Hidden states after one layer as one feature set: (1, examples, width), for compared pairs (1, examples, 2·width)."""
+        return _compared([torch.from_numpy(side)[None] for side in self._states(layer)])
+
+    def output(self) -> Tensor:
+        """The model's output, which is its last layer's after the final norm (where it has one), as `hidden` gives a layer's."""
+        return _compared([torch.from_numpy(side)[None] for side in self._states(self.layers)])
+
+    @property
+    def normed(self) -> bool:
+        """Whether the model's output is another than its last layer's: it has a final norm."""
+        return not np.array_equal(self._states(self.layers), self._states(self.layers - 1))
+
+    def _states(self, number: int) -> NDArray[Any]:
+        """(sides, examples, width)"""
         if not self.width:
             raise HeadwiseError(f"{self.folder} was recorded without hidden states: record with hidden=True")
-        parts = [hidden[:, layer] for _, hidden in self._maps if hidden is not None]
-        together = np.concatenate(parts, axis=1)  # (sides, examples, width)
-        return _compared([torch.from_numpy(side)[None] for side in together])
+        return np.concatenate([hidden[:, number] for _, hidden in self._maps if hidden is not None], axis=1)
 
     def embedding(self, head_set: HeadSet) -> Tensor:
         """Concatenated outputs of chosen heads as one feature set (1, examples, sum of dims), in the order of the set.

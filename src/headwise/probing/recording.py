@@ -1,8 +1,9 @@
 """One pass over the texts: every head's output, and every layer's hidden state, at the chosen token, on disk in half precision.
 
 A recording is a folder of shards; a shard holds the arrays heads.npy (sides, layers, heads, examples, dim) and, if asked for,
-hidden.npy (sides, layers, examples, width) of some consecutive examples, and appears whole or not at all. All of one head's values lie
-together, so that a head is read without reading the others, and nothing is ever held in memory but a few batches.
+hidden.npy (sides, layers + 1, examples, width; the last is the model's output, after its final norm) of some consecutive examples, and
+appears whole or not at all. All of one head's values lie together, so that a head is read without reading the others, and nothing is
+ever held in memory but a few batches.
 """
 
 import json
@@ -22,6 +23,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads.quiet import unchanged
 from headwise.parsing import read_json
 from headwise.probing.encoder import Encoder
+from headwise.probing.exiting import final_state
 from headwise.probing.reading import MANIFEST, Recording
 from headwise.runs import atomic_folder, fingerprint, track
 from headwise.runs.atomic import write_text
@@ -56,7 +58,7 @@ def record(
         encoder: from `Encoder.of`.
         examples: texts, or pairs of texts; labels are not used.
         folder: where shards go.
-        hidden: also record each layer's output.
+        hidden: also record each layer's output, and the model's own, which is the last layer's after the final norm.
         pairs: "compare" records both texts of a pair by themselves (two sides); "together" gives the model both at once.
         batch_size: texts at a time, of similar length; results do not depend on it. Default: 64, on an accelerator 256.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
@@ -81,6 +83,7 @@ def record(
         "heads": [site.n_heads for site in sites],
         "dims": [site.head_dim for site in sites],
         "width": int(encoder.model.config.get_text_config().hidden_size) if hidden else 0,
+        "states": len(sites) + 1 if hidden else 0,
         "examples": len(examples),
         "sides": len(sides),
         "shard": shard,
@@ -114,19 +117,22 @@ def _shard(
     shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
     files = [_OnDisk(folder / "heads.npy", record["dtype"], shape)]
     if record["width"]:
-        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), layers, n, record["width"])))
+        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])))
     heads, states = files[0].values, files[1].values if record["width"] else None
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
             for batch in batches(encode(side, encoder.tokenizer, record["max_length"]), batch_size):
-                encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
+                result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):
                     values = _plain(tape.of(layer), heads.dtype)  # (batch, heads, dim)
                     heads[number, layer, : values.shape[1], rows, : values.shape[2]] = values
                 if states is not None:
-                    states[number, :, rows] = _plain(tape.hidden, states.dtype)  # (batch, layers, width)
+                    states[number, :layers, rows] = _plain(tape.hidden, states.dtype)  # (batch, layers, width)
+                    final = final_state(result, record["width"])
+                    top = tape.hidden[:, -1] if final is None else tape.pooled(final)
+                    states[number, layers, rows] = _plain(top, states.dtype)
                 tape.clear()
                 touched += (
                     len(rows) * layers * (max(record["heads"]) + 1) * mmap.PAGESIZE

@@ -32,9 +32,11 @@ class Probes:
     Attributes:
         data: a dataset over (task, layer, head): `test` and `validation` (the task's metric, 1 is perfect), `stderr` of test, chosen
             L2 `strength`, and where asked for `control` (shuffled labels) and `random_encoder`; over (task, layer): `layer_test`,
-            `layer_validation`, `layer_stderr`, `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`.
+            `layer_validation`, `layer_stderr`, `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`, and
+            the `folds` of train that chose (0: the validation split did). The last layer is read after the model's final norm.
             NaN where a layer has no such head.
-        embeddings: one row per task and embedding ("last layer", "best layer", "top n heads"), all chosen on validation.
+        embeddings: one row per task and embedding ("last layer", "best layer", "top n heads", and "before the final norm" where
+            that changes the last layer), all chosen on validation.
         sweep: one row per task and number n of heads.
         predictions: by task, the predicted test labels (layers, heads, examples).
         labels: by task, the test labels.
@@ -58,13 +60,14 @@ class Probes:
         embeddings: pd.DataFrame,
         sweep: pd.DataFrame,
         n_train: int,
+        folds: int = 0,
     ) -> "Probes":
         """Results of one task, from (layers, heads) arrays, and (layers,) arrays whose names begin with "layer_"."""
         dims = {key: ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head") for key in values}
         data = xr.Dataset(
             {key: (dims[key], np.asarray(value)[None]) for key, value in values.items()}
             | {"majority": ("task", [majority]), "metric": ("task", [metric])}
-            | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)])},
+            | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)]), "folds": ("task", [folds])},
             coords={"task": [name], "layer": np.arange(predictions.shape[0]), "head": np.arange(predictions.shape[1])},
         )
         rows, swept = (table.assign(task=name)[["task", *table.columns]] for table in (embeddings, sweep))

@@ -63,13 +63,14 @@ def source_of(found: Probes, task: str, embedding: str) -> HeadSet | int:
     return HeadSet(ranked(part["validation"].values)[: int(found.data.attrs["n_top"])])
 
 
-@runs.step()
+@runs.step(version=2)
 def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """One fine-tuning; keeps every prediction, and the probes of the tuned model if asked for."""
     from headwise.decoders import open_model
     from headwise.loading import load
     from headwise.probing.finetuning import EmbeddedModel
-    from headwise.probing.probes import probe, three_splits
+    from headwise.probing.probes import probe
+    from headwise.probing.splits import three_splits
     from headwise.training import Run, TrainingSettings, evaluate
 
     (given,) = open_tasks(config.tasks, [config.task])

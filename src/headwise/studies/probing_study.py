@@ -69,7 +69,7 @@ class ProbeConfig(runs.Settings):
     probing: Probing
 
 
-@runs.step()
+@runs.step(version=2)
 def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """All probes of one model on one task."""
     from headwise.probing.probes import probe

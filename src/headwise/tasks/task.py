@@ -98,6 +98,8 @@ class Task:
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
+    validation_carved = False  # whether validation is a tenth of train, for want of one in the source; known once it was read
+
     @classmethod
     def of(cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False) -> "Task":
         """A task of ready Examples, all of one kind and with the same classes."""
@@ -115,9 +117,8 @@ class Task:
 
         found = read_toml(source)
         if len(found) != 1:
-            raise HeadwiseError(
-                f"expected one task, found {len(found)}: {', '.join(task.name for task in found)}; use tasks.read_toml"
-            )
+            names = ", ".join(task.name for task in found)
+            raise HeadwiseError(f"expected one task, found {len(found)}: {names}; use tasks.read_toml")
         return found[0]
 
     def renamed(self, name: str) -> "Task":
@@ -139,6 +140,7 @@ class Task:
         """The same task with some splits replaced, e.g. by a small training sample."""
         other = Task.of(name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic)
         other.metric_given = self.metric_given
+        other.validation_carved = self.validation_carved and "validation" not in splits
         return other
 
     @cached_property
@@ -150,6 +152,7 @@ class Task:
             parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
             if len(parts["train"]) and len(parts["validation"]):
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
+                self.validation_carved = True
         building.check(self.name, found)
         return in_order(self.name, found)
 
@@ -188,9 +191,8 @@ class Task:
             parts = building.split_rows(raw, by)
         else:
             columns = [building.values(raw, name) for name in ((self._together,) if self._together else self.text)]
-            parts = by_fraction(
-                (text_key(list(map(str, row))) for row in zip(*columns, strict=True)), self._fractions, self._seed
-            )
+            texts = (text_key(list(map(str, row))) for row in zip(*columns, strict=True))
+            parts = by_fraction(texts, self._fractions, self._seed)
         return {
             name: sources.Raw(raw.origin, raw.table.iloc[rows].reset_index(drop=True), names=raw.names, rows=rows + 1)
             for name, rows in parts.items()
