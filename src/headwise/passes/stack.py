@@ -1,13 +1,20 @@
 """Sharing lower layers between lesions: a lesion changes nothing below the lowest layer it touches."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from headwise.heads import Heads
+
+# of this thread or task: what it skips (blocks, and what they hand on), and the recordings it has open
+_skipped: ContextVar[tuple[tuple[frozenset[nn.Module], Any], ...]] = ContextVar("headwise_skipped", default=())
+_recorded: ContextVar[tuple[dict[int, Any], ...]] = ContextVar("headwise_recorded", default=())
+_lock = threading.Lock()  # of stand-ins, which threads share
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,12 @@ def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) ->
 
     def keep(block: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            outputs[block] = output
+            if any(mine is outputs for mine in _recorded.get()):
+                outputs[block] = output
 
         return hook
 
+    token = _recorded.set((*_recorded.get(), outputs))
     handles = [
         stack.blocks[block].register_forward_hook(keep(block))
         for block in (range(len(stack.blocks)) if wanted is None else wanted)
@@ -66,26 +75,50 @@ def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) ->
     finally:
         for handle in handles:
             handle.remove()
+        _recorded.reset(token)
+
+
+class StandIn:
+    """What is called instead of a block's `forward` while some thread or task skips the block; for all others it runs the block."""
+
+    def __init__(self, block: nn.Module) -> None:
+        self.block, self.own, self.users = block, block.__dict__.get("forward"), 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for skipped, output in reversed(_skipped.get()):
+            if self.block in skipped:
+                return output
+        return self.own(*args, **kwargs) if self.own else type(self.block).forward(self.block, *args, **kwargs)
 
 
 @contextmanager
 def skipping(stack: Stack, below: int, output: Any) -> Iterator[None]:
     """Inside, the blocks under `below` do no work: each hands on `output`, which block `below` − 1 once returned.
 
-    The model's own code still runs from its embeddings to its head, so whatever it does between and after the blocks is kept.
+    The model's own code still runs from its embeddings to its head, so whatever it does between and after the blocks is kept. Passes
+    of other threads and tasks through the same model run all blocks.
     """
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return output
-
     skipped = stack.blocks[:below]
+    token = _skipped.set((*_skipped.get(), (frozenset(skipped), output)))
     try:
-        for block in skipped:
-            block.__dict__["forward"] = forward  # an instance attribute hides the class's method and leaves no trace
+        with _lock:
+            for block in skipped:
+                if not isinstance(block.__dict__.get("forward"), StandIn):
+                    block.__dict__["forward"] = StandIn(
+                        block
+                    )  # an instance attribute hides the class's method and leaves no trace
+                block.__dict__["forward"].users += 1
         yield
     finally:
-        for block in skipped:
-            del block.__dict__["forward"]
+        with _lock:
+            for block in skipped:
+                stand_in = block.__dict__["forward"]
+                stand_in.users -= 1
+                if not stand_in.users:
+                    del block.__dict__["forward"]
+                    if stand_in.own:
+                        block.__dict__["forward"] = stand_in.own
+        _skipped.reset(token)
 
 
 def repeat(value: Any, times: int, batch: int) -> Any:
