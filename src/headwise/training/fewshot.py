@@ -86,8 +86,8 @@ def few_shot(
 ) -> xr.Dataset:
     """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on held-out data.
 
-    The seed decides the examples, their order, the decoder's first weights and dropout. Copies are trained side by side where the
-    architecture allows it; the result does not depend on how many (dropout's random numbers aside).
+    The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and dropout. Copies are trained
+    side by side where the architecture allows it; the result does not depend on how many (dropout's random numbers aside).
 
     Args:
         model: a trained multi-task model; it is not changed. Its device is used.
@@ -157,7 +157,7 @@ def _run(
         torch.manual_seed(seeds[0])
         if not reasons:
             try:
-                parts = _stacked_parts(encoder, heads, encoded, settings, model.device)
+                parts = _stacked_parts(encoder, heads, encoded, seeds, settings, model.device)
                 return list(_fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device))
             except CannotStack as reason:
                 reasons.append(f"the seeds were trained one after another: {reason}")
@@ -165,21 +165,26 @@ def _run(
         found: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
         for head, row, seed in zip(heads, rows, seeds, strict=True):
             torch.manual_seed(seed)
-            alone = _one_part(encoder, settings)
+            alone = _one_part(encoder, seed, settings)
             found += _fit_and_evaluate((alone, head), 1, encoded, tests, [row], [seed], settings, model.device)
         return found
 
 
-def _one_part(encoder: nn.Module, settings: FewShotSettings) -> nn.Module:
+def _one_part(encoder: nn.Module, seed: int, settings: FewShotSettings) -> nn.Module:
     """A copy of the encoder for one seed, with what the tuning trains requiring gradients."""
     alone = deepcopy(encoder).requires_grad_(settings.tuning == "full")
     if settings.tuning == "lora":
-        add_low_rank(alone, settings.rank)
+        add_low_rank(alone, settings.rank, seed)
     return alone
 
 
 def _stacked_parts(
-    encoder: nn.Module, heads: list[nn.Module], encoded: Encoded, settings: FewShotSettings, device: torch.device
+    encoder: nn.Module,
+    heads: list[nn.Module],
+    encoded: Encoded,
+    seeds: list[int],
+    settings: FewShotSettings,
+    device: torch.device,
 ) -> tuple[nn.Module, nn.Module]:
     """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
     used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
@@ -192,7 +197,7 @@ def _stacked_parts(
     if settings.tuning == "decoder":
         stacked: nn.Module = _FrozenEncoder(encoder)
     else:
-        stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None)
+        stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds)
         compare(stacked, encoder, batch.inputs)
     with torch.no_grad():
         states = encoder(**batch.inputs).last_hidden_state

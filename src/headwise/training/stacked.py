@@ -9,6 +9,7 @@ embedding of some family does beside that is not known here: `stacked_check.comp
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +50,7 @@ class _Rows:
 class StackedLinear(nn.Module):
     """`nn.Linear` (or transformers' transposed `Conv1D`) with weights of its own for every copy; optionally low-rank ones only."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None, first: Tensor | None = None) -> None:
         super().__init__()
         self.rows, self.rank = rows, rank
         if rank is None:
@@ -57,9 +58,8 @@ class StackedLinear(nn.Module):
             self.bias = _copies(bias, rows.copies) if bias is not None else None  # (copies, out)
         else:  # LoRA: the shared weight stays, each copy learns down (random) and up (zero)
             self.weight, self.bias = weight.detach(), bias.detach() if bias is not None else None  # type: ignore[assignment]
-            self.down = nn.Parameter(
-                torch.randn(rows.copies, weight.shape[1], rank, device=weight.device) / weight.shape[1] ** 0.5
-            )
+            assert first is not None
+            self.down = nn.Parameter(first)  # (copies, in, rank)
             self.up = nn.Parameter(torch.zeros(rows.copies, rank, weight.shape[0], device=weight.device))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -136,19 +136,22 @@ class Stacked(nn.Module):
         copies: how many.
         used: token numbers that training will look up (every copy gets these rows of the word embedding).
         rank: None copies all weights; a number gives every copy low-rank changes of the linear layers and nothing else (LoRA).
+        seeds: with a rank, one for each copy, which alone decides its first low-rank matrices; default 0, 1, ...
 
     Raises:
         CannotStack: a module holds parameters of an unknown kind.
     """
 
-    def __init__(self, model: nn.Module, copies: int, used: Tensor, rank: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, copies: int, used: Tensor, rank: int | None = None, seeds: Sequence[int] | None = None
+    ) -> None:
         super().__init__()
         self.rows = _Rows(copies)
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = deepcopy(model, memo=shared)  # the structure is copied, the weights are not
         for path, module in list(self.model.named_modules()):
             if any(True for _ in module.parameters(recurse=False)):
-                new = _stacked(path, module, self.rows, used, rank)
+                new = _stacked(path, module, self.rows, used, rank, range(copies) if seeds is None else seeds)
                 for hooks in HOOKS:  # what follows or precedes a module (an adapter) goes on doing so
                     setattr(new, hooks, getattr(module, hooks))
                 _put(self.model, path, new)
@@ -184,12 +187,13 @@ class Stacked(nn.Module):
         return (parameter for parameter in self.parameters() if parameter.requires_grad)
 
 
-def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None) -> nn.Module:
+def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None, seeds: Sequence[int]) -> nn.Module:
     kind = type(module).__name__
-    if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
-        return StackedLinear(module.weight, module.bias, rows, rank)
-    if kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2:
-        return StackedLinear(module.weight.T, module.bias, rows, rank)  # type: ignore[arg-type]
+    linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+    if linear or (kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2):
+        weight: Any = module.weight if linear else module.weight.T  # type: ignore[operator]
+        first = None if rank is None else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
+        return StackedLinear(weight, module.bias, rows, rank, None if first is None else first.to(weight.device))  # type: ignore[arg-type]
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
     if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
@@ -222,14 +226,20 @@ def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
                     parameter[copy].copy_(parameters[name])
 
 
+def first_down(path: str, into: int, rank: int, seed: int) -> Tensor:
+    """The first low-rank matrix (in, rank) of one layer: drawn by the seed and the layer's name, whatever is trained beside it."""
+    generator = torch.Generator().manual_seed(crc32(f"{seed} {path}".encode()))  # torch reads 32 bits of a seed
+    return torch.randn(into, rank, generator=generator) / into**0.5
+
+
 class _LowRank(nn.Module):
     """weight + (down @ up)ᵀ: the low-rank change of one linear layer, as `StackedLinear` has it for many."""
 
-    def __init__(self, weight: Tensor, rank: int, transposed: bool) -> None:
+    def __init__(self, weight: Tensor, path: str, rank: int, seed: int, transposed: bool) -> None:
         super().__init__()
         into, out = weight.shape if transposed else weight.shape[::-1]
         self.transposed = transposed
-        self.down = nn.Parameter(torch.randn(into, rank, device=weight.device) / into**0.5)
+        self.down = nn.Parameter(first_down(path, into, rank, seed).to(weight.device))
         self.up = nn.Parameter(torch.zeros(rank, out, device=weight.device))
 
     def forward(self, weight: Tensor) -> Tensor:
@@ -237,11 +247,11 @@ class _LowRank(nn.Module):
         return weight + (change if self.transposed else change.T)
 
 
-def add_low_rank(model: nn.Module, rank: int) -> None:
+def add_low_rank(model: nn.Module, rank: int, seed: int) -> None:
     """Gives every linear layer of one model a low-rank change to learn; nothing else of it requires gradients afterwards."""
     model.requires_grad_(False)
-    for module in list(model.modules()):
+    for path, module in list(model.named_modules()):
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
             weight: Any = module.weight
-            change = _LowRank(weight, rank, not isinstance(module, nn.Linear))
+            change = _LowRank(weight, path, rank, seed, not isinstance(module, nn.Linear))
             register_parametrization(module, "weight", change, unsafe=True)
