@@ -191,7 +191,7 @@ def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int 
     kind = type(module).__name__
     linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
     if linear or (kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2):
-        weight: Any = module.weight if linear else module.weight.T  # type: ignore[operator]
+        weight: Any = module.weight if linear else module.weight.T
         first = None if rank is None else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
         return StackedLinear(weight, module.bias, rows, rank, None if first is None else first.to(weight.device))  # type: ignore[arg-type]
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
