@@ -21,35 +21,35 @@ def one(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains one group of tasks in this process."""
     import torch
 
-    from headwise.studies.stemcells_training import SMALL, examine, fit
+    from headwise.studies.stemcells_study import SMALL
     from headwise.tasks import structured
+    from headwise.training import examine, train
 
     torch.set_float32_matmul_precision("high")
     began = time.perf_counter()
     names = FIVE if arguments.only == "all" else tuple(arguments.only.split("+"))
     tasks = structured(arguments.path, names)
     read = time.perf_counter()
-    settings = SMALL.with_changes(
-        epochs=arguments.epochs if len(names) == 1 else arguments.joint_epochs,
-        learning_rate=arguments.lr,
-        batch_size=arguments.batch_size,
-        early_stopping=max(arguments.epochs, arguments.joint_epochs),
-        max_examples=arguments.examples,
-        device="cpu" if arguments.device == "cpu" else None,
-        seed=arguments.seed,
-        progress=False,
-    )
-    run = fit(arguments.model, tasks, settings)
+    settings = SMALL | {
+        "epochs": arguments.epochs if len(names) == 1 else arguments.joint_epochs,
+        "learning_rate": arguments.lr,
+        "batch_size": arguments.batch_size,
+        "early_stopping": max(arguments.epochs, arguments.joint_epochs),
+        "max_examples": arguments.examples,
+        "device": "cpu" if arguments.device == "cpu" else None,
+        "seed": arguments.seed,
+        "progress": False,
+    }
+    result = train(arguments.model, tasks, "multi-task", **settings)
     trained = time.perf_counter()
-    scores = {split: examine(run.model, tasks, split, progress=False)[0] for split in ("validation", "test")}  # type: ignore[arg-type]
+    scores = {split: examine(result.model, tasks, split, progress=False)[0] for split in ("validation", "test")}
     return {
         "tasks": arguments.only,
         "seed": arguments.seed,
-        "device": str(run.model.device),
-        "settings": settings.to_json(),
-        "steps": len(run.plan),
+        "device": str(result.model.device),
+        "settings": settings,
+        "steps": len(result.history),
         "seconds": {"reading": read - began, "training": trained - read, "testing": time.perf_counter() - trained},
-        "learning": run.evaluations,
         **{
             split: {f"{row.task} {row.metric}": round(100 * row.score, 2) for row in table.itertuples()}
             for split, table in scores.items()

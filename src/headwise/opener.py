@@ -261,3 +261,13 @@ def _shapes(wrong: list[Any]) -> str:
     name, held, wanted = wrong[0]
     more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     return f"{name}{more} has shape {tuple(held)} and should have {tuple(wanted)}"
+
+
+def fresh(model: Any, seed: int) -> Any:
+    """The same architecture with new random weights, drawn by the seed alone."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        other = type(model)(model.config)
+    return other.to(next(model.parameters()).device).train(model.training)

@@ -74,10 +74,8 @@ def whole_study(
     if board.failed:
         raise typer.Exit(1)
     drawn = []
-    if figures:
-        from headwise.studies.stemcells_figures import figures as draw
-
-        drawn = [str(file) for file in draw(out)]
+    if figures and study.figures is not None:
+        drawn = [str(file) for file in study.figures(out)]
     tables = {name: found.table(name) for name in (*SHOWN, "scores")}
     if emit({"out": str(out), "figures": drawn, **{name: table.to_dict("records") for name, table in tables.items()}}, json):
         return
@@ -105,7 +103,8 @@ def probe(
     headwise stemcells probe --model bert-base-uncased --path DIR/ewt --task pos --task dep --labels
     """
     from headwise.decoders import open_model
-    from headwise.studies.stemcells_probing import BASELINES, profile
+    from headwise.probing import profile
+    from headwise.probing.profiles import BASELINES
 
     own_bars()
     opened = open_model(model, need="encoder")
@@ -154,25 +153,25 @@ def train(
 
     headwise stemcells train --path DIR/ewt --task dep --epochs 12 --out models/dep
     """
-    from headwise.studies.stemcells_training import SMALL, examine, fit
+    from headwise.studies.stemcells_study import SMALL
+    from headwise.training import examine
+    from headwise.training import train as run
 
-    settings = SMALL.with_changes(
-        epochs=epochs,
-        learning_rate=learning_rate,
-        batch_size=batch_size,
-        max_examples=max_examples,
-        device="cpu" if cpu else None,
-        early_stopping=epochs,
-        seed=seed,
-        progress=not json,
-    )
+    settings = SMALL | {
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "max_examples": max_examples,
+        "device": "cpu" if cpu else None,
+        "early_stopping": epochs,
+        "seed": seed,
+        "progress": not json,
+    }
     own_bars()
     tasks = _tasks(path, task, skip_bad)
-    run = fit(model, tasks, settings)
-    scores, _ = examine(run.model, tasks, "test", progress=not json)  # type: ignore[arg-type]
-    if out is not None:
-        run.model.save(out)
-    if emit({"settings": settings.to_json(), "scores": scores.to_dict("records"), "learning": run.evaluations}, json):
+    result = run(model, tasks, "multi-task", out=out, **settings)
+    scores, _ = examine(result.model, tasks, "test", progress=not json)
+    if emit({"settings": settings, "scores": scores.to_dict("records")}, json):
         return
     percent = scores.assign(score=100 * scores["score"])
     print_table("Scores on test, %", ["task", "metric", "score", "sentences"], percent.values.tolist())

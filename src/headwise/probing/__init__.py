@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from headwise.probing.generation import grammar_tasks as grammar_tasks
     from headwise.probing.generation import treebank_tasks as treebank_tasks
     from headwise.probing.logistic import fit as fit
+    from headwise.probing.parameter_free import FreeProbe as FreeProbe
+    from headwise.probing.parameter_free import fixed_offset as fixed_offset
+    from headwise.probing.parameter_free import free_probe as free_probe
     from headwise.probing.probes import probe as probe
+    from headwise.probing.profiles import Profile as Profile
+    from headwise.probing.profiles import profile as profile
     from headwise.probing.reading import Recording as Recording
     from headwise.probing.recording import record as record
     from headwise.probing.results import Probes as Probes
@@ -33,16 +38,21 @@ _WHERE = {
     "SENTEVAL": "senteval",
     "EmbeddedModel": "finetuning",
     "Encoder": "encoder",
+    "FreeProbe": "parameter_free",
     "HeadEmbedding": "embedding",
     "Options": "balancing",
     "Probes": "results",
+    "Profile": "profiles",
     "Recording": "reading",
     "Shift": "shifts",
     "fit": "logistic",
     "fit_ridge": "ridge",
+    "fixed_offset": "parameter_free",
+    "free_probe": "parameter_free",
     "generate": "generation",
     "grammar_tasks": "generation",
     "probe": "probes",
+    "profile": "profiles",
     "record": "recording",
     "senteval_tasks": "senteval",
     "shift": "shifts",

@@ -1,6 +1,5 @@
 """The steps of the stem-cell study: one training, one learning of claims, one probing, and the analysis over all."""
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import pandas as pd
@@ -11,6 +10,19 @@ from headwise import runs
 
 Name = Literal["pos", "xpos", "ner", "dep", "con", "srl"]
 Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]
+# Encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5 steps.
+PAPER: dict[str, Any] = {
+    "epochs": 30,
+    "learning_rate": 5e-5,
+    "decoder_learning_rate": 1e-3,
+    "gate_learning_rate": 1e-3,
+    "warmup": 0.1,
+    "clip": 1.0,
+    "sampling": "power",
+    "power": 0.8,
+    "balance": 5,
+    "max_length": 512,
+}
 
 
 class Data(runs.Settings):
@@ -22,33 +34,41 @@ class Data(runs.Settings):
 
 
 class Training(runs.Settings):
-    """Settings of all trainings; the defaults are the paper's (see `stemcells_training.PAPER`)."""
+    """Settings of all trainings; the defaults are the paper's."""
 
-    epochs: int = Field(30, ge=1)
+    epochs: int = Field(PAPER["epochs"], ge=1)
     batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(5e-5, gt=0)
+    learning_rate: float = Field(PAPER["learning_rate"], gt=0)
     gated_learning_rate: float = Field(1e-5, gt=0)
-    decoder_learning_rate: float = Field(1e-3, gt=0)
-    gate_learning_rate: float = Field(1e-3, gt=0)
+    decoder_learning_rate: float = Field(PAPER["decoder_learning_rate"], gt=0)
+    gate_learning_rate: float = Field(PAPER["gate_learning_rate"], gt=0)
     weight_decay: float = Field(0.0, ge=0)
-    max_length: int = Field(512, ge=16)
+    max_length: int = Field(PAPER["max_length"], ge=16)
     max_examples: int | None = Field(None, ge=16)
     precision: Literal["no", "bf16", "fp16"] = "no"
 
 
-class TrainConfig(runs.Settings):
-    model: runs.ModelName
+class _Asked(runs.Settings):
     data: Data
     tasks: tuple[Name, ...]
+
+    def open(self) -> list[Any]:
+        from headwise.tasks import grammar, structured
+
+        if self.data.path is None:
+            return grammar.tasks(list(self.tasks), self.data.size)
+        return structured(self.data.path, list(self.tasks), skip_bad=self.data.skip_bad)
+
+
+class TrainConfig(_Asked):
+    model: runs.ModelName
     training: Training
     method: Literal["multi-task", "iat", "gated"] = "multi-task"
     random_weights: bool = False
     fraction: float = 0.3
 
 
-class ClaimConfig(runs.Settings):
-    data: Data
-    tasks: tuple[Name, ...]
+class ClaimConfig(_Asked):
     gates: Gates
     fraction: float
     steps: int
@@ -56,54 +76,36 @@ class ClaimConfig(runs.Settings):
     max_length: int
 
 
-class ProbeConfig(runs.Settings):
+class ProbeConfig(_Asked):
     model: runs.ModelName
-    data: Data
-    tasks: tuple[Name, ...]
     examples: int | None
     max_length: int
     baselines: bool = False
-
-
-def _tasks(data: Data, names: Iterable[str]) -> list[Any]:
-    from headwise.tasks import grammar, structured
-
-    if data.path is None:
-        return grammar.tasks(list(names), data.size)
-    return structured(data.path, list(names), skip_bad=data.skip_bad)
 
 
 @runs.step()
 def train(config: TrainConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """One training; keeps the model, every metric on test, and the counts of every sentence."""
     from headwise.scoring.concrete import CLAIMED
-    from headwise.scoring.selection import count_for
-    from headwise.studies.stemcells_training import PAPER, GatedTraining, examine, fit
-    from headwise.training.methods.base import Method
-    from headwise.training.methods.iat import ImportantHeads
+    from headwise.training import examine, make_method
+    from headwise.training import train as run
 
-    tasks = _tasks(config.data, config.tasks)
-    chosen = config.training.model_dump(exclude={"gated_learning_rate"})
+    tasks = config.open()
+    chosen = PAPER | config.training.model_dump(exclude={"gated_learning_rate"})
+    options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(config.method, {})
+    method: Any = make_method(config.method, **options)
     if config.method == "gated":
         chosen["learning_rate"] = config.training.gated_learning_rate
-    settings = PAPER.with_changes(**chosen, seed=out.seed, evaluate="end", progress=False)
-    method: Method = ImportantHeads(alpha=config.fraction) if config.method == "iat" else Method()
-    if config.method == "gated":
-        from headwise.decoders import open_model
-        from headwise.heads import Heads
-
-        method = GatedTraining(k=count_for(config.fraction, Heads(open_model(config.model, need="encoder").encoder).total))
-    run = fit(config.model, tasks, settings, method, random_weights=config.random_weights)
-    scores, sentences = examine(run.model, tasks, "test", max_length=config.training.max_length, progress=False)  # type: ignore[arg-type]
+    result = run(config.model, tasks, method, **chosen, seed=out.seed, random_weights=config.random_weights, progress=False)
+    scores, sentences = examine(result.model, tasks, "test", progress=False)
     out.table("scores", scores)
     out.table("sentences", sentences)
-    if isinstance(method, GatedTraining):
-        assert method.log_a is not None
+    if config.method == "gated":
         out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED).sum())})
         values = method.log_a.detach().cpu().numpy()[None]
         out.array("gates", xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}))
     else:
-        out.model("model", run.model)
+        out.model("model", result.model)
 
 
 @runs.step()
@@ -118,7 +120,7 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: runs.Out) -> 
         options["steps"] = config.steps
     if config.gates in ("subset", "l0"):
         options["fraction"] = config.fraction
-    found = [score(model, task, method=config.gates, **options) for task in _tasks(config.data, config.tasks)]
+    found = [score(model, task, method=config.gates, **options) for task in config.open()]
     plain = [scores.drop_vars([name for name in scores.coords if name not in scores.dims]).drop_attrs() for scores in found]
     out.array("gates", xr.concat(plain, pd.Index(config.tasks, name="task")))
 
@@ -127,18 +129,13 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: runs.Out) -> 
 def probe(config: ProbeConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """Parameter-free probes of a trained model, or of the model as it comes."""
     from headwise.decoders import open_model
-    from headwise.studies.stemcells_probing import BASELINES, profile
+    from headwise.probing import profile
+    from headwise.probing.profiles import BASELINES
 
     model = open_model(inputs["trained"].model("model") if "trained" in inputs else config.model, need="encoder")
-    found = profile(
-        model.encoder.eval(),
-        model.tokenizer,
-        _tasks(config.data, config.tasks),
-        baselines=BASELINES if config.baselines else (),
-        examples=config.examples,
-        max_length=config.max_length,
-        quiet=True,
-    )
+    reading: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "quiet": True}
+    baselines = BASELINES if config.baselines else ()
+    found = profile(model.encoder.eval(), model.tokenizer, config.open(), baselines=baselines, **reading)
     out.array("probe", found.heads)
     out.table("labels", found.labels)
     out.table("probe-summary", found.summary)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headwise.training.api import train as train
     from headwise.training.evaluating import Evaluation as Evaluation
     from headwise.training.evaluating import evaluate as evaluate
+    from headwise.training.evaluating import examine as examine
     from headwise.training.methods import METHODS as METHODS
     from headwise.training.methods import Method as Method
     from headwise.training.methods import make_method as make_method
@@ -29,6 +30,7 @@ _WHERE = {
     "TrainingResult": "result",
     "TrainingSettings": "settings",
     "evaluate": "evaluating",
+    "examine": "evaluating",
     "make_method": "methods",
     "shallow": "methods.distil",
     "train": "api",

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from headwise import command
-from headwise.decoders import open_model
+from headwise.decoders import MultiTaskModel, open_model
 from headwise.errors import HeadwiseError
-from headwise.opener import trusting
+from headwise.opener import fresh, trusting
 from headwise.parsing import read_json
 from headwise.runs import Checkpoint
 from headwise.runs.atomic import write_text
@@ -180,7 +181,7 @@ def _one(
     branches: Mapping[int, Path] | None = None,
 ) -> TrainingResult:
     """One training through the loop, and the evaluation after it."""
-    answering = open_model(model, tasks, need="trains", tokenizer=tokenizer, pooling=pooling, seed=settings.seed)
+    answering = _start(model, tasks, tokenizer, pooling, settings)
     run = Run(answering, tasks, method, settings, folder=folder, start=start, branches=branches)
     run.train()
     found = []
@@ -199,6 +200,24 @@ def _one(
     )
 
 
+def _start(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | None, settings: TrainingSettings) -> Any:
+    """The model a training begins with: what the user brings, with random weights and decoders of other shapes where asked for."""
+    if not (settings.random_weights or settings.decoder_options):
+        return open_model(model, tasks, need="trains", tokenizer=tokenizer, pooling=pooling, seed=settings.seed)
+    unknown = sorted(set(settings.decoder_options) - {task.name for task in tasks})
+    if unknown:
+        raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
+    found = open_model(model, need="encoder", tokenizer=tokenizer, pooling=pooling)
+    if found.tasks:
+        raise HeadwiseError("random_weights and decoder_options are for an encoder without decoders, and this model has some")
+    if settings.random_weights:
+        found = MultiTaskModel(fresh(found.encoder, settings.seed), found.tokenizer, (), found.pooling)
+    torch.manual_seed(settings.seed)
+    for task in tasks:
+        found.add_task(task, **settings.decoder_options.get(task.name, {}))
+    return found
+
+
 def _each(
     model: Any, tasks: list[Task], method: SingleTask, settings: TrainingSettings, folder: Path | None, **options: Any
 ) -> TrainingResult:
@@ -206,7 +225,9 @@ def _each(
     parts = {}
     for task in tasks:
         own = model if isinstance(model, str | Path) else deepcopy(model)
-        parts[task.name] = _train(own, [task], method.each(), settings, folder and folder / task.name, **options)
+        decoder = {name: value for name, value in settings.decoder_options.items() if name == task.name}
+        chosen = settings.with_changes(decoder_options=decoder)
+        parts[task.name] = _train(own, [task], method.each(), chosen, folder and folder / task.name, **options)
 
     def together(name: str) -> pd.DataFrame:
         return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)

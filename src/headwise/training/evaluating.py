@@ -1,5 +1,6 @@
 """Evaluation: every example's own prediction, from which the metric is computed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,28 @@ class Evaluation:
         else:
             columns |= {name: self.predictions[:, i] for i, name in enumerate(KINDS[self.task.kind].counts)}
         return pd.DataFrame({**columns, "loss": self.losses})
+
+
+def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Every metric of every task on a split, and what they were computed from.
+
+    Args:
+        model: a MultiTaskModel or a TaskModel.
+        tasks: what it is asked.
+        split: a labelled one.
+        reading: batch_size, max_length, progress: see `evaluate`.
+
+    Returns:
+        (task, metric, score 0–1, examples), and one row per task and example, see `Evaluation.table`.
+    """
+    found = [evaluate(model, task, split, **reading) for task in tasks]
+    rows = [
+        {"task": one.task.name, "metric": name, "score": one.task.with_metric(name).score(one.predictions, one.labels)}
+        | {"examples": len(one.examples)}
+        for one in found
+        for name in KINDS[one.task.kind].metrics
+    ]
+    return pd.DataFrame(rows), pd.concat([one.table() for one in found], ignore_index=True)
 
 
 def token_limit(model: Any, max_length: int) -> int:

@@ -36,17 +36,27 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
         add_conditions(model, model.notes["ca-mtl"], Heads(model.encoder))
     if len(model.adapters):
         fill(model.adapters, folder / ADAPTERS)
-    if "silenced" in model.notes:
-        set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
+    _enter(model)
     return model.eval()
 
 
 def load_task_model(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens a saved transformers model with its own head."""
     model = load_headed(folder, record)
+    _enter(model)
+    return model
+
+
+def _enter(model: MultiTaskModel | TaskModel) -> None:
+    """Gives tasks the masks and gates they were trained with."""
     if "silenced" in model.notes:
         set_masks(model, from_json(model.notes["silenced"]), Heads(model.encoder))
-    return model
+    if "gates" in model.notes:
+        import torch
+
+        from headwise.training.methods.gated import set_gates
+
+        set_gates(model, {task: torch.tensor(rows) for task, rows in model.notes["gates"].items()}, Heads(model.encoder))
 
 
 def load_several(folder: Path, record: Mapping[str, Any]) -> dict[str, MultiTaskModel]:

@@ -1,10 +1,10 @@
 """What a training can be told, with the paper's recipe as the default."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.names import shown
@@ -42,6 +42,8 @@ class TrainingSettings:
             every class its share; or "validation", the split that is reported, whose scores are then too good: results say so.
         evaluate: "end", or "epoch" for an evaluation after each epoch too.
         max_examples: use at most this many training examples of each task, drawn by the seed, the same for all methods; None: all.
+        random_weights: a control: the encoder's weights are drawn anew by the seed.
+        decoder_options: by task name, settings of its decoder, e.g. {"dep": {"tree": "projective"}}.
         seed: of order, dropout and new weights.
         log_every: steps between records of the loss; the loss is read from the device only then.
         checkpoint_minutes: between checkpoints, where the training has a folder.
@@ -75,6 +77,8 @@ class TrainingSettings:
     stopping_split: str = "train"
     evaluate: str = "end"
     max_examples: int | None = None
+    random_weights: bool = False
+    decoder_options: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
     log_every: int = 50
     checkpoint_minutes: float = 10.0
@@ -139,7 +143,7 @@ def check_types(owner: type, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         choices = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
         if Any not in choices and not any(_is(value, kind) for kind in choices):
-            words = " or ".join(_WORDS.get(kind, "a list of numbers or names") for kind in choices)
+            words = " or ".join(_WORDS.get(get_origin(kind) or kind, "a list of numbers or names") for kind in choices)
             raise HeadwiseError(f"{name} is {shown(value)}; expected {words}")
 
 
@@ -148,6 +152,7 @@ _WORDS: dict[Any, str] = {
     float: "a number",
     bool: "true or false",
     str: "text",
+    dict: "a table by name",
     NoneType: "nothing (None)",
 }
 
@@ -157,6 +162,8 @@ def _is(value: Any, kind: Any) -> bool:
         return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if isinstance(kind, type):
         return isinstance(value, kind)
+    if get_origin(kind) is dict:
+        return isinstance(value, Mapping)
     inner = [one for one in get_args(kind) if one is not Ellipsis]  # of a tuple
     return isinstance(value, tuple | list) and all(any(_is(one, wanted) for wanted in inner) for one in value)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headwise.training.methods.camtl import CAMTL as CAMTL
     from headwise.training.methods.distil import Distil as Distil
     from headwise.training.methods.frozen import FrozenEncoder as FrozenEncoder
+    from headwise.training.methods.gated import GatedTraining as GatedTraining
     from headwise.training.methods.houlsby import Houlsby as Houlsby
     from headwise.training.methods.iat import ImportantHeads as ImportantHeads
     from headwise.training.methods.iat import RandomHeads as RandomHeads
@@ -42,6 +43,7 @@ _PLACES: dict[str, tuple[str, str]] = {
     "lora": ("LoRA", "lora"),
     "houlsby": ("Houlsby", "houlsby"),
     "distil": ("Distil", "distil"),
+    "gated": ("GatedTraining", "gated"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Parameter-free probes of one model on the five tasks, beside baselines that choose their best heads in the same way."""
+"""Parameter-free probes of one model on several word-level tasks, beside baselines that choose their best heads in the same way."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,9 +7,9 @@ import pandas as pd
 import xarray as xr
 
 from headwise.heads import Heads
+from headwise.opener import fresh
 from headwise.probing.items import ARC_KINDS
 from headwise.probing.parameter_free import FreeProbe, fixed_offset, free_probe
-from headwise.studies.stemcells_training import fresh
 from headwise.tasks import Task
 
 BASELINES = ("random weights", "permuted labels", "fixed offset")
@@ -40,7 +40,7 @@ def profile(
     heads: Heads | None = None,
     **reading: Any,
 ) -> Profile:
-    """Probes a model, tuned or not, on some of the five tasks.
+    """Probes a model, tuned or not, on some word-level tasks.
 
     Args:
         model: an encoder or decoder of transformers.

@@ -1,0 +1,130 @@
+"""Dynamic pruning: gates on all heads learn together with the model (He & Choi 2021, §4)."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from headwise.decoders import DecoderOutput
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+from headwise.scoring import concrete
+from headwise.scoring.selection import count_for
+from headwise.training.methods.base import Method, share
+from headwise.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from headwise.training.run import Run
+
+GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % of heads too many
+
+
+class _Gates(nn.Module):
+    """A model whose head outputs pass through hard-concrete gates, drawn anew for every row, with the price of open gates in the loss."""
+
+    def __init__(self, model: Any, method: "GatedTraining", heads: Heads) -> None:
+        super().__init__()
+        self.model, self.log_a = model, nn.Parameter(torch.full(heads.shape, method.start))
+        self._method, self._heads = method, heads
+        self.register_buffer("valid", heads.valid.float())
+
+    valid: Tensor
+
+    def forward(self, name: str, batch: Any) -> DecoderOutput:
+        if not self.training:
+            with self._heads.gated(concrete.at_test(self.log_a)):
+                output: DecoderOutput = self.model(name, batch)
+            return output
+        rows = len(batch.owner)
+        noise = torch.rand((rows, *self.log_a.shape), device=self.log_a.device)  # (rows, layers, heads)
+        with self._heads.gated(concrete.sample(self.log_a, noise)):
+            output = self.model(name, batch)
+        open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
+        output.loss = (
+            output.loss + self._method.price(open_now.detach()) * open_now
+        )  # every example pays, so that the mean pays once
+        return output
+
+
+@dataclass
+class GatedTraining(Method):
+    """Gates on all heads, shared by the tasks of a training, learn together with the model; afterwards it answers through them.
+
+    Args:
+        fraction: share of all heads to leave open, in expectation, so that every training keeps as many: an open gate costs GAIN ×
+            (open − target) ÷ all heads, in units of the loss, and is paid for while too few are open. The target falls from all heads
+            to the fraction over the first half of the steps. `gate_learning_rate` times the number of steps should be 10 or more, or
+            gates cannot get there.
+        penalty: a fixed price instead, in units of the loss; then the number of heads differs between tasks and says nothing.
+        start: log a of every gate at the start (2 is nearly always open).
+    """
+
+    name: ClassVar[str] = "gated"
+    fraction: float = 0.3
+    penalty: float | None = None
+    start: float = 2.0
+    log_a: Tensor | None = field(default=None, init=False)
+    _total: int = field(default=0, init=False)
+    _steps: int = field(default=1, init=False)
+    _step: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        share("fraction", self.fraction)
+
+    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+        # evaluations on the way would see the model without its gates; a captured step would keep its price of gates
+        return settings.with_changes(evaluate="end", early_stopping=None, graphs=False)
+
+    def trained(self, run: "Run") -> nn.Module:
+        self._total, self._steps = run.heads.total, len(run.plan)
+        if self.penalty is None and not count_for(self.fraction, self._total):
+            raise HeadwiseError(
+                f"fraction {self.fraction} of the model's {self._total} heads is no head at all: give a larger one"
+            )
+        gates = _Gates(run.model, self, run.heads).to(run.model.device)
+        self.log_a = gates.log_a
+        return gates
+
+    def price(self, open_now: Tensor) -> Tensor | float:
+        """The price of one more open gate, `open_now` being open now."""
+        if self.penalty is not None:
+            return self.penalty
+        target = self._total - (self._total - count_for(self.fraction, self._total)) * min(1.0, 2 * self._step / self._steps)
+        return GAIN * (open_now - target) / self._total
+
+    @contextmanager
+    def around_step(self, run: "Run", task: str) -> Iterator[None]:
+        yield
+        self._step += 1
+
+    def finish(self, run: "Run") -> None:
+        """From here on the model answers with its gates at their test values."""
+        set_gates(run.model, dict.fromkeys(run.names, self.gates), run.heads)
+
+    @property
+    def expected(self) -> float:
+        """How many gates are open, in expectation."""
+        return 0.0 if self.log_a is None else float(concrete.open_probability(self.log_a.detach()).sum())
+
+    @property
+    def gates(self) -> Tensor:
+        """(layers, heads), the gates at test, 0–1."""
+        if self.log_a is None:
+            raise HeadwiseError("the gates have not been trained yet")
+        return concrete.at_test(self.log_a.detach()).cpu()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self._step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._step = int(state["step"])
+
+
+def set_gates(model: Any, gates: Mapping[str, Tensor], heads: Heads) -> None:
+    """From now on, forward passes of each task run through its gates (layers, heads); a saved model keeps this."""
+    model.contexts |= {task: partial(heads.gated, values.to(model.device)) for task, values in gates.items()}
+    model.notes["gates"] = {task: values.tolist() for task, values in gates.items()}
