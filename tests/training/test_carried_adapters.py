@@ -8,8 +8,9 @@ import pytest
 import torch
 import toy
 
-from headwise import load, train
+from headwise import load, runs, train
 from headwise.errors import HeadwiseError
+from headwise.studies.transfer_study import study
 from headwise.training.fewshot import FewShotSettings, few_shot
 
 REST = FewShotSettings(epochs=1, learning_rate=0.0)
@@ -17,7 +18,7 @@ QUICK = {"epochs": 3, "batch_size": 8, "progress": False, "seed": 0}
 
 
 def source(method: str, folder: Path | None = None, tasks: int = 2) -> Any:
-    options: dict[str, Any] = {"houlsby": {"size": 4}, "lora": {"rank": 2}}.get(method, {})
+    options: dict[str, Any] = {"houlsby": {"size": 4}, "lora": {"rank": 2}, "pals": {"size": 8, "n_heads": 2}}.get(method, {})
     model = toy.encoder(dropout=0.0)
     given = [toy.task("mood"), toy.task("animal")][:tasks]
     rate = {} if method == "frozen" else {"learning_rate": 0.05}
@@ -77,3 +78,16 @@ def test_adapters_that_cannot_be_carried_are_refused() -> None:
     model.carry = None
     with pytest.raises(HeadwiseError, match="adapters of mood, animal cannot be carried to a new task"):
         few_shot(model, toy.task("mood", seed=3).renamed("new"), 8, [0], REST, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"), [("pals", "projected attention layers belong"), ("ca-mtl", "layers are conditioned")]
+)
+def test_sources_that_have_nothing_for_a_new_task_are_refused_with_the_reason(method: str, reason: str, tmp_path: Path) -> None:
+    model, new = source(method, tmp_path / "source"), toy.task("mood", seed=3).renamed("new")
+    for one in (model, load(tmp_path / "source")):
+        with pytest.raises(HeadwiseError, match=f"trained by {method} cannot be a source of transfer: .*{reason}"):
+            few_shot(one, new, 8, [0], REST, progress=False)
+    recipe = {"kind": "transfer", "sources": {method: [str(tmp_path / "source")]}, "tasks": {"names": ["grammar:topic"]}}
+    with pytest.raises(HeadwiseError, match=f"trained by {method} and cannot be transferred: .*{reason}"):  # before any work
+        runs.validate(study, recipe, tmp_path, tmp_path / "out")

@@ -6,9 +6,10 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import Field
 
-from headwise import runs
+from headwise import manifest, runs
 from headwise.errors import HeadwiseError
 from headwise.tasks import PRESETS
+from headwise.training.methods.base import STAYS
 
 
 class FewShot(runs.Settings):
@@ -152,6 +153,9 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
     for name in recipe.tasks.names:
         if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
             yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"
+    for folder in (folder for models in sources.values() for folder in models):
+        for method in STAYS.keys() & (manifest.read(folder).get("notes") or {}).keys():
+            yield f"sources: {folder} was trained by {method} and cannot be transferred: {STAYS[method]}"
     lengths = {method: len(models) for method, models in sources.items()}
     if len(set(lengths.values())) > 1:
         yield f"sources: a paired comparison needs as many models of each method, given {lengths}"

@@ -87,6 +87,25 @@ def multi_task(model: Any, method: str) -> MultiTaskModel:
     return model
 
 
+# why a model trained by a method cannot be a source of transfer, by the name of its note
+STAYS = {
+    "pals": "its projected attention layers belong to the tasks it was trained on, and a new task has none",
+    "ca-mtl": "its upper layers are conditioned on the embeddings of the tasks it was trained on, and a new task has none",
+}
+
+
+def stay_behind(method: str, encoder: Any) -> None:
+    """The `carry` of a method that has nothing for a new task.
+
+    Raises:
+        HeadwiseError: always, with the reason.
+    """
+    raise HeadwiseError(
+        f"a model trained by {method} cannot be a source of transfer: {STAYS[method]}; train the new task beside the others, "
+        "or take a source of another method"
+    )
+
+
 def last_share(delta: float, steps: int) -> int | None:
     """The step at which the last `delta` of the steps begins; None if that is no step at all."""
     last = int(round(delta * steps, 6))

@@ -15,7 +15,7 @@ from headwise.heads import Heads
 from headwise.heads.attention import VISIBLE, eager
 from headwise.heads.inputs import tiny_inputs
 from headwise.heads.quiet import unchanged
-from headwise.training.methods.base import Method, multi_task
+from headwise.training.methods.base import Method, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
 
@@ -98,6 +98,7 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
             norm.register_forward_hook(partial(hooks.norm_ends, number, which))
     for task in record["tasks"]:
         model.contexts[task] = partial(hooks.using, task)
+    model.carry = partial(stay_behind, "ca-mtl")
 
 
 class _Hooks:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.decoders.pooling import default_pooling
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.training.methods.base import Method, multi_task
+from headwise.training.methods.base import Method, multi_task, stay_behind
 from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
 
@@ -114,6 +114,7 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
         model.encoder.get_submodule(end).register_forward_hook(partial(beside.layer_ends, layer))
     for task in record["tasks"]:
         model.contexts[task] = partial(beside.using, task)
+    model.carry = partial(stay_behind, "pals")
 
 
 class _Beside:
