@@ -32,7 +32,8 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
         trust_remote_code: run code that the model was saved with; read it first.
 
     Raises:
-        HeadwiseError: the folder was not saved by headwise, is damaged, or holds a kind this version does not know.
+        HeadwiseError: the folder was not saved by headwise, is damaged (a file is not as it was written), or holds a kind that this
+            version does not know.
     """
     record = manifest.read(path)
     kind = record["kind"]
@@ -40,5 +41,6 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
         raise HeadwiseError(f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}")
     module, function = LOADERS[kind].split(":")
     loader = getattr(import_module(module), function)
+    manifest.check(Path(path), record)
     with reading(path, f"a saved {kind!r}, so it is damaged"), trusting(trust_remote_code):
         return loader(Path(path), record)

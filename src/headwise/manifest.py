@@ -1,23 +1,36 @@
-"""`headwise.json`: the small file that says what a saved folder holds, so that `headwise.load` knows how to read it."""
+"""`headwise.json`: the sealed file that says what a saved folder holds, what decided it, and the checksum of every file in it."""
 
-import json
+import time
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
 from headwise.names import shown
 from headwise.parsing import read_json
+from headwise.runs.atomic import seal, sealed_text, write_text
+from headwise.runs.checksums import DamagedResult, check_listing, contents, verify
 
 NAME = "headwise.json"
-FORMAT = 1
+FORMAT = 2  # 1 had neither seal nor checksums
+APART = (NAME, "started.json", "seconds.json", "checkpoint", "figures")  # in a folder, but no part of what it holds
+# what a manifest says beside the facts that its loader needs
+AROUND = frozenset({"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"})
 
 
 def write(folder: Path, kind: str, **fields: Any) -> None:
-    """Writes the manifest of `folder`; `kind` chooses the loader, `fields` are whatever that loader needs (JSON values)."""
+    """Writes the manifest of `folder`, after all its files; `kind` chooses the loader, `fields` are what it needs (JSON values)."""
     from headwise import __version__
 
-    record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields}
-    (folder / NAME).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    listed = contents(folder, APART, NAME)
+    record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields, "files": listed, "finished": time.time()}
+    write_text(folder / NAME, sealed_text(record))
+
+
+def amend(folder: Path, **fields: Any) -> None:
+    """Writes the manifest of `folder` again, with further fields and with the files that have joined."""
+    before = read(folder)
+    kept = {name: value for name, value in before.items() if name not in ("format", "headwise", "files", "finished")}
+    write(folder, **{**kept, **fields})
 
 
 def read(folder: str | Path) -> dict[str, Any]:
@@ -41,4 +54,22 @@ def read(folder: str | Path) -> dict[str, Any]:
         )
     if number > FORMAT:
         raise HeadwiseError(f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise")
+    if number > 1:
+        if record.pop("seal", None) != seal(record):
+            raise DamagedResult(f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits")
+        try:
+            check_listing(Path(folder), record.get("files"))
+        except ValueError as error:
+            raise DamagedResult(f"{path} is damaged: {error}") from None
     return record
+
+
+def check(folder: Path, record: dict[str, Any], *names: str) -> None:
+    """Compares the files of `folder` with the checksums in its manifest: those of these names, or all of them.
+
+    Raises:
+        DamagedResult: a file is not as it was written; names it.
+    """
+    files = record.get("files", {})  # a folder of format 1 has none
+    chosen = {name: known for name, known in files.items() if not names or name in names}
+    verify(folder, chosen, float(record.get("finished", 0)), "; save or compute it again, or fetch an undamaged copy")

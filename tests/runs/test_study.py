@@ -259,4 +259,4 @@ def test_what_a_step_may_not_save(tmp_path: Path) -> None:
     assert (tmp_path / "saved" / "made").is_file()
     out.model("model", lambda folder: (folder / "pytorch_model.bin").touch())
     with pytest.raises(HeadwiseError, match=r"model/pytorch_model\.bin, a pickle"):
-        runs.results.contents(tmp_path)
+        runs.results.saved(tmp_path)

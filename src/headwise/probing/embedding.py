@@ -122,10 +122,10 @@ class HeadEmbedding(InputModule):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         heads = json.loads(self.head_set.to_json())
-        manifest.write(folder, KIND, heads=heads, position=self.position, max_length=self.max_seq_length)
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         (folder / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+        manifest.write(folder, KIND, heads=heads, position=self.position, max_length=self.max_seq_length)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "HeadEmbedding":

@@ -201,7 +201,6 @@ class Probes:
 
     def write(self, folder: Path) -> None:
         """Writes everything into an existing folder."""
-        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks, command=command.given())
         bare = self.data.copy(deep=False)
         bare.attrs = {}
         bare.to_netcdf(folder / "probes.nc", engine="scipy")
@@ -210,6 +209,7 @@ class Probes:
         rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
         rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
         save_tensors(rows, folder / "examples.safetensors")
+        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks, command=command.given())
 
     def _of(self, task: str) -> xr.Dataset:
         if task not in self.tasks:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headwise.runs.checkpoint import Checkpoint as Checkpoint
     from headwise.runs.checkpoint import random_state as random_state
     from headwise.runs.checkpoint import set_random_state as set_random_state
+    from headwise.runs.checksums import DamagedResult as DamagedResult
     from headwise.runs.fingerprints import fingerprint as fingerprint
     from headwise.runs.progress import track as track
     from headwise.runs.reading import Run as Run
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headwise.runs.recipe import Recipe as Recipe
     from headwise.runs.recipe import RecipeError as RecipeError
     from headwise.runs.recipe import Settings as Settings
-    from headwise.runs.results import DamagedResult as DamagedResult
     from headwise.runs.results import Out as Out
     from headwise.runs.results import Result as Result
     from headwise.runs.steps import Cell as Cell
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "Cell": "steps",
     "Checkpoint": "checkpoint",
-    "DamagedResult": "results",
+    "DamagedResult": "checksums",
     "DataPath": "recipe",
     "Interrupted": "study",
     "ModelName": "recipe",

@@ -81,7 +81,13 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
 
 def write_sealed(path: Path, record: dict[str, Any]) -> None:
     """Writes `record` as JSON with a checksum of itself under "seal"."""
-    path.write_text(json.dumps({**record, "seal": _seal(record)}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_text(sealed_text(record), encoding="utf-8")
+
+
+def sealed_text(record: dict[str, Any]) -> str:
+    """`record` as JSON, with its checksum."""
+    plain = json.loads(json.dumps(record))  # keys are text, lists are lists, as whoever reads it finds them
+    return json.dumps({**plain, "seal": seal(plain)}, indent=1, sort_keys=True) + "\n"
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -97,7 +103,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}") from None
     except HeadwiseError:
         raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
-    if not isinstance(record, dict) or record.pop("seal", None) != _seal(record):
+    if not isinstance(record, dict) or record.pop("seal", None) != seal(record):
         raise ValueError(f"{path.name} does not match its own seal: edited or damaged")
     return record
 
@@ -122,5 +128,6 @@ def _flushers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(32, thread_name_prefix="flush")
 
 
-def _seal(record: dict[str, Any]) -> str:
+def seal(record: dict[str, Any]) -> str:
+    """Checksum of a record of JSON values."""
     return hashlib.sha256(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

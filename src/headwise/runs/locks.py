@@ -57,10 +57,10 @@ def acquire(path: Path) -> Lock | None:
         os.close(descriptor)  # the last holder removed the file between our open and our lock
 
 
-def running(folder: Path) -> dict[str, dict[str, Any]]:
-    """Name to status of the cells whose lock some process holds; needs no permission to write."""
+def running(folder: Path, name: str = "*") -> dict[str, dict[str, Any]]:
+    """Name to status of the locks in `folder` that some process holds; needs no permission to write."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else ():
+    for path in sorted(path for path in folder.glob(name) if path.is_file()) if folder.is_dir() else ():
         try:
             with open(path, "rb") as file:
                 raw = file.read()

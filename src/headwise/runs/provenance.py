@@ -16,7 +16,7 @@ LIBRARIES = ("torch", "transformers", "accelerate", "peft", "numpy", "pandas", "
 
 def surroundings() -> dict[str, Any]:
     """Versions of the libraries, commit of the source, device and host."""
-    return {"versions": _versions(), "commit": _commit(), "device": _device(), "host": socket.gethostname()}
+    return {"versions": versions(), "commit": _commit(), "device": _device(), "host": socket.gethostname()}
 
 
 def reset_peak_memory() -> None:
@@ -38,7 +38,8 @@ def peak_memory() -> dict[str, int]:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of python, headwise and the libraries that are installed."""
     from headwise import __version__
 
     found = {"python": platform.python_version(), "headwise": __version__}

@@ -9,8 +9,9 @@ from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.parsing import parse_json, read_json
 from headwise.runs import locks
+from headwise.runs.checksums import DamagedResult
 from headwise.runs.plan import read_plan
-from headwise.runs.results import DamagedResult, Result, damage
+from headwise.runs.results import Result, damage
 from headwise.runs.schedule import INDEX
 from headwise.runs.steps import Task, label
 

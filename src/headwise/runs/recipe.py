@@ -12,10 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, Va
 from headwise.errors import HeadwiseError
 from headwise.names import cut
 from headwise.parsing import parse_toml, whole_number
-from headwise.places import EMBEDDED, default_model, not_opened
+from headwise.places import EMBEDDED, default_model, model_folder
 from headwise.runs.fingerprints import model_content
-
-WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")
 
 
 class RecipeError(HeadwiseError):
@@ -90,14 +88,7 @@ class ModelName(str):
 
     def folder(self) -> Path:
         """Where the model lies on this machine; a hub model is downloaded if it must be."""
-        if Path(self).is_dir():
-            return Path(self)
-        from huggingface_hub import snapshot_download
-
-        try:
-            return Path(snapshot_download(str(self), allow_patterns=list(WEIGHTS)))
-        except (OSError, ValueError) as error:
-            raise not_opened(self, error) from error
+        return model_folder(self)
 
     def fingerprint(self) -> str:
         """Hash of weights, configuration and tokenizer."""

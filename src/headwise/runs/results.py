@@ -2,16 +2,15 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from headwise.errors import HeadwiseError
-from headwise.names import inside, shown
 from headwise.parsing import parse_json
-from headwise.runs.atomic import checksum, read_sealed
+from headwise.runs.atomic import read_sealed
+from headwise.runs.checksums import DamagedResult, check_listing, contents, file_damage, verify
 from headwise.runs.fingerprints import fingerprint
 from headwise.runs.progress import track
 from headwise.writing import save_tensors
@@ -25,11 +24,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PROVENANCE = "provenance.json"
+RESULTS = "results"  # the folder of a run in which results lie, each under its own key
 PICKLES = {".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".ckpt"}
-
-
-class DamagedResult(HeadwiseError):
-    """A stored result is not what was written."""
 
 
 @runtime_checkable
@@ -177,25 +173,22 @@ class Result:
         if file not in self.provenance["files"]:
             raise HeadwiseError(f"{self.folder} has no {file}; it holds: {', '.join(self.names) or 'nothing'}")
         if file not in self._sound:
-            if wrong := _file_damage(self.folder / file, self.provenance["files"][file], self.provenance["finished"]):
-                raise DamagedResult(f"{self.folder}: {wrong}; run the study again to compute it anew")
+            known = {file: self.provenance["files"][file]}
+            verify(self.folder, known, self.provenance["finished"], "; run the study again to compute it anew")
             self._sound.add(file)
         return self.folder / file
 
 
-def contents(folder: Path) -> dict[str, list[Any]]:
+def saved(folder: Path) -> dict[str, list[Any]]:
     """Relative name to [bytes, SHA-256] of every file a step wrote.
 
     Raises:
         HeadwiseError: one of them is a pickle.
     """
-    found: dict[str, list[Any]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        if path.suffix in PICKLES:
-            raise HeadwiseError(
-                f"a step saved {path.relative_to(folder)}, a pickle: save weights as safetensors, the rest as JSON"
-            )
-        found[path.relative_to(folder).as_posix()] = [path.stat().st_size, checksum(path)]
+    found = contents(folder)
+    for name in found:
+        if Path(name).suffix in PICKLES:
+            raise HeadwiseError(f"a step saved {name}, a pickle: save weights as safetensors, the rest as JSON")
     return found
 
 
@@ -206,7 +199,7 @@ def damage(folder: Path) -> list[str]:
     except ValueError as error:
         return [str(error)]
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    wrong = [_file_damage(folder / name, known, record["finished"]) for name, known in sorted(record["files"].items())]
+    wrong = [file_damage(folder / name, known, record["finished"]) for name, known in sorted(record["files"].items())]
     wrong += [f"{name} was added later" for name in sorted(present - record["files"].keys() - {PROVENANCE})]
     return [message for message in wrong if message]
 
@@ -218,19 +211,16 @@ def _stamp(folder: Path) -> dict[str, Any]:
         ValueError: it is missing or damaged, lacks what is read of it, or names files outside the folder.
     """
     record = read_sealed(folder / PROVENANCE)
-    files = record.get("files")
-    if not isinstance(files, dict) or not all(isinstance(record.get(name), int | float) for name in ("seconds", "finished")):
-        raise ValueError(f"{PROVENANCE} lacks the files, or when they were written")
+    if not all(isinstance(record.get(name), int | float) for name in ("seconds", "finished")):
+        raise ValueError(f"{PROVENANCE} lacks when the files were written")
     try:
-        for name, known in files.items():
-            inside(folder, name)
-            size, digest = known
-            if not isinstance(size, int) or not isinstance(digest, str):
-                raise TypeError
-    except (HeadwiseError, TypeError, ValueError):
+        check_listing(folder, record.get("files"))
+    except ValueError as error:
+        raise ValueError(f"{PROVENANCE} is damaged: {error}") from None
+    if folder.parent.name == RESULTS and folder.name != f"{record.get('step')}-{str(record.get('key'))[:20]}":
         raise ValueError(
-            f"{PROVENANCE} names a file outside the folder, or one without size and checksum: {shown(name)}"
-        ) from None
+            f"it holds the result of another cell, {record.get('step')} {str(record.get('key'))[:20]}: folders were exchanged"
+        )
     return record
 
 
@@ -250,23 +240,3 @@ def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
         if not isinstance(before := record.get("inputs"), dict) or before.get(label) != now:
             return str(label)
     return ""
-
-
-def _file_damage(path: Path, known: list[Any], finished: float) -> str:
-    """Names what happened to a file: missing, truncated, edited, or a bit flipped under it."""
-    size, digest = known
-    name = path.name
-    try:
-        stat = path.stat()
-    except FileNotFoundError:
-        return f"{name} is missing"
-    if stat.st_size < size:
-        return f"{name} is truncated: {stat.st_size} of {size} bytes"
-    if stat.st_size == size and checksum(path) == digest:
-        return ""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stat.st_mtime))
-    if stat.st_size > size:
-        return f"{name} was edited: it has {stat.st_size} bytes instead of {size}, last written {when}"
-    if stat.st_mtime > finished + 2:
-        return f"{name} was edited: same size, other bytes, last written {when}, after the step had finished"
-    return f"{name} has flipped bits: same size and date, other bytes (a fault of the disk, or a copy gone wrong)"

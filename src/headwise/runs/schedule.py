@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headwise.runs.atomic import write_text
+from headwise.runs.checksums import DamagedResult
 from headwise.runs.engines import Engine
 from headwise.runs.plan import Plan
-from headwise.runs.results import DamagedResult, Result, damage, stale
+from headwise.runs.results import Result, damage, stale
 from headwise.runs.steps import Task, label
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)

@@ -18,7 +18,7 @@ from headwise.runs import locks
 from headwise.runs.atomic import publish, write_sealed, write_text
 from headwise.runs.progress import reporting
 from headwise.runs.provenance import peak_memory, reset_peak_memory, surroundings
-from headwise.runs.results import PROVENANCE, Out, Result, contents, digest
+from headwise.runs.results import PROVENANCE, Out, Result, digest, saved
 from headwise.runs.steps import Task, label, resolve, typed
 from headwise.writing import no_space, size_of
 
@@ -100,7 +100,7 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         record = {
             **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
             "inputs": {label: [digest(one.folder) for one in _several(given)] for label, given in inputs.items()},
-            "files": contents(aside),
+            "files": saved(aside),
             **surroundings(),
             "seconds": round(seconds, 6),
             "peak_memory": peak_memory(),

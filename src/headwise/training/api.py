@@ -1,10 +1,10 @@
 """`headwise.train`: one call from a model and tasks to a trained model with its predictions and scores."""
 
-import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -12,11 +12,10 @@ import torch
 
 from headwise import command
 from headwise.decoders import MultiTaskModel, open_model
-from headwise.errors import HeadwiseError
 from headwise.opener import fresh, trusting
-from headwise.parsing import read_json
 from headwise.runs import Checkpoint
-from headwise.runs.atomic import write_text
+from headwise.runs.decision import Decision, decision, model_parts
+from headwise.runs.entry import Entry, claimed
 from headwise.runs.timing import timed
 from headwise.tasks import Task
 from headwise.tasks.naming import as_tasks
@@ -25,12 +24,12 @@ from headwise.training.evaluating import evaluate
 from headwise.training.graphs import how_run
 from headwise.training.methods import Method, make_method, option_names
 from headwise.training.methods.single import SingleTask
-from headwise.training.result import DONE, TrainingResult, score_rows
+from headwise.training.result import TrainingResult, score_rows
 from headwise.training.run import Run
 from headwise.training.settings import TrainingSettings
 
-STARTED = "settings.json"  # which training a folder is for
 SECONDS = "seconds.json"  # what its attempts have taken so far
+_left: Any = WeakKeyDictionary()  # live model -> folder it was trained into, its content before, its content after
 
 
 def train(
@@ -84,8 +83,72 @@ def _train(
     """A training that is kept in `folder`: continued if it was interrupted, read back if it is finished."""
     processes = connect(settings)
     described = describe(model, tasks, method, settings)
-    if folder is not None and _finished(folder, described):
-        return TrainingResult.load(folder)
+    if folder is None:
+        return _attempt(model, tasks, method, settings, described, None, processes, **options)
+    parts = _parts(model, options["tokenizer"], folder)
+    decided = decide(parts, tasks, method, settings, **options)
+    if (entry := Entry(folder, decided)).finished:
+        return _shown(entry)
+    with claimed(folder, processes.is_main_process):
+        if (entry := Entry(folder, decided)).finished:  # another process has finished it meanwhile
+            return _shown(entry)
+        if processes.is_main_process:
+            entry.begin()
+        try:
+            return _attempt(model, tasks, method, settings, described, entry, processes, **options)
+        finally:
+            if not isinstance(model, str | Path):
+                _left[model] = folder.absolute(), parts, model_parts(model, options["tokenizer"])
+
+
+def _shown(entry: Entry) -> TrainingResult:
+    """A finished result, with what has changed around it since."""
+    result = TrainingResult.load(entry.folder)
+    result.description["notes"] = [*result.description.get("notes", []), *entry.notes]
+    return result
+
+
+def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, str]:
+    """The content of a model; of a live one that this process has trained into `folder`, what it was before."""
+    now = model_parts(model, tokenizer)
+    place, before, after = _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
+    return before if place == folder.absolute() and after == now else now
+
+
+def decide(
+    model: Any,
+    tasks: Sequence[Task],
+    method: Method,
+    settings: TrainingSettings,
+    *,
+    also: Mapping[str, Task],
+    predict: Sequence[str],
+    pooling: str | None,
+    **others: Any,
+) -> Decision:
+    """What decides the result of a training."""
+    return decision(
+        "train",
+        {"method": method.decides(), "training": _deciding(method, settings), "pooling": pooling, "predict": list(predict)},
+        model=model,
+        tasks=tasks,
+        splits=("train", "validation", *predict),
+        also=also,
+    )
+
+
+def _attempt(
+    model: Any,
+    tasks: list[Task],
+    method: Method,
+    settings: TrainingSettings,
+    described: dict[str, Any],
+    entry: Entry | None,
+    processes: Any,
+    **options: Any,
+) -> TrainingResult:
+    """A training that is not finished yet."""
+    folder = entry.folder if entry is not None else None
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
     with timed(noted) as attempts:
         if isinstance(method, SingleTask):
@@ -94,9 +157,10 @@ def _train(
             result = _one(model, tasks, method, settings, folder, **options)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
     result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
-    if folder is not None:
+    if entry is not None and folder is not None:
         if processes.is_main_process:
             result.save(folder)
+            entry.finish()
             Checkpoint(folder / "checkpoint").clear()
             (folder / SECONDS).unlink(missing_ok=True)
         processes.wait_for_everyone()
@@ -121,49 +185,18 @@ def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method
 
 
 def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
-    """What decides the outcome of a training, as JSON."""
-    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
+    """Model, tasks, method and settings of a training, for its readers."""
     return {
         "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
         "tasks": {task.name: task.split("train").fingerprint for task in tasks},
         **method.describe(),
-        "settings": {name: value for name, value in method.settings(settings).to_json().items() if name not in hidden},
+        "settings": _deciding(method, settings),
     }
 
 
-def _difference(name: str, before: Any, now: Any) -> str:
-    """What differs, in words: of two mappings only the entries that do; contents of tasks are not shown by their checksums."""
-    if name == "tasks" and isinstance(before, dict) and isinstance(now, dict):
-        if list(before) != list(now):
-            return f"its tasks are {', '.join(before)}, and this one's {', '.join(now)}"
-        return f"the data of {', '.join(task for task in now if before[task] != now[task])} were different"
-    if isinstance(before, dict) and isinstance(now, dict):
-        return ", ".join(
-            f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-            for key in {**before, **now}
-            if before.get(key) != now.get(key)
-        )
-    return f"{name} was {before!r} and is {now!r}"
-
-
-def _finished(folder: Path, described: Mapping[str, Any]) -> bool:
-    """Whether `folder` holds this training already; notes in it which training it is for, if it is new.
-
-    Raises:
-        HeadwiseError: it is for another training.
-    """
-    note = folder / STARTED
-    if note.is_file():
-        before = read_json(note)
-        for name, value in json.loads(json.dumps(described)).items():
-            if before.get(name) != value:
-                raise HeadwiseError(
-                    f"{folder} holds another training: {_difference(name, before.get(name), value)}; choose another folder, or remove it"
-                )
-        return (folder / DONE).is_file()
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(note, json.dumps(described, indent=1) + "\n")
-    return False
+def _deciding(method: Method, settings: TrainingSettings) -> dict[str, Any]:
+    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
+    return {name: value for name, value in method.settings(settings).to_json().items() if name not in hidden}
 
 
 def _one(

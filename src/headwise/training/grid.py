@@ -1,5 +1,6 @@
 """Several methods and seeds: their trainings one after another, with shared beginnings shared, and the table that compares them."""
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,18 @@ import pandas as pd
 
 from headwise.errors import HeadwiseError
 from headwise.parsing import whole_number
+from headwise.runs.decision import key_of, model_parts
+from headwise.runs.entry import claimed
 from headwise.tasks import Task
-from headwise.training.api import read_options, train
+from headwise.training.api import decide, read_options, train
 from headwise.training.methods import METHODS, Method, option_names
 from headwise.training.methods.iat import ImportantHeads
 from headwise.training.methods.prune import PruneLeast
 from headwise.training.portions import portion_of
 from headwise.training.result import TrainingResult
 from headwise.training.settings import TrainingSettings
+
+BRANCHES = "branches"
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,9 @@ def compare(
             trained with each combination, any other once.
         method_options: by method, options that are its own alone.
         settings: as for `train`; an option goes to every method that has it.
+
+    Raises:
+        HeadwiseError: as `train`; or another process is at work in `out`.
     """
     out = Path(out)
     chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
@@ -111,29 +119,37 @@ def compare(
     wanted_of = entries(methods, sweep or {})
     labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
-    shared: Any = {"also": also, "predict": predict, "pooling": pooling}
-    for seed in chosen:
-        options = {
-            label: _options(method, every, {**settings, **(method_options or {}).get(method, {}), **own, "seed": seed})
-            for label, (method, own) in wanted_of.items()
-        }
-        made = {label: read_options(method, options[label]) for label, (method, _) in wanted_of.items()}
-        common = out / "branches" / f"seed-{seed}"
-        until = {label: branch_of(method, steps_of(tasks, own)) for label, (method, own) in made.items()}
-        for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
-            own = until[label]
-            shared_until = sorted({step for step in until.values() if own is not None and step is not None and step <= own})
-            places = {step: common / f"step-{step}" for step in shared_until}
-            saved = [step for step in shared_until if _saved(places[step])]
-            start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
-            missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
-            folder = out / label / f"seed-{seed}" if len(labels) * len(chosen) > 1 else out
-            results[label, seed] = train(
-                model, tasks, wanted_of[label][0], out=folder, start=start, branches=missing, **shared, **options[label]
-            )
-            results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
-        shutil.rmtree(common, ignore_errors=True)
-    shutil.rmtree(out / "branches", ignore_errors=True)
+    shared: Any = {"also": also or {}, "predict": predict, "pooling": pooling}
+    several = len(labels) * len(chosen) > 1
+    parts = model_parts(model)
+    with claimed(out, several and os.environ.get("RANK", "0") == "0"):  # one training alone claims `out` itself
+        for seed in chosen:
+            options = {
+                label: _options(method, every, {**settings, **(method_options or {}).get(method, {}), **own, "seed": seed})
+                for label, (method, own) in wanted_of.items()
+            }
+            made = {label: read_options(method, options[label]) for label, (method, _) in wanted_of.items()}
+            until = {label: branch_of(method, steps_of(tasks, own)) for label, (method, own) in made.items()}
+            # trainings branch from one another where everything that decides their plain beginning is the same
+            plain = {
+                label: decide(parts, tasks, Method(), method.settings(own), **shared) for label, (method, own) in made.items()
+            }
+            common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
+            for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
+                own = until[label]
+                others = [until[other] for other in labels if common[other] == common[label]]
+                shared_until = sorted({step for step in others if own is not None and step is not None and step <= own})
+                places = {step: common[label] / f"step-{step}" for step in shared_until} if len(labels) > 1 else {}
+                saved = [step for step, place in places.items() if _saved(place)]
+                start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
+                missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
+                folder = out / label / f"seed-{seed}" if several else out
+                results[label, seed] = train(
+                    model, tasks, wanted_of[label][0], out=folder, start=start, branches=missing, **shared, **options[label]
+                )
+                results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
+            if several:
+                shutil.rmtree(out / BRANCHES, ignore_errors=True)
     return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
 
 

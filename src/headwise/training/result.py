@@ -19,6 +19,7 @@ from headwise.training.masks import from_json, to_json
 from headwise.writing import room_in
 
 DONE = "training.json"  # written last: a folder that has it is whole
+TABLES = ("scores", "predictions", "history")
 SEVERAL = "single-task"
 
 
@@ -76,7 +77,7 @@ class TrainingResult:
             manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
         else:
             self.model.save(folder)
-        for name in ("scores", "predictions", "history"):
+        for name in TABLES:
             table: pd.DataFrame = getattr(self, name)
             with room_in(folder, int(table.memory_usage(deep=True).sum())):
                 table.to_parquet(folder / f"{name}.parquet", index=False)
@@ -90,10 +91,10 @@ class TrainingResult:
         if not (folder / DONE).is_file():
             raise HeadwiseError(f"{folder} holds no finished training: there is no {DONE} in it")
         record = read_json(folder / DONE)
+        if (folder / manifest.NAME).is_file():
+            manifest.check(folder, manifest.read(folder), DONE, *(f"{name}.parquet" for name in TABLES))
         with reading(folder, "a finished training, so it is damaged"):
-            scores, predictions, history = (
-                pd.read_parquet(folder / f"{name}.parquet") for name in ("scores", "predictions", "history")
-            )
+            scores, predictions, history = (pd.read_parquet(folder / f"{name}.parquet") for name in TABLES)
             return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)
 
 

@@ -64,6 +64,10 @@ class Method:
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         return {"method": self.name, **{name: value for name, value in plain.items() if _is_json(value)}}
 
+    def decides(self) -> dict[str, Any]:
+        """Name and options, as far as a result depends on them; objects too, which count by their content."""
+        return {"method": self.name, **{field.name: getattr(self, field.name) for field in fields(self) if field.init}}
+
     def branch_step(self, steps: int) -> int | None:
         """The step before which `at_branch` is called; None if there is no branch."""
         return None

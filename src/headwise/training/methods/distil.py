@@ -15,6 +15,7 @@ from headwise import manifest
 from headwise.decoders import DecoderOutput
 from headwise.errors import HeadwiseError
 from headwise.runs import Checkpoint
+from headwise.runs.decision import model_parts
 from headwise.training.methods.base import Method, last_share, share
 
 if TYPE_CHECKING:
@@ -63,6 +64,9 @@ class Distil(Method):
             raise HeadwiseError("student and teacher read the same tokens, and their tokenizers have different vocabularies")
         self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
         return self._distiller
+
+    def decides(self) -> dict[str, Any]:
+        return {**super().decides(), "teacher": model_parts(self.teacher)}
 
     def _opened(self, run: "Run") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
