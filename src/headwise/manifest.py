@@ -12,7 +12,15 @@ from headwise.runs.checksums import DamagedResult, check_listing, contents, veri
 
 NAME = "headwise.json"
 FORMAT = 2  # 1 had neither seal nor checksums
-APART = (NAME, "started.json", "seconds.json", "checkpoint", "figures")  # in a folder, but no part of what it holds
+APART = (
+    NAME,
+    "started.json",
+    "seconds.json",
+    "checkpoint",
+    "figures",
+    "teacher",
+    "tickets",
+)  # in a folder, but no part of what it holds
 # what a manifest says beside the facts that its loader needs
 AROUND = frozenset({"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"})
 

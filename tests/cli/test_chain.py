@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from headwise import manifest
 from headwise.cli import app
 from headwise.decoders.memory import remembered_tasks
 from headwise.errors import HeadwiseError
@@ -106,8 +107,8 @@ def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> Non
     import shutil
 
     shutil.copytree(trained, tmp_path / "model")
-    note = tmp_path / "model" / "headwise.json"
-    note.write_text(note.read_text().replace(str(trained.parent / "data"), "/gone/away"))
+    tasks = json.dumps(manifest.read(tmp_path / "model")["tasks"]).replace(str(trained.parent / "data"), "/gone/away")
+    manifest.amend(tmp_path / "model", tasks=json.loads(tasks))
     with pytest.raises(HeadwiseError, match="learnt qqp from /gone/away, which has gone: give --data"):
         remembered_tasks(tmp_path / "model", None)
 

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from small_models import build
 
 import headwise
+from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, save
 
@@ -118,7 +119,6 @@ def test_refusals(tmp_path: Path) -> None:
         save(smaller, tmp_path)
 
     save(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
-    manifest = tmp_path / "headwise.json"
-    manifest.write_text(manifest.read_text().replace("BertForSequenceClassification", "AutoModel"))
+    manifest.amend(tmp_path, model_class="AutoModel")
     with pytest.raises(HeadwiseError, match="'AutoModel', which transformers"):
         headwise.load(tmp_path)

@@ -62,7 +62,7 @@ def model_parts(model: Any, tokenizer: Any = None) -> dict[str, str]:
     """The content of a model: its weights, its configuration and its tokenizer, each by a hash."""
     if isinstance(model, str | Path):
         parts = _files(model_folder(model))
-        return {"given": "as files", **{part: fingerprint(sorted(parts[part])) for part in PARTS}}
+        return {"given": "as files", **{part: fingerprint(parts[part]) for part in PARTS}}
     from headwise.opener import tokenizer_beside
 
     inner = getattr(model, "encoder", model)
