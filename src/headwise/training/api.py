@@ -12,6 +12,7 @@ import torch
 
 from headwise import command
 from headwise.decoders import MultiTaskModel, open_model
+from headwise.errors import HeadwiseError
 from headwise.opener import fresh, trusting
 from headwise.runs import Checkpoint
 from headwise.runs.decision import Decision, decision, model_parts
