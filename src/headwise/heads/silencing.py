@@ -53,9 +53,14 @@ def mean_outputs(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str
     Every token weighs the same, so the result does not depend on how examples are batched or padded. The model runs in evaluation
     mode, outside any open context, and is left as it was.
     """
+    return mean_of(heads, _reference_passes(heads, batches))
+
+
+def mean_of(heads: Heads, passes: Iterable[tuple[Tape, Pass]]) -> Tensor:
+    """`mean_outputs` of passes that were recorded at all positions."""
     sums = [torch.zeros(site.n_heads, site.head_dim, dtype=torch.float64) for site in heads.sites]
     counts = [0] * len(heads.sites)
-    for tape, passed in _reference_passes(heads, batches):
+    for tape, passed in passes:
         for i, site in enumerate(heads.sites):
             tokens = real_tokens(tape.of(site.index), passed, site)  # (tokens, heads, head_dim)
             sums[i] += tokens.double().sum(0).cpu()

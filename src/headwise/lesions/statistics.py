@@ -11,12 +11,11 @@ from scipy import stats
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.inference import MIN_ARRANGEMENTS, t_interval
+from headwise.inference import MIN_ARRANGEMENTS, MIN_SEEDS, t_interval
 from headwise.lesions.dissociation import overall
 
 Array = NDArray[np.float64]
 
-MIN_SEEDS = 8  # fewer seeds are shown one by one
 MIN_EXAMPLES = 50  # held-out examples of a task; a bootstrap over fewer gives intervals that are too narrow
 
 

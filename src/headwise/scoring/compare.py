@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from headwise.errors import HeadwiseError
-from headwise.inference import t_interval
+from headwise.inference import MIN_SEEDS, t_interval
 from headwise.scoring.selection import count_for
 
 Array = NDArray[np.float64]
-MIN_SEEDS = 8  # for an interval by t: overlaps are coarse, and of fewer seeds too often equal
 
 
 def compare_scores(

@@ -1,5 +1,6 @@
 """`taylor-mean`: the first-order effect of replacing a head's output by its mean."""
 
+from collections.abc import Iterator
 from typing import Any, Unpack
 
 import torch
@@ -7,7 +8,9 @@ import xarray as xr
 from torch import Tensor
 
 from headwise.heads import Site
-from headwise.heads.positions import read_pass
+from headwise.heads.positions import Pass, read_pass
+from headwise.heads.recording import Tape
+from headwise.heads.silencing import mean_of
 from headwise.passes.frozen import frozen
 from headwise.passes.subject import Reading, Subject, open_subject
 from headwise.scoring.result import as_scores
@@ -39,19 +42,16 @@ def taylor_mean(model: Any, task: Task, **reading: Unpack[Reading]) -> xr.DataAr
     return as_scores(total / len(subject.encoded), subject, "taylor-mean")
 
 
-def mean_outputs(subject: Subject) -> list[Tensor]:
-    """Each site's mean head output over the real tokens of all examples: (heads, head_dim)."""
-    sums = [torch.zeros(site.n_heads, site.head_dim, dtype=torch.float64, device=subject.device) for site in subject.heads.sites]
-    tokens = 0
-    with torch.inference_mode():
+def mean_outputs(subject: Subject) -> Tensor:
+    """`Heads.mean_outputs` over the subject's examples, in its own passes, in which silenced heads stay silenced."""
+
+    def passes() -> Iterator[tuple[Tape, Pass]]:
         for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
-            real = batch.inputs["attention_mask"].double()  # (rows, tokens)
-            tokens += int(real.sum())
-            with subject.heads.recorded(position="all") as tape:
+            with torch.no_grad(), subject.heads.recorded(position="all") as tape:
                 subject.forward(batch)
-            for site, total in zip(subject.heads.sites, sums, strict=True):
-                total += torch.einsum("bt,bthd->hd", real, tape.of(site.index).double())
-    return [(total / tokens).float() for total in sums]
+            yield tape, read_pass(batch.inputs)
+
+    return mean_of(subject.heads, passes()).float().to(subject.device)
 
 
 class _Shift:
@@ -71,7 +71,7 @@ class _Shift:
         return x + self.added[site.index]
 
 
-def _effects(subject: Subject, batch: Batch, mean: list[Tensor]) -> Tensor:
+def _effects(subject: Subject, batch: Batch, mean: Tensor) -> Tensor:
     """Each example's Σ_t ∂L/∂z_t · (z̄ − z_t), (batch, layers, heads)."""
     effects = torch.zeros((len(batch), *subject.base.shape), device=subject.device)
     shift = _Shift()
@@ -79,7 +79,8 @@ def _effects(subject: Subject, batch: Batch, mean: list[Tensor]) -> Tensor:
         loss = subject.forward(batch).loss.sum()
         gradients = torch.autograd.grad(loss, [shift.added[site.index] for site in subject.heads.sites])
     real = batch.inputs["attention_mask"].float()  # (rows, tokens)
-    for site, gradient, centre in zip(subject.heads.sites, gradients, mean, strict=True):
+    for site, gradient in zip(subject.heads.sites, gradients, strict=True):
+        centre = mean[site.index, : site.n_heads, : site.head_dim]
         slope, output = (shift.seen.rows(site, x).float() for x in (gradient, shift.outputs[site.index]))
         change = (centre - output) * real[..., None, None]  # (rows, tokens, heads, head_dim)
         by_row = (slope * change).sum(dim=(1, 3))  # (rows, heads)

@@ -16,8 +16,6 @@ from headwise.probing.results import Probes
 from headwise.probing.senteval import SENTEVAL, canonical
 from headwise.tasks.task import Task
 
-SOURCES = ("senteval", "treebank", "grammar", "tasks")
-
 
 class ProbingTasks(runs.Settings):
     """Which tasks, and where they come from.

@@ -161,27 +161,6 @@ class Stacked(nn.Module):
         self.rows.batch = batch.shape[0]
         return self.model(*args, **kwargs)
 
-    def copy_of(self, copy: int, plain: nn.Module) -> None:
-        """Writes the weights of one copy into `plain`, a model of the original's shape."""
-        stacked = dict(self.model.named_modules())
-        with torch.no_grad():
-            for path, module in plain.named_modules():
-                source = stacked.get(path)
-                if isinstance(source, StackedEmbedding):
-                    rows = torch.nonzero(source.place >= 0).squeeze(-1)
-                    module.weight[rows] = source.weight[copy][source.place[rows]]
-                elif isinstance(source, StackedLinear):
-                    weight = (
-                        source.weight[copy] if source.rank is None else source.weight + (source.down[copy] @ source.up[copy]).T
-                    )
-                    module.weight.copy_(weight if isinstance(module, nn.Linear) else weight.T)
-                    if source.rank is None and source.bias is not None:
-                        module.bias.copy_(source.bias[copy])
-                elif isinstance(source, StackedNorm):
-                    module.weight.copy_(source.weight[copy])
-                    if source.bias is not None:
-                        module.bias.copy_(source.bias[copy])
-
     def trained(self) -> Iterator[nn.Parameter]:
         """The parameters that training updates."""
         return (parameter for parameter in self.parameters() if parameter.requires_grad)

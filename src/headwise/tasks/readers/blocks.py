@@ -105,10 +105,3 @@ def check_roles(roles: Iterable[Predicate], size: int, where: str) -> None:
         if not 0 <= predicate.index < size:
             raise HeadwiseError(f"{where}: the predicate {predicate.index} is outside the sentence of {size} words")
         check_spans(predicate.arguments, size, where)
-
-
-def check_columns(lines: Sequence[list[str]], expected: int, block: Block, first: int) -> None:
-    """Every line must have as many columns as expected; `first` is the number of the first line."""
-    for place, columns in enumerate(lines):
-        if len(columns) != expected:
-            raise HeadwiseError(f"{block.where(first + place)}: expected {expected} columns, found {len(columns)}")

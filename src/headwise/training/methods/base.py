@@ -73,6 +73,31 @@ class Method:
         return None
 
 
+@dataclass
+class ScoredHeads(Method):
+    """Plain multi-task training until the last `delta` of the steps, at whose beginning heads are scored once per task (Eq. 4).
+
+    Args:
+        alpha: share of all heads that are chosen for a task.
+        delta: share of the steps, at the end, in which they are treated apart.
+        examples: most training examples to score on.
+        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
+    """
+
+    alpha: float = 0.3
+    delta: float = 0.1
+    examples: int | None = 10_000
+    variant: str = "eq4"
+
+    def __post_init__(self) -> None:
+        share("alpha", self.alpha)
+        share("delta", self.delta)
+        known_variant(self.variant)
+
+    def branch_step(self, steps: int) -> int | None:
+        return last_share(self.delta, steps)
+
+
 def multi_task(model: Any, method: str) -> MultiTaskModel:
     """The model, if it is an encoder with decoders, which adapters need.
 

@@ -11,14 +11,14 @@ from headwise.heads import HeadSet
 from headwise.scoring import random_heads, top_heads
 from headwise.tasks.batching import collate
 from headwise.training.masks import from_json, to_json
-from headwise.training.methods.base import Method, known_variant, last_share, share
+from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
 
 
 @dataclass
-class ImportantHeads(Method):
+class ImportantHeads(ScoredHeads):
     """In the last `delta` of the steps, a batch of a task updates only that task's most important heads.
 
     Everything outside attention trains as before. Heads are scored once per task, at the branch, on training data (Eq. 4).
@@ -38,23 +38,11 @@ class ImportantHeads(Method):
     """
 
     name: ClassVar[str] = "iat"
-    alpha: float = 0.3
-    delta: float = 0.1
-    examples: int | None = 10_000
-    variant: str = "eq4"
     output_projection: bool = True
     drift: bool = False
     eval_mode: bool = False
     leak: bool = False
     heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        share("alpha", self.alpha)
-        share("delta", self.delta)
-        known_variant(self.variant)
-
-    def branch_step(self, steps: int) -> int | None:
-        return last_share(self.delta, steps)
 
     def at_branch(self, run: "Run") -> None:
         scores = run.score_tasks(examples=self.examples, variant=self.variant)

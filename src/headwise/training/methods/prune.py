@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwise.heads import HeadSet
 from headwise.scoring import top_heads
 from headwise.training.masks import from_json, set_masks, to_json
-from headwise.training.methods.base import Method, known_variant, last_share, share
+from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
     from headwise.training.run import Run
 
 
 @dataclass
-class PruneLeast(Method):
+class PruneLeast(ScoredHeads):
     """At the branch heads are scored once per task; from there a task's forward passes run without its least important ones.
 
     Args:
@@ -26,19 +26,7 @@ class PruneLeast(Method):
     """
 
     name: ClassVar[str] = "prune"
-    alpha: float = 0.3
-    delta: float = 0.1
-    examples: int | None = 10_000
-    variant: str = "eq4"
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        share("alpha", self.alpha)
-        share("delta", self.delta)
-        known_variant(self.variant)
-
-    def branch_step(self, steps: int) -> int | None:
-        return last_share(self.delta, steps)
 
     def at_branch(self, run: "Run") -> None:
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
