@@ -17,14 +17,6 @@ CLAIMS = xr.DataArray(
 )
 
 
-def test_overlay_counts_runs_and_frames_heads_claimed_in_all() -> None:
-    figure = draw.claims_overlay(CLAIMS)
-    for ax, task in zip(figure.axes, TASKS, strict=False):
-        assert ax.get_title() == task
-        np.testing.assert_array_equal(ax.collections[0].get_array(), CLAIMS.sel(task=task).sum("run"))
-        assert len(ax.patches) == int(CLAIMS.sel(task=task).all("run").sum())
-
-
 def test_stem_cell_map_frames_stem_cells() -> None:
     stem = CLAIMS.isel(run=0, task=0, drop=True)
     ax = draw.stem_cell_map(CLAIMS, stem).axes[0]

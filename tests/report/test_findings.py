@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.report.blocks import NOT_SHOWN
-from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
+from headwise.figures.blocks import NOT_SHOWN
+from headwise.studies.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 
 TASKS = ["topic", "number"]
 
@@ -195,6 +195,6 @@ def test_a_grid_without_enough_seeds_says_so() -> None:
         low = np.nan
 
     run = Run()
-    assert "too few seeds" in grids.read(run, "x", {}, {"kind": "specialization"}).findings[-1]
+    assert "too few seeds" in grids.of_specialization(run).findings[-1]
     run.low = 2.0
-    assert "above 0 for 1 of 1 results" in grids.read(run, "x", {}, {"kind": "specialization"}).findings[-1]
+    assert "above 0 for 1 of 1 results" in grids.of_specialization(run).findings[-1]

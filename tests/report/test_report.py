@@ -12,9 +12,9 @@ import torch
 import headwise as hw
 from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
+from headwise.figures.blocks import Table
 from headwise.heads import default_model
 from headwise.report import read, write_figures, write_report
-from headwise.report.blocks import Table
 from headwise.report.html import cell
 from headwise.report.papers import latex
 from headwise.tasks import grammar

@@ -9,11 +9,11 @@ import xarray as xr
 
 from headwise import manifest
 from headwise.figures import training as figures
+from headwise.figures.blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
-from headwise.report.blocks import Chart, HeadMaps, Section, Table
 from headwise.report.html import cell, render
-from headwise.report.sections import grids, probing, similarity, stemcells, training, transfer
 from headwise.runs.atomic import write_text
+from headwise.studies.sections import grids, probing, similarity, stemcells, training, transfer
 
 
 class Kept:
@@ -32,7 +32,7 @@ class Kept:
             table = table[table[column] == value]
         return table
 
-    def array(self, name: str, **where: Any) -> xr.DataArray:
+    def array(self, name: str, step: str | None = None, **where: Any) -> xr.DataArray:
         return self.arrays[name].sel(where) if where else self.arrays[name]
 
 
@@ -97,7 +97,7 @@ def test_a_training_study_is_grouped_by_model_and_sampling() -> None:
     run = Kept(
         {"scores": SCORES, "training": pd.DataFrame({"model": ["bert"], "method": ["iat"], "task": ["qnli"], "mean": [75.5]})}
     )
-    section = grids.read(run, "table5", {}, {"kind": "training"})
+    section = grids.of_training(run)
     page = on_the_page(section)
     assert section.findings
     assert [part.name for part in section.blocks if isinstance(part, Chart)] == ["training-scores-bert, annealed"]
@@ -108,7 +108,7 @@ def test_a_training_study_is_grouped_by_model_and_sampling() -> None:
 def test_a_specialization_study_shows_its_grid() -> None:
     grid = pd.DataFrame({"label": ["bert", "gpt2"], "a–b": [12.0, -3.0], "a–c": [4.0, 1.0], "average": [8.0, -1.0]})
     pairs = pd.DataFrame({"A": ["a"], "B": ["b"], "D": [12.34]})
-    section = grids.read(Kept({"grid": grid, "pairs-mean": pairs}), "fig2", {}, {"kind": "specialization"})
+    section = grids.of_specialization(Kept({"grid": grid, "pairs-mean": pairs}))
     on_the_page(section)
     cells = block(section, "grid").draw().axes[0].collections[0]
     assert cells.get_array().tolist() == [[12.0, 4.0, 8.0], [-3.0, 1.0, -1.0]]
@@ -128,11 +128,9 @@ def test_a_probing_study_maps_every_model() -> None:
         ("Tense", "top 3 heads", 0.5),
     ]
     embeddings = pd.DataFrame(rows, columns=["task", "embedding", "test"]).assign(model="bert")
-    section = grids.read(
-        Kept({"embeddings": embeddings, "probing": embeddings}, {"test": values}), "heads", {}, {"kind": "probing"}
-    )
+    section = grids.of_probing(Kept({"embeddings": embeddings, "probing": embeddings}, {"test": values}))
     on_the_page(section)
-    np.testing.assert_array_equal(block(section, "probes-bert").values, values[0])
+    np.testing.assert_array_equal(block(section, "heads-bert").values, values[0])
     assert "1 of 2" in section.findings[0]
 
 
@@ -149,7 +147,7 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     embeddings = pd.DataFrame({"task": "Depth", "embedding": list(rows), "test": list(rows.values())})
     sweep = pd.DataFrame({"task": "Depth", "n": [2, 1], "test": [0.73, 0.6], "stderr": 0.01})
     manifest.write(tmp_path, "probes")
-    section = probing.read(Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}), tmp_path, "mine")
+    section = probing.section(Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}), tmp_path, "mine")
     on_the_page(section)
     table = block(section, "probing").frame.set_index("task").loc["Depth"]
     assert table[["last layer", "best layer", "top 2 heads", "best head", "majority"]].tolist() == pytest.approx(
@@ -169,7 +167,7 @@ def test_similarity_shows_matrices_and_the_link() -> None:
         {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [3.0, 5.0, 4.0]}
     )
     tests = pd.DataFrame({"similarity": ["DSE"], "kind": ["pearson"], "correlation": [0.37], "p": [0.5]})
-    section = similarity.read(Kept({"similarity-pairs": pairs, "similarity-link": tests}, {"dse": matrix}), "s", {}, {})
+    section = similarity.section(Kept({"similarity-pairs": pairs, "similarity-link": tests}, {"dse": matrix}))
     on_the_page(section)
     cells = block(section, "similarity-dse").draw().axes[0].collections[0]
     assert cells.get_array().tolist() == matrix.values.tolist()
@@ -177,7 +175,7 @@ def test_similarity_shows_matrices_and_the_link() -> None:
     assert points.get_offsets().tolist() == [[0.1, 3.0], [0.2, 5.0], [0.4, 4.0]]
     assert "0.37" in section.findings[0]
     assert "0.5" in section.findings[0]
-    alone = similarity.read(Kept({"similarity-pairs": pairs}, {"dse": matrix}), "s", {}, {})
+    alone = similarity.section(Kept({"similarity-pairs": pairs}, {"dse": matrix}))
     assert "b and c are most alike (0.40)" in alone.findings[0]
 
 
@@ -189,9 +187,12 @@ def test_stem_cells_show_claims_and_effects() -> None:
     )
     tests = pd.DataFrame({"gates": ["l0"], "found": [7], "expected": [3.2], "p": [0.04]})
     effects = pd.DataFrame({"gates": ["l0"], "effect": ["stem − alone"], "mean": [-0.0123], "low": [-0.03], "high": [0.004]})
-    section = stemcells.read(Kept({"stem-cells": tests, "effects": effects}, {"claims-l0": claims}), "he", {}, {})
+    section = stemcells.section(Kept({"stem-cells": tests, "effects": effects}, {"claims-l0": claims}))
     on_the_page(section)
-    np.testing.assert_array_equal(block(section, "claims-l0").values, claims.mean("run"))
+    maps = block(section, "claims-l0")
+    np.testing.assert_array_equal(maps.values, claims.mean("run"))
+    for ax, task in zip(maps.draw().axes, ("pos", "dep"), strict=False):
+        assert len(ax.patches) == int(claims.sel(task=task).all("run").sum())  # frames: claimed in every run
     drawn = block(section, "effects", Chart).draw().axes[0]
     assert drawn.lines[0].get_xdata().tolist() == pytest.approx([-1.23])
     assert "7" in section.findings[0]
@@ -207,7 +208,7 @@ def test_transfer_shows_scores_over_shots() -> None:
         ("cola", "multi-task", 16, 65.5, 1.0),
     ]
     scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"])
-    section = transfer.read(Kept({"transfer": scores}), "t", {}, {})
+    section = transfer.section(Kept({"transfer": scores}))
     on_the_page(section)
     groups = block(section, "transfer", Chart).draw().axes[0].containers
     drawn = {group.get_label(): group for group in groups}

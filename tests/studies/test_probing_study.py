@@ -14,6 +14,7 @@ from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.probing.results import Probes
+from headwise.report import write_figures
 from headwise.runs.study import run_study, validate
 from headwise.studies import probing_finetuning, probing_study
 from headwise.studies.probing_study import ProbingTasks, open_tasks, probes_of, task_names
@@ -162,7 +163,7 @@ def test_fine_tuning_study(model: Path, tmp_path: Path) -> None:
     assert len(HeadSet.from_json(sources["top"])) == 3
     shift = run.table("shift")
     assert set(shift["embedding"]) == {"last", "best", "top"}
-    assert len(probing_finetuning.figures(tmp_path / "run")) == 2
+    assert len(write_figures([tmp_path / "run"], tmp_path / "figures", tables=False)) == 2
     assert probing_study.probes_of(tmp_path / "run").tasks == ["SubjNumber"]
 
 

@@ -12,11 +12,11 @@ from transformers import BertConfig, BertModel
 import planted
 from headwise import runs
 from headwise.loading import load
+from headwise.report import write_figures
 from headwise.runs.recipe import RecipeError, at_scale, read_recipe, read_toml
 from headwise.runs.study import run_study, validate
 from headwise.studies import specialization_tables as tables
 from headwise.studies.specialization import SpecializationRecipe, study
-from headwise.studies.specialization_steps import figures
 
 PAIRS = [("MNLI", "QQP"), ("MNLI", "QNLI"), ("MNLI", "AG"), ("MNLI", "SST-2"), ("QQP", "QNLI"), ("QQP", "AG"), ("QQP", "SST-2"), ("QNLI", "AG"),
          ("QNLI", "SST-2"), ("AG", "SST-2")]  # fmt: skip
@@ -148,8 +148,8 @@ def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
     _, result = next(run.results("dissociation", method="iat"))
     saved = load(result.model("dissociation") / "result")
     assert saved.tasks in (("topic", "tense"), ("tense", "sentiment"))
-    drawn = figures(tmp_path / "run")
-    assert {path.stem for path in drawn} >= {"grid", "methods"}
+    drawn = write_figures([tmp_path / "run"], tmp_path / "figures", tables=False)
+    assert {path.stem for path in drawn} >= {"1-grid", "1-methods"}
 
 
 def test_sweeps_train_plain_only_once(model: Path, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
     assert len(found["pairs"]) == 3
     assert {"DSE", "CRA", "AHP", "heads"} <= set(found["pairs"][0])
     assert {row["similarity"] for row in found["link"]} == {"DSE", "CRA", "AHP", "heads"}
-    assert (tmp_path / "run" / "figures" / "link.pdf").is_file()
+    assert (tmp_path / "run" / "figures" / "link-dse.pdf").is_file()
 
 
 def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:

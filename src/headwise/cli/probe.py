@@ -92,12 +92,12 @@ def probe(
         "probing": {"pairs": pairs, "controls": chosen, **{name: value for name, value in given.items() if value is not None}},
         "seed": seed,
     }
-    from headwise.studies.probing_study import figures as draw
+    from headwise.report import write_figures
     from headwise.studies.probing_study import study, table_of
 
     run_recipe(study, recipe, out, jobs, as_json)
     table = table_of(out)
-    drawn = [str(file) for file in draw(out)] if figures else []
+    drawn = [str(file) for file in write_figures([out], out / "figures", tables=False)] if figures else []
     if emit({"table": table.to_dict("records"), "figures": drawn}, as_json):
         return
     columns = [

@@ -45,17 +45,14 @@ def similarity(
     recipe |= {name: str(path) for name, path in given.items() if path is not None}
     if ahp:
         recipe["transfers"] = {"shots": shots}
-    from headwise.figures import save
-    from headwise.figures.similarity import link_scatter, similarity_matrices
+    from headwise.report import write_figures
     from headwise.studies.similarity_study import study
 
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("similarity-pairs")
     metrics = [name for name in ("DSE", "CRA", "CNM", "AHP", "heads") if name in table]
-    save(similarity_matrices({name: run.array(name.lower()) for name in metrics}), out / "figures" / "similarity")
+    write_figures([out], out / "figures", tables=False)
     tests = run.table("similarity-link") if dissociation is not None else None
-    if tests is not None:
-        save(link_scatter(table, tests, metrics), out / "figures" / "link")
     if emit({"pairs": table.to_dict("records"), "link": [] if tests is None else tests.to_dict("records")}, as_json):
         return
     columns = ["task", "other", *metrics, *(["dissociation"] if tests is not None else [])]

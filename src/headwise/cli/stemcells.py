@@ -74,8 +74,10 @@ def whole_study(
     if board.failed:
         raise typer.Exit(1)
     drawn = []
-    if figures and study.figures is not None:
-        drawn = [str(file) for file in study.figures(out)]
+    if figures:
+        from headwise.report import write_figures
+
+        drawn = [str(file) for file in write_figures([out], out / "figures", tables=False)]
     tables = {name: found.table(name) for name in (*SHOWN, "scores")}
     if emit({"out": str(out), "figures": drawn, **{name: table.to_dict("records") for name, table in tables.items()}}, json):
         return

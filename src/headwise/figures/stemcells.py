@@ -1,4 +1,4 @@
-"""The stem-cell study as figures: gates of runs as an overlay, overlap of tasks, best layer per label, change per label."""
+"""The stem-cell study as figures: heads that tasks claim, overlap of tasks, best layer per label, change per label."""
 
 from typing import TYPE_CHECKING
 
@@ -10,21 +10,6 @@ from headwise.figures.style import COLOURS, colour_bar, heads_heatmap, named_cel
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def claims_overlay(claims: xr.DataArray) -> "Figure":
-    """One panel per task: in how many runs it claims each head; frames mark heads claimed in all runs.
-
-    Args:
-        claims: (run, task, layer, head), 0/1.
-    """
-    runs = len(claims.run)
-    figure, axes = panels(1, len(claims.task), size=(2.6, 2.4))
-    for ax, task in zip(axes[0], claims.task.values, strict=True):
-        count = claims.sel(task=task).astype(float).sum("run").to_numpy()  # (layer, head)
-        image = heads_heatmap(ax, count, title=str(task), limits=(0, runs), marked=count == runs)
-    colour_bar(figure, image, axes[0, -1], "runs", ticks=range(runs + 1))
-    return figure
 
 
 def stem_cell_map(claims: xr.DataArray, stem: xr.DataArray) -> "Figure":

@@ -23,11 +23,17 @@ def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str 
     return path
 
 
-def write_figures(folders: Sequence[str | Path], folder: str | Path) -> list[Path]:
-    """Writes each figure as PDF and PNG, and each table as LaTeX and CSV."""
+def write_figures(folders: Sequence[str | Path], folder: str | Path, *, tables: bool = True) -> list[Path]:
+    """Writes each figure as PDF and PNG, and each table as LaTeX and CSV.
+
+    Args:
+        folders: as for `write_report`.
+        folder: where the files go.
+        tables: write tables too.
+    """
     from headwise.report.papers import write
 
-    return write(read(folders), folder)
+    return write(read(folders), folder, tables=tables)
 
 
 __all__ = ["read", "write_figures", "write_report"]

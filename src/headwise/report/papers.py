@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwise.figures import save
+from headwise.figures.blocks import Section, Table
 from headwise.names import file_name
-from headwise.report.blocks import Section, Table
 from headwise.report.html import cell
 
 LATEX = str.maketrans(
@@ -23,7 +23,7 @@ SIGNS = {
 }
 
 
-def write(sections: Sequence[Section], folder: str | Path) -> list[Path]:
+def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = True) -> list[Path]:
     """Writes every figure and table of a report into `folder`; gives the files."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -31,11 +31,11 @@ def write(sections: Sequence[Section], folder: str | Path) -> list[Path]:
     for number, section in enumerate(sections, 1):
         for block in section.blocks:
             name = file_name(f"{number}-{block.name}" if len(sections) > 1 else block.name)
-            if isinstance(block, Table):
+            if isinstance(block, Table) and tables:
                 (folder / f"{name}.tex").write_text(latex(block), encoding="utf-8")
                 block.frame.to_csv(folder / f"{name}.csv", index=False)
                 files += [folder / f"{name}.tex", folder / f"{name}.csv"]
-            else:
+            elif not isinstance(block, Table):
                 files += save(block.draw(), folder / name)
     return files
 

@@ -1,5 +1,6 @@
 """From folders to sections: finds out what kind of study each folder holds."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,21 +8,17 @@ from typing import Any
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
+from headwise.figures.blocks import Section
 from headwise.loading import load
 from headwise.parsing import reading
 from headwise.report import again
-from headwise.report.blocks import Section
-from headwise.report.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 from headwise.runs import Run
+from headwise.runs.steps import Study, resolve
+from headwise.studies import STUDIES
+from headwise.studies.sections import dissociation, probing, training
 from headwise.training.result import DONE, TrainingResult
 
-SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.read, "probes": probing.read}
-STUDIES: dict[str, Callable[..., Section]] = {
-    **dict.fromkeys(grids.SHOWN, grids.read),
-    "similarity": similarity.read,
-    "stem-cells": stemcells.read,
-    "transfer": transfer.read,
-}
+SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.section, "probes": probing.section}
 
 WHOLE = 3  # results of a grid that are shown whole
 
@@ -53,7 +50,7 @@ def sections_of(folder: Path) -> list[Section]:
     if trained:
         found = [TrainingResult.load(path) for path in trained]
         told = again.of_trainings([one.description for one in found])
-        return [replace(training.read(found, folder.name), reproduce=told)]
+        return [replace(training.section(found, folder.name), reproduce=told)]
     inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
     sections = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
     if not sections:
@@ -67,8 +64,9 @@ def _of_study(folder: Path) -> list[Section]:
     if not run.files:
         raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
     found: list[Section] = []
-    if recipe["kind"] in STUDIES:
-        found.append(STUDIES[recipe["kind"]](run, folder.name, provenance(run), recipe))
+    if draw := _section_of(recipe["kind"]):
+        shown = draw(run)
+        found.append(replace(shown, title=f"{shown.title}: {folder.name}", settings=recipe, provenance=provenance(run)))
     inside = [
         (task, file.parent)
         for task, result in run.results()
@@ -77,12 +75,21 @@ def _of_study(folder: Path) -> list[Section]:
     ]
     for task, inner in inside[:WHOLE]:  # the tables above hold all of them; a grid of hundreds would drown them
         place = ", ".join(f"{name} {value}" for name, value in task["coords"].items())
-        found.append(dissociation.read(load(inner), inner, f"{folder.name}, {place}"))
+        found.append(dissociation.section(load(inner), inner, f"{folder.name}, {place}"))
     if not found:
         raise HeadwiseError(
-            f"{folder} is a study of kind {recipe['kind']!r}, which reports cannot show yet; export it: headwise study export"
+            f"{folder} is a study of kind {recipe['kind']!r}, which has no section for a report, or whose module is not "
+            "imported (call headwise.report.write_report from Python after importing it); export it: headwise study export"
         )
     return found
+
+
+def _section_of(kind: str) -> Callable[[Run], Section] | None:
+    """The `section` of a kind of study; of a study of one's own only where its module is imported: a folder names no code to run."""
+    if kind not in STUDIES and kind.partition(":")[0] not in sys.modules:
+        return None
+    study = resolve(STUDIES.get(kind, kind))
+    return study.section if isinstance(study, Study) else None
 
 
 def provenance(run: Run) -> dict[str, Any]:

@@ -91,13 +91,13 @@ class Study:
         recipe: the pydantic model that reads the recipe; derive it from `runs.Recipe`.
         cells: gives the cells of a recipe, in the order they should be computed. Inputs of a cell need not be given themselves.
         check: further checks of a recipe before any work; gives one message for each thing that is wrong.
-        figures: draws a finished run: figures(run folder, folder for the files or None) gives the files written.
+        section: gives what a report shows of a run (a `figures.blocks.Section`): sentences, figures, tables.
     """
 
     recipe: type[Any]
     cells: Callable[[Any], Iterable[Cell]]
     check: Callable[[Any], Iterable[str]] | None = None
-    figures: Callable[..., list[Path]] | None = None
+    section: Callable[[Any], Any] | None = None
 
 
 def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:

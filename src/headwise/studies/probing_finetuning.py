@@ -1,7 +1,6 @@
 """Fine-tuning from the last layer, the best layer and the top-n heads (Table 4), and what it does to the heat maps (Fig. 4)."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +10,9 @@ from pydantic import Field
 from headwise import runs
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.names import file_name
 from headwise.probing.results import Probes, ranked
 from headwise.studies.probing_study import ProbeConfig, Probing, ProbingTasks, open_tasks, probe_task, task_names
+from headwise.studies.sections.grids import of_finetuning
 from headwise.tasks import KINDS, metrics
 from headwise.tasks.task import Task
 
@@ -146,24 +145,4 @@ def check(recipe: FineTuningRecipe) -> Iterable[str]:
         yield f"tasks: {error}"
 
 
-study = runs.Study(FineTuningRecipe, cells, check)
-
-
-def figures(run: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Heat maps before fine-tuning and after it from each embedding, one colour range per task (Fig. 4)."""
-    from headwise.figures.probing import before_and_after
-    from headwise.figures.style import save
-
-    opened = runs.open(run)
-    place = Path(out) if out is not None else Path(run) / "figures"
-    files: list[Path] = []
-    for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in opened.results("probe-task")):
-        before = opened.array("test", step="probe-task", model=model)
-        after = opened.array("after", step="fine-tune", model=model)
-        if "task" not in before.dims:
-            before, after = before.expand_dims("task"), after.expand_dims("task")
-        if "embedding" not in after.dims:
-            after = after.expand_dims("embedding")
-        columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
-        files += save(before_and_after(before, columns), place / f"shift-{file_name(model)}")
-    return files
+study = runs.Study(FineTuningRecipe, cells, check, of_finetuning)

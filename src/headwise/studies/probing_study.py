@@ -10,10 +10,10 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
-from headwise.names import file_name
 from headwise.probing.fitting import STRENGTHS
 from headwise.probing.results import Probes
 from headwise.probing.senteval import SENTEVAL, canonical
+from headwise.studies.sections.grids import of_probing
 from headwise.tasks.task import Task
 
 
@@ -122,7 +122,7 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
             yield f"tasks: {error}"
 
 
-study = runs.Study(ProbingRecipe, cells, check)
+study = runs.Study(ProbingRecipe, cells, check, of_probing)
 
 
 @cache
@@ -174,24 +174,6 @@ def probes_of(run: str | Path, model: str | None = None) -> Probes:
     if len(labels) != 1:
         raise HeadwiseError(f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model=")
     return Probes.join([load(result.model("probes")) for _, result in found])
-
-
-def figures(run: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Draws every model's heat maps (sorted and not, Figs. 3, 6, 7), sweep and scatter (Fig. 5); PDF and PNG of each."""
-    from headwise.figures.style import save
-
-    place = Path(out) if out is not None else Path(run) / "figures"
-    files: list[Path] = []
-    for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in runs.open(run).results("probe-task")):
-        found = probes_of(run, model)
-        name = file_name(model)
-        files += save(found.heatmap(), place / f"heads-{name}")
-        files += save(found.heatmap(sort=True), place / f"heads-sorted-{name}")
-        if found.sweep.groupby("task")["n"].nunique().max() > 1:
-            files += save(found.sweep_plot(), place / f"sweep-{name}")
-        if found.has_syntactic_and_semantic:
-            files += save(found.scatter(), place / f"syntactic-semantic-{name}")
-    return files
 
 
 def table_of(run: str | Path) -> pd.DataFrame:

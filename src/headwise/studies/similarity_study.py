@@ -11,6 +11,7 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.studies.sections.similarity import section
 from headwise.studies.transfer_study import FewShot, FewShotConfig, NewTasks, few_shot
 from headwise.tasks.files import open_text
 from headwise.tasks.sources import read_table
@@ -265,4 +266,4 @@ def _known_as(recipe: SimilarityRecipe, task: str) -> NewTasks:
     return NewTasks(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
 
 
-study = runs.Study(SimilarityRecipe, cells, check)
+study = runs.Study(SimilarityRecipe, cells, check, section)

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.studies.sections.grids import of_specialization
 from headwise.studies.specialization_steps import DissociationConfig, Lesioning, TablesConfig, dissociation, tables
 from headwise.studies.training import (
     CellConfig,
@@ -149,4 +150,4 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         yield f"tasks: {error}"
 
 
-study = runs.Study(SpecializationRecipe, cells, check)
+study = runs.Study(SpecializationRecipe, cells, check, of_specialization)

@@ -1,13 +1,11 @@
 """The steps of a specialization study: lesions of one trained model, and the tables over all of them."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from pydantic import Field
 
 from headwise import runs
-from headwise.names import file_name
 from headwise.studies.training import StudyTasks
 
 
@@ -100,31 +98,3 @@ def _training_scores(config: TablesConfig, results: list[Any]) -> pd.DataFrame:
     """Scores of every training with its place."""
     frames = [result.table("scores").assign(**place) for result, place in zip(results, config.trained, strict=True)]
     return pd.concat(frames, ignore_index=True)
-
-
-def figures(run_folder: str | Path, out: str | Path | None = None) -> list[Path]:
-    """Draws a finished study's figures (Figs. 2, 4, 8–10) into `out` (default: "figures" in its folder), as PDF and PNG."""
-    from headwise.figures import dissociation as draw
-    from headwise.figures import save
-
-    run = runs.open(run_folder)
-    place = Path(out) if out is not None else Path(run_folder) / "figures"
-    files: list[Path] = []
-    training = run.table("training")
-    swept = training[training["method"] == "iat"]
-    for setting in ("alpha", "delta"):
-        if swept[setting].nunique() > 1:
-            files += save(draw.training_sweep(training, setting), place / f"training-{setting}")
-    if "grid.parquet" not in run.names().get("specialization-tables", []):
-        return files
-    grid = run.table("grid").set_index("label")
-    files += save(draw.matrix(grid, "dissociation (%)"), place / "grid")
-    if run.table("d")["method"].nunique() > 1:
-        files += save(draw.methods(run.table("d")), place / "methods")
-    layers = run.table("layers-mean")
-    for (model, method, group), some in layers.groupby(["model", "method", "group"], sort=False):
-        wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
-        names = list(wide.columns)
-        wide = wide.assign(mean=wide[names].mean(axis=1), sigma=wide[names].std(axis=1, ddof=0))
-        files += save(draw.heads_per_layer(wide), place / f"layers-{file_name(f'{model}-{method}-{group}')}")
-    return files

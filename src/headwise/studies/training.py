@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.studies.sections.grids import of_training
 from headwise.training.methods import known_method, make_method, option_names
 from headwise.training.samplers import SAMPLINGS
 from headwise.training.settings import TrainingSettings
@@ -277,4 +278,4 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         yield f"tasks: {error}"
 
 
-study = runs.Study(TrainingRecipe, cells, check)
+study = runs.Study(TrainingRecipe, cells, check, of_training)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
+from headwise.studies.sections.transfer import section
 from headwise.tasks import PRESETS
 from headwise.training.methods.base import STAYS
 
@@ -161,4 +162,4 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
         yield f"sources: a paired comparison needs as many models of each method, given {lengths}"
 
 
-study = runs.Study(TransferRecipe, cells, check)
+study = runs.Study(TransferRecipe, cells, check, section)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
+from headwise.figures.blocks import Chart, Section, Table, number
 from headwise.figures.similarity import link_scatter, similarity_matrices
-from headwise.report.blocks import Chart, Section, Table, number
 
 METRICS = ("DSE", "CRA", "CNM", "AHP", "heads")
 
 
-def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
+def section(run: Any) -> Section:
     """The section of a similarity run."""
     pairs = run.table("similarity-pairs")
     metrics = [name for name in METRICS if name in pairs]
@@ -30,13 +30,11 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         blocks.append(Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", 3))
     blocks.append(Table("similarity-pairs", "Every pair", pairs, digits=3))
     return Section(
-        title=f"Task similarity: {label}",
+        title="Task similarity",
         findings=findings(tests, pairs, metrics),
         blocks=blocks,
         methods="DSE: mean cosine of sentence vectors; CRA: Spearman of dissimilarity matrices; CNM: cosine of voxel-wise encoding scores; "
         "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks.",
-        settings=settings,
-        provenance=provenance,
     )
 
 

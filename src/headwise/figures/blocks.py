@@ -44,7 +44,7 @@ class HeadMaps:
     title: str
     measure: str
     values: xr.DataArray
-    chosen: Mapping[str, Iterable[tuple[int, int]]] = field(default_factory=dict)
+    chosen: Mapping[str, Iterable[Sequence[int]]] = field(default_factory=dict)
     caption: str = ""
 
     def draw(self) -> "Figure":
@@ -63,16 +63,16 @@ class Section:
         findings: plain sentences with numbers and intervals; the report starts with these.
         blocks: figures and tables in order.
         methods: how it was done, for the methods paragraph.
-        settings, provenance: as tables at the end.
-        reproduce: the command or call that makes it again; `reading` fills it in, as `again` finds it.
+        settings, provenance: as tables at the end; of a study's section the report fills them in.
+        reproduce: the command or call that makes it again; the report fills it in.
     """
 
     title: str
     findings: Sequence[str]
     blocks: Sequence[Table | Chart | HeadMaps]
     methods: str
-    settings: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
     reproduce: str = ""
 
 

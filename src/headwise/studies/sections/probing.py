@@ -9,7 +9,7 @@ import xarray as xr
 
 from headwise import manifest
 from headwise.figures import probing as figures
-from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
+from headwise.figures.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -29,7 +29,7 @@ PUBLISHED = {
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
-def read(found: Any, folder: Path, label: str) -> Section:
+def section(found: Any, folder: Path, label: str) -> Section:
     """The section of saved probes."""
     data, embeddings = found.data, found.embeddings
     table = last_best_top(embeddings, data)

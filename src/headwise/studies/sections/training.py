@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 
 from headwise.figures import training as figures
+from headwise.figures.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
 from headwise.inference import t_interval
-from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
 
 
-def read(trained: Sequence[Any], label: str) -> Section:
+def section(trained: Sequence[Any], label: str) -> Section:
     """One section over finished trainings."""
     frames, losses = [], []
     for found in trained:

@@ -5,10 +5,10 @@ from typing import Any
 import pandas as pd
 
 from headwise.figures import training as figures
-from headwise.report.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
+from headwise.figures.blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
 
 
-def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, Any]) -> Section:
+def section(run: Any) -> Section:
     """The section of a transfer run."""
     scores = run.table("transfer")
     tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
@@ -27,13 +27,11 @@ def read(run: Any, label: str, provenance: dict[str, Any], settings: dict[str, A
         )
         blocks.append(Table("transfer-tests", "Differences between methods", tests, note, 3))
     return Section(
-        title=f"Few-shot transfer: {label}",
+        title="Few-shot transfer",
         findings=findings(scores, tests),
         blocks=blocks,
         methods="Every source model was fine-tuned in full on k examples in all of a task it had not seen, and judged on held-out data; "
         "the same examples for every method and source.",
-        settings=settings,
-        provenance=provenance,
     )
 
 

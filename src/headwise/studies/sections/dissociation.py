@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headwise import manifest
-from headwise.report.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.figures.blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -19,7 +19,7 @@ PUBLISHED = {
 }
 
 
-def read(found: Any, folder: Path, label: str) -> Section:
+def section(found: Any, folder: Path, label: str) -> Section:
     """The section of a saved dissociation."""
     settings = {"fraction": found.fraction, **found.settings, **json.loads(found.scores.attrs.get("settings", "{}"))}
     return Section(

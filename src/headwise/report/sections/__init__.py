@@ -1,1 +1,0 @@
-"""One file per kind of study: from its folder to a `Section`."""

@@ -1,0 +1,1 @@
+"""What a report shows of each kind of result: findings in sentences, figures, tables."""

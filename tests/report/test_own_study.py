@@ -1,0 +1,50 @@
+"""A study of one's own: its section is in the report, and a folder cannot name code for the report to run."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from headwise import runs
+from headwise.errors import HeadwiseError
+from headwise.figures.blocks import Section, Table
+from headwise.report import read, write_report
+
+
+@runs.step()
+def count(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> None:
+    out.table("counts", pd.DataFrame({"heads": [config["heads"]]}))
+
+
+class CountRecipe(runs.Recipe):
+    heads: int = 7
+
+
+def section(run: runs.Run) -> Section:
+    return Section("Counting", ["Seven heads."], [Table("counts", "Counts", run.table("counts"))], "By hand.")
+
+
+study = runs.Study(CountRecipe, lambda recipe: [runs.Cell(count, {"heads": recipe.heads})], section=section)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    recipe, _ = runs.validate(study, {"kind": f"{__name__}:study"}, tmp_path, tmp_path / "run")
+    assert not runs.run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
+    return tmp_path / "run"
+
+
+def test_the_report_shows_the_section_of_an_own_study(run: Path, tmp_path: Path) -> None:
+    page = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Counting: run</h2>" in page
+    assert "<li>Seven heads.</li>" in page
+    assert ">7</td>" in page
+    assert read([run])[0].settings["heads"] == 7
+
+
+def test_a_report_imports_no_module_that_a_folder_names(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, __name__)
+    with pytest.raises(HeadwiseError, match="whose module is not imported"):
+        read([run])
