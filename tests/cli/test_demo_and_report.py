@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import headwise
 from headwise.cli import app
+from headwise.errors import HeadwiseError
 from headwise.opener import open_tokenizer
 from headwise.places import default_model
 from headwise.studies import demo
@@ -111,3 +112,18 @@ def test_the_report_verb_says_what_it_cannot_read(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["report", str(tmp_path / "nowhere")])
     assert result.exit_code != 0
     assert "nowhere" in result.output + str(result.exception)
+
+
+def test_a_dissociation_that_was_made_otherwise_is_not_taken_for_this_one(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    import shutil
+
+    out, found = made
+    silent = {"size": 64, "epochs": 1, "say": lambda text: None}
+    assert demo.run_demo(out, **silent)["d"] == pytest.approx(found["d"])
+    with pytest.raises(HeadwiseError, match=r"holds another dissociation: it differs in random_draws; choose another folder"):
+        demo.run_demo(out, random_draws=2, **silent)
+    shutil.copytree(out / "dissociation", tmp_path / "dissociation")  # beside another training
+    with pytest.raises(HeadwiseError, match="differs in settings"):
+        demo.run_demo(tmp_path, **{**silent, "epochs": 2})
