@@ -135,6 +135,15 @@ def test_an_adapter_folder_is_the_model_that_was_saved(tmp_path: Path) -> None:
     assert all("lora_" in name or "classifier" in name for name in trained)
 
 
+def test_the_inside_of_a_peft_model_is_not_saved_alone(tmp_path: Path) -> None:
+    lora(saved(tmp_path / "bare")).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(HeadwiseError, match=r"adapters of a PEFT model inside.*merge_and_unload"):
+        MultiTaskModel.from_pretrained(tmp_path / "adapter", [reviews()]).save(tmp_path / "out")
+    with pytest.raises(HeadwiseError, match=r"adapters of a PEFT model inside.*merge_and_unload"):
+        hw.HeadEmbedding(tmp_path / "adapter", HeadSet([(0, 0)])).save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def reviews3() -> hw.Task:
     rows = [(f"the film was {mood}", mood) for mood in ("good", "bad", "the")] * 6
     return hw.Task("mood", data={"train": rows, "validation": rows[:4]}, label="label", metric="accuracy")

@@ -94,6 +94,15 @@ def outputs(tensors: Mapping[str, Any]) -> int | None:
     return int(found[0]) if found else None
 
 
+def check_savable(model: Any) -> None:
+    """Raises a HeadwiseError for the inside of a PEFT model, which transformers would save in a form that it cannot open."""
+    if not hasattr(model, "get_base_model") and any(hasattr(module, "base_layer") for module in model.modules()):
+        raise HeadwiseError(
+            f"this {type(model).__name__} has the adapters of a PEFT model inside, and cannot be saved without it: merge them first "
+            "(peft: model = model.merge_and_unload()), and start from the result"
+        )
+
+
 def _file(place: str, name: str) -> Path | None:
     """A file of a folder; of a hub id only where it has no model of its own."""
     if Path(place).is_dir():

@@ -236,5 +236,5 @@ def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
     saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
     multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
     if multi and multi[0] != path:
-        return Session(open_model(multi[0]), tasks, f"{path.name}/{multi[0].relative_to(path)}")
-    return Session(open_model(source, () if path in saved else tasks), tasks, path.name or str(source))
+        return Session(open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}")
+    return Session(open_model(source, () if path in saved else tasks, device="auto"), tasks, path.name or str(source))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise import decoders, manifest
+from headwise.adapters import check_savable
 from headwise.decoders.families import FAMILIES
 from headwise.decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.decoders.pooling import default_pooling
@@ -144,6 +145,8 @@ class MultiTaskModel(nn.Module):
 
     def save(self, folder: str | Path) -> None:
         """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
+        if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
+            check_savable(self.encoder)
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with saving(folder, self.state_dict().values()):

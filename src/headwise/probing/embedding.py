@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from headwise import manifest
+from headwise.adapters import check_savable
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
 from headwise.probing.encoder import Encoder
@@ -116,6 +117,7 @@ class HeadEmbedding(InputModule):
     def save(self, output_path: str | Path, *args: Any, **kwargs: Any) -> None:
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
         `SentenceTransformer(path, trust_remote_code=True)`, which is how that library is told that headwise's class may be used."""
+        check_savable(self.model)
         folder = Path(output_path)
         folder.mkdir(parents=True, exist_ok=True)
         with saving(folder, self.model.state_dict().values()):
