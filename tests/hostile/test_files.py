@@ -11,6 +11,7 @@ from headwise.tasks import Task, find_tasks
 from headwise.tasks.building import find_classes
 from headwise.tasks.readers import read_sentences
 from headwise.tasks.sources import Raw, read_table
+from headwise.tasks.toml import task_of
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -65,3 +66,12 @@ def test_a_library_that_quotes_half_a_character_still_makes_a_line_that_can_be_p
             raise ValueError("\ud800 here\nand there")
     str(caught.value).encode()
     assert one_line(ValueError("\n")) == "ValueError"
+
+
+def test_nothing_stands_for_a_default_only_where_there_is_none() -> None:
+    rows = {"train": [("a", "x"), ("b", "y")]}
+    assert Task("t", data=rows, label=None, kind=None, classes=None).classes == ("x", "y")
+    assert task_of("t", {"path": "a.csv", "text": None, "seed": None}).text == ("text",)
+    for setting in ("text", "fractions", "seed", "skip_bad"):
+        with pytest.raises(HeadwiseError, match=f"{setting} is None; expected"):
+            Task("t", data=rows, **{setting: None})

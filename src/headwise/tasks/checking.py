@@ -46,19 +46,20 @@ EXPECTED: dict[str, Check] = {
     "reading": ("a table", lambda value: isinstance(value, Mapping) and all(map(_text, value))),
     "preset": TEXT,
     "grammar": TEXT,
-    "size": ("a whole number", lambda value: type(value) is int),
+    "size": ("a whole number of at most ten million", lambda value: type(value) is int and value <= 10**7),
 }
+GIVEN = ("text", "fractions", "seed", "skip_unlabelled", "skip_bad", "synthetic")  # their defaults are values, so None is not one
 READING: dict[str, Check] = {"columns": ("a list of texts", _texts), "scheme": TEXT, "mentions": TEXT}
 
 
 def check_settings(task: str, settings: Mapping[str, Any], expected: Mapping[str, Check] = EXPECTED) -> None:
-    """Refuses a value of a type that its setting cannot have; None always stands for the default.
+    """Refuses a value of a type that its setting cannot have; None stands for the default where a setting has none of its own.
 
     Raises:
         HeadwiseError: by task, setting and value.
     """
     for name, value in settings.items():
-        if value is not None and name in expected and not expected[name][1](value):
+        if (value is not None or name in GIVEN) and name in expected and not expected[name][1](value):
             raise HeadwiseError(f"task {shown(task)}: {name} is {shown(value)}; expected {expected[name][0]}")
     reading = settings.get("reading") or {}
     unknown = [name for name in reading if name not in READING]

@@ -62,7 +62,7 @@ def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 
 def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str = "the table") -> Task:
     """One task of a table of settings."""
-    settings = dict(table)
+    settings = {key: value for key, value in table.items() if value is not None}
     extra = ("preset", "grammar", "size")
     for key in settings:
         if key not in (*SETTINGS, *extra):
@@ -70,7 +70,7 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
             hint = did_you_mean(key, choices) or f"; expected some of {', '.join(choices)}"
             raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
     check_settings(name, settings)
-    if settings.get("path") is not None:
+    if "path" in settings:
         path = settings["path"]
         settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
     if "grammar" in settings:
