@@ -1,7 +1,7 @@
 """What a method may change in the loop."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -96,6 +96,25 @@ class ScoredHeads(Method):
 
     def branch_step(self, steps: int) -> int | None:
         return last_share(self.delta, steps)
+
+
+class OneTaskAtATime:
+    """Hooks in a shared encoder that do what the task in use asks for; `using(task)` is its context in `model.contexts`."""
+
+    task: str | None = None
+
+    @contextmanager
+    def using(self, task: str) -> Iterator[None]:
+        before, self.task = self.task, task
+        try:
+            yield
+        finally:
+            self.task = before
+            if before is None:
+                self.forget()
+
+    def forget(self) -> None:
+        """Drops what a pass has left."""
 
 
 def multi_task(model: Any, method: str) -> MultiTaskModel:

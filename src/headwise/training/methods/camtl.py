@@ -1,7 +1,7 @@
 """CA-MTL (Pilault, Elhattami & Pal 2021, "Conditionally Adaptive Multi-Task Learning"): one encoder, changed by a task's embedding."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -15,7 +15,7 @@ from headwise.heads import Heads
 from headwise.heads.attention import VISIBLE, eager
 from headwise.heads.inputs import tiny_inputs
 from headwise.heads.quiet import unchanged
-from headwise.training.methods.base import Method, multi_task, stay_behind
+from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
 
@@ -101,25 +101,17 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     model.carry = partial(stay_behind, "ca-mtl")
 
 
-class _Hooks:
+class _Hooks(OneTaskAtATime):
     """What the conditional modules do in a pass, for the task that is in use."""
 
     def __init__(self, made: Conditions, tasks: list[str], upper: int) -> None:
         self.made, self.tasks, self.upper = made, list(tasks), upper
-        self.task: str | None = None
         self.attended: Tensor | None = None  # what the last layer's attention block gave
         self.path: dict[int, Tensor] = {}  # f_j of the large variant
 
-    @contextmanager
-    def using(self, task: str) -> Iterator[None]:
-        before, self.task = self.task, task
-        try:
-            yield
-        finally:
-            self.task = before
-            if before is None:
-                self.attended = None
-                self.path.clear()
+    def forget(self) -> None:
+        self.attended = None
+        self.path.clear()
 
     @property
     def z(self) -> Tensor:

@@ -1,7 +1,7 @@
 """PALs (Stickland & Murray 2019, "BERT and PALs: Projected Attention Layers for Efficient Adaptation in Multi-Task Learning")."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.decoders.pooling import default_pooling
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.training.methods.base import Method, multi_task, stay_behind
+from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
 
@@ -117,25 +117,17 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     model.carry = partial(stay_behind, "pals")
 
 
-class _Beside:
+class _Beside(OneTaskAtATime):
     """The hooks: what a layer is given is kept, and the task's own function of it is added where the residual will be."""
 
     def __init__(self, adapters: nn.ModuleDict, config: Any) -> None:
         self.adapters = adapters
-        self.task: str | None = None
         self.inputs: dict[int, Tensor] = {}
         self.mask: Tensor | None = None
         self.causal = bool(getattr(config, "is_decoder", False)) or default_pooling(config) == "last"
 
-    @contextmanager
-    def using(self, task: str) -> Iterator[None]:
-        before, self.task = self.task, task
-        try:
-            yield
-        finally:
-            self.task = before
-            if before is None:
-                self.inputs.clear()
+    def forget(self) -> None:
+        self.inputs.clear()
 
     def model_starts(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.task is not None:
