@@ -168,5 +168,5 @@ def test_what_pals_refuse() -> None:
 
 
 def test_a_new_task_has_no_projected_layers_and_is_refused_with_the_reason() -> None:
-    with pytest.raises(HeadwiseError, match="cannot be carried to a new task"):
+    with pytest.raises(HeadwiseError, match="trained by pals cannot be a source of transfer"):
         trained().model.new_encoder()
