@@ -77,14 +77,12 @@ class Task:
         synthetic: bool = False,
         reading: Mapping[str, Any] | None = None,
     ) -> None:
-        given = dict(locals())  # all arguments by name
-        check_settings(check_name(name), given)
+        check_settings(check_name(name), dict(locals()))  # all arguments by name
         if sum(source is not None for source in (path, data, hub)) != 1:
             raise HeadwiseError(f"task {name!r}: give exactly one of path=, data=, hub=")
         if kind is not None and kind not in KINDS:
             raise HeadwiseError(f"task {name!r}: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
-        self.name = name
-        self.synthetic = synthetic
+        self.name, self.synthetic = name, synthetic
         self.text = (text,) if isinstance(text, str) else tuple(text)
         if len(self.text) not in (1, 2):
             raise HeadwiseError(f"task {name!r}: text= names one or two columns, got {self.text!r}")
