@@ -62,6 +62,11 @@ class MultiTaskModel(nn.Module):
         self.adapters = nn.ModuleDict()
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         self.notes: dict[str, Any] = {}
+        if not hasattr(encoder, "save_pretrained"):
+            raise HeadwiseError(
+                f"{type(encoder).__name__} is a part of a model that transformers cannot save by itself, so that it cannot be trained with "
+                "decoders of its own: take another model"
+            )
         self.save_encoder: Callable[[Path], None] = encoder.save_pretrained
         self.carry: Callable[[Any], None] | None = None
         self._no_cache = {"use_cache": False} if "use_cache" in signature(encoder.forward).parameters else {}
