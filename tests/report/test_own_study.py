@@ -9,7 +9,7 @@ import pytest
 
 from headwise import runs
 from headwise.errors import HeadwiseError
-from headwise.figures.blocks import Section, Table
+from headwise.figures import Section, Table
 from headwise.report import read, write_report
 
 

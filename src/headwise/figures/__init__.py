@@ -1,5 +1,18 @@
-"""Arrays and tables as plots; knows results, never models."""
+"""Arrays and tables as plots, and the blocks a report is made of; knows results, never models."""
 
+from headwise.figures.blocks import Chart, HeadMaps, Section, Table
 from headwise.figures.style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save, svg
 
-__all__ = ["COLOURS", "DIVERGING", "SEQUENTIAL", "heads_heatmap", "panels", "save", "svg"]
+__all__ = [
+    "COLOURS",
+    "DIVERGING",
+    "SEQUENTIAL",
+    "Chart",
+    "HeadMaps",
+    "Section",
+    "Table",
+    "heads_heatmap",
+    "panels",
+    "save",
+    "svg",
+]

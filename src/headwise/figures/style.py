@@ -211,7 +211,7 @@ def svg(figure: "Figure", name: str) -> str:
             ElementTree.SubElement(element, "title").text = said
         for style in element.findall("{*}style"):  # would hold for the whole page
             element.remove(style)
-    root.set("style", f"min-width: {0.7 * float(root.get('width', '0').removesuffix('pt')):.0f}pt")  # smaller cannot be read
+    root.set("style", f"min-width: {0.65 * float(root.get('width', '0').removesuffix('pt')):.0f}pt")  # smaller cannot be read
     return ElementTree.tostring(root, encoding="unicode")
 
 
