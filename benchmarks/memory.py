@@ -1,11 +1,12 @@
 """Resident memory on large inputs: a task of a million rows read, tokenised and trained; a 12 × 768 model's recording.
 
     python benchmarks/memory.py [--rows 1000000] [--formats csv parquet] [--steps 200]
-    python benchmarks/memory.py --record 2000 4000 8000
+    python benchmarks/memory.py --record 250 500 1000 [--width 768]
 
 Each measurement is a process of its own. Prints, as JSON, for each stage the peak of the resident memory above that of the imports, in MB
 (`peak`), and the part of it that is not pages of a mapped file, which the system may drop at any time (`own`), beside the bytes of the
-file and of its tokens. Sentences are random words; weights are random.
+file and of its tokens. A recording's figures are those of the whole process, imports and weights included; `quarters` are the peaks in each
+quarter of its time: equal ones mean that memory does not grow with the sentences. Sentences are random words; weights are random.
 """
 
 import argparse
@@ -36,25 +37,40 @@ class Watch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        found, over = [self._now()], threading.Event()
+        found: dict[int, tuple[int, int]] = {}  # the peaks of each second: samples themselves would take memory
+        over, clock = threading.Event(), time.monotonic()
+
+        def look() -> None:
+            second, now = int(time.monotonic() - clock), self._now()
+            before = found.get(second, now)
+            found[second] = (max(before[0], now[0]), max(before[1], now[1]))
 
         def sample() -> None:
             while not over.wait(0.01):
-                found.append(self._now())
+                look()
 
         thread = threading.Thread(target=sample, daemon=True)
+        look()
         thread.start()
-        clock = time.monotonic()
         try:
             yield
         finally:
             over.set()
             thread.join()
-        found.append(self._now())
-        peak, own = (max(row[i] for row in found) - self.base[i] for i in (0, 1))
-        after = self._now()[1] - self.base[1]
-        seconds = round(time.monotonic() - clock, 1)
-        self.stages[name] = {"peak_mb": peak // MB, "own_mb": own // MB, "own_after_mb": after // MB, "seconds": seconds}
+        look()
+        seconds = time.monotonic() - clock
+        quarters: list[list[int]] = []
+        for i in (0, 1):  # with mapped files, without
+            by_quarter = [max((row[i] for t, row in found.items() if q <= 4 * t / seconds < q + 1), default=0) for q in range(4)]
+            quarters.append([(value - self.base[i]) // MB for value in by_quarter])
+        self.stages[name] = {
+            "peak_mb": max(quarters[0]),
+            "own_mb": max(quarters[1]),
+            "own_after_mb": (self._now()[1] - self.base[1]) // MB,
+            "quarters_peak_mb": quarters[0],
+            "quarters_own_mb": quarters[1],
+            "seconds": round(seconds, 1),
+        }
 
     @staticmethod
     def _now() -> tuple[int, int]:
@@ -131,7 +147,7 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
     return {"rows": n, "file_mb": path.stat().st_size // MB, "tokens_mb": tokens // MB, "stages": watch.stages}
 
 
-def measure_recording(sentences: int, folder: Path) -> dict[str, Any]:
+def measure_recording(sentences: int, width: int, folder: Path) -> dict[str, Any]:
     """A recording of heads and hidden states; the peak is that of the whole process, imports and weights included."""
     import torch
     from transformers import AutoModel, AutoTokenizer, BertConfig
@@ -143,16 +159,19 @@ def measure_recording(sentences: int, folder: Path) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(default_model())
     torch.manual_seed(0)
-    model = AutoModel.from_config(BertConfig(vocab_size=len(tokenizer))).eval()  # 12 × 768
+    sizes: dict[str, Any] = {"hidden_size": width, "intermediate_size": 4 * width}  # 12 layers of 12 heads
+    model = AutoModel.from_config(BertConfig(vocab_size=len(tokenizer), **sizes)).eval()
     dice = np.random.default_rng(0)
     texts = [(" ".join(f"word{n % 97}" for n in dice.integers(0, 1000, 2)),) for _ in range(sentences)]
     encoder = Encoder.of(model, tokenizer)
     watch = Watch()
-    watch.base = (0, 0)
+    before, watch.base = watch.base, (0, 0)
     with watch.stage("record"):
         record(encoder, Examples(texts, np.zeros(sentences, np.int64), "classes"), folder / "recording", max_length=8, quiet=True)
     size = sum(file.stat().st_size for file in folder.rglob("*.npy"))
-    return {"sentences": sentences, "recording_mb": size // MB, **watch.stages["record"]}
+    weights = sum(tensor.nbytes for tensor in model.parameters())
+    constant = {"weights_mb": weights // MB, "before_peak_mb": before[0] // MB, "before_own_mb": before[1] // MB}
+    return {"sentences": sentences, "recording_mb": size // MB, **constant, **watch.stages["record"]}
 
 
 def in_own_process(*words: str) -> dict[str, Any]:
@@ -167,6 +186,7 @@ def main() -> None:
     parser.add_argument("--formats", nargs="*", default=["csv", "parquet"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--record", type=int, nargs="*", default=[])
+    parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--task", help=argparse.SUPPRESS)
     parser.add_argument("--sentences", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -175,11 +195,11 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as place:
         if given.sentences:
-            print(json.dumps(measure_recording(given.sentences, Path(place))))
+            print(json.dumps(measure_recording(given.sentences, given.width, Path(place))))
             return
         report: dict[str, Any] = {}
         for sentences in given.record:
-            report.setdefault("recording", []).append(in_own_process("--sentences", str(sentences)))
+            report.setdefault("recording", []).append(in_own_process("--sentences", str(sentences), "--width", str(given.width)))
         for kind in given.formats if not given.record else []:
             path = Path(place) / f"rows.{kind}"
             write_rows(path, given.rows)

@@ -15,6 +15,7 @@ SHARED = {
     "errors",
     "inference",
     "manifest",
+    "memory",
     "lazy",
     "loading",
     "names",

@@ -90,7 +90,7 @@ def record(
         "position": encoder.position,
         "dtype": dtype,
         "max_length": max_length,
-        "of": fingerprint(identity or fingerprint(encoder.model), [list(side.texts) for side in sides]),
+        "of": fingerprint(identity or fingerprint(encoder.model), [side.text_fingerprint for side in sides]),
     }
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / MANIFEST).is_file():
@@ -122,7 +122,7 @@ def _shard(
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
-            for batch in batches(encode(side, encoder.tokenizer, record["max_length"]), batch_size):
+            for batch in batches(encode(side, encoder.tokenizer, record["max_length"], remember=False), batch_size):
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):

@@ -4,6 +4,7 @@ import math
 import warnings
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def column(raw: Raw, name: str) -> pd.Series:
         raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}")
     if list(raw.table.columns).count(found) > 1:
         raise HeadwiseError(f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one")
-    return raw.table[found]
+    return raw.table[found] if raw.rows is None else raw.table[found].iloc[raw.rows].reset_index(drop=True)
 
 
 def known(raw: Raw, name: str) -> str | None:
@@ -44,8 +45,15 @@ def known(raw: Raw, name: str) -> str | None:
 
 def values(raw: Raw, name: str) -> Iterator[Any]:
     """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
-    found = column(raw, name)
-    return (value for begin in range(0, len(found), CHUNK) for value in found.iloc[begin : begin + CHUNK].tolist())
+    whole = column(replace(raw, rows=None), name)
+    pieces = (_piece(whole, raw.rows, begin, begin + CHUNK) for begin in range(0, len(whole), CHUNK))
+    return (value for piece in pieces for value in piece.tolist())
+
+
+def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: int) -> pd.Series:
+    """Rows `begin` to `end` of a column, as far as they are among `rows`; no copy is made of the whole column."""
+    piece = whole.iloc[begin:end]
+    return piece if rows is None else piece.iloc[rows[slice(*np.searchsorted(rows, (begin, end)))] - begin]
 
 
 def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
@@ -60,9 +68,8 @@ def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
 
 def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
-    assert raw.table is not None
     rows = zip(*(values(raw, name) for name in columns), strict=True)
-    return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw.table))
+    return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
 
 
 def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]) -> tuple[str, ...]:
@@ -81,7 +88,7 @@ def _missing(value: Any) -> bool:
 
 def guess_kind(raw: Raw, label: str) -> str:
     """The kind of task a label column asks for: fractions -> number; lists -> tags; the rest -> classes."""
-    if raw.table is not None and raw.table.empty:
+    if not len(raw):
         raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
     count, first, fractions, names = 0, None, False, set()
     for value in values(raw, label):
@@ -144,7 +151,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
     number = {name: i for i, name in enumerate(classes)}
     if not any(map(_is_number, classes)):
         number |= {str(i): i for i in range(len(classes))}
-    out = np.full(len(column(raw, label)), -1, dtype=np.int64)
+    out = np.full(len(raw), -1, dtype=np.int64)
     for row, value in enumerate(values(raw, label)):
         name = "-1" if _missing(value) else class_name(value)
         if name in number:
@@ -161,7 +168,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
 
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
-    out = np.empty(len(column(raw, label)))
+    out = np.empty(len(raw))
     for row, value in enumerate(values(raw, label)):
         try:
             out[row] = math.nan if _missing(value) else float(value)

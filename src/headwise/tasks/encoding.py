@@ -6,6 +6,7 @@ word-level task, or a long raw text, is several rows (windows). Rows of one exam
 
 import hashlib
 import json
+from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.memory import release
 from headwise.tasks.examples import Examples
 from headwise.tasks.kinds import KINDS, TOKEN_KINDS, WORD_KINDS
+from headwise.tasks.texts import FEW
 from headwise.writing import save_tensors
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
+FIELDS = {"ids": "input_ids", "types": "token_type_ids", "special": "special_tokens_mask"}  # our names and the tokenizer's
 KEPT = 32  # encodings remembered in this process
 _memory: OrderedDict[str, dict[str, NDArray[Any]]] = OrderedDict()
 
@@ -83,6 +87,7 @@ def encode(
     *,
     windows: bool | None = None,
     cache: str | Path | None = None,
+    remember: bool = True,
 ) -> Encoded:
     """Tokenises examples, in batches, once: the same content, tokenizer and settings come from memory the next time.
 
@@ -96,6 +101,7 @@ def encode(
         max_length: tokens a row may have, special ones included; default: the tokenizer's own limit, if it states one.
         windows: False truncates long texts instead of making windows; default: windows for word and token kinds.
         cache: a folder; encodings are kept there by content hash (safetensors) and found again by later runs.
+        remember: False where a stream is tokenised piece by piece and no piece is asked for again: the tokens go when they are used.
 
     Raises:
         HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
@@ -122,7 +128,9 @@ def encode(
             arrays = making.text_rows(examples, tokenizer, limit, room)
         else:
             arrays = _plain_rows(examples, tokenizer, limit)
-        _remember(key, arrays, cache)
+        release(len(examples) > FEW)
+        if remember:
+            _remember(key, arrays, cache)
     fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words")}
     return Encoded(
         examples,
@@ -156,20 +164,26 @@ def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[s
     """One row per text or pair; two per minimal pair."""
     minimal = KINDS[examples.kind].reads == "pair"
     with_special = minimal or examples.kind in TOKEN_KINDS
-    parts = []
+    columns = {"ids": array("i")}
+    lengths = array("q", [0])
     for i in range(0, len(examples), CHUNK):
         texts: Sequence[tuple[str, ...]] = examples.texts[i : i + CHUNK]
         if minimal:
             texts = [(side,) for text in texts for side in text]
-        parts.append(_call(tokenizer, texts, limit, with_special))
-    arrays = join(parts)
+        out = _call(tokenizer, texts, limit, with_special)
+        lengths.extend(map(len, out["input_ids"]))
+        for name, theirs in FIELDS.items():
+            if theirs in out:  # arrays that grow in place: chunks kept to be joined would take twice the memory
+                columns.setdefault(name, array("i")).extend(chain.from_iterable(out[theirs]))
+    arrays: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in columns.items()}
+    arrays["starts"] = np.cumsum(np.asarray(lengths))
     per = 2 if minimal else 1
     return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
 
 
-def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool) -> dict[str, NDArray[Any]]:
+def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool) -> Any:
     pairs = bool(texts) and len(texts[0]) == 2
-    out = tokenizer(
+    return tokenizer(
         [text[0] for text in texts],
         [text[1] for text in texts] if pairs else None,
         truncation="longest_first" if limit is not None else False,
@@ -179,31 +193,6 @@ def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, s
         return_special_tokens_mask=special,
         verbose=False,
     )
-    found: dict[str, NDArray[Any]] = {
-        "ids": flat(out["input_ids"]),
-        "lengths": np.array([len(row) for row in out["input_ids"]], dtype=np.int64),
-    }
-    if "token_type_ids" in out:
-        found["types"] = flat(out["token_type_ids"])
-    if special:
-        found["special"] = flat(out["special_tokens_mask"])
-    return found
-
-
-def flat(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
-    """Rows of numbers as one flat array."""
-    return np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=sum(map(len, rows)))
-
-
-def join(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """Chunks of flat arrays as one, row lengths as row starts."""
-    if not parts:
-        return {"ids": np.zeros(0, np.int32), "starts": np.zeros(1, np.int64)}
-    # each chunk lets go of an array as soon as it is joined: both together would take twice the memory
-    arrays: dict[str, NDArray[Any]] = {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
-    lengths = arrays.pop("lengths")
-    arrays["starts"] = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    return arrays
 
 
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:

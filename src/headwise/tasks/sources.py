@@ -46,8 +46,8 @@ PACKED = (".xz", ".gz", ".bz2")
 class Raw:
     """One split as it came: a table or annotated sentences, and what to call it in messages.
 
-    `names` are class names that the source itself knows (a hub ClassLabel), by column. `rows` are the numbers (from 1) that the rows
-    have in the source, where they are not simply counted.
+    `names` are class names that the source itself knows (a hub ClassLabel), by column. `rows` are the numbers (from 0, rising) of the
+    table's rows that belong to this split; None: all. Splits of one table share it.
     """
 
     origin: str
@@ -58,7 +58,11 @@ class Raw:
 
     def where(self, place: int) -> str:
         """ "file, row 7", for messages; `place` counts the rows of this split from 0."""
-        return f"{self.origin}, row {place + 1 if self.rows is None else self.rows[place]}"
+        return f"{self.origin}, row {(place if self.rows is None else self.rows[place]) + 1}"
+
+    def __len__(self) -> int:
+        whole = self.sentences if self.table is None else self.table
+        return len((whole if whole is not None else ()) if self.rows is None else self.rows)
 
 
 def suffix(path: Path) -> str:

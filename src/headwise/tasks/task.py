@@ -3,6 +3,7 @@
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headwise.errors import HeadwiseError
+from headwise.memory import release
 from headwise.names import check_name
 from headwise.tasks import building, metrics, sources
 from headwise.tasks.checking import check_settings
 from headwise.tasks.examples import Examples, in_order
 from headwise.tasks.kinds import KINDS, WORD_KINDS
 from headwise.tasks.splitting import by_fraction, name_strangers, text_key
+from headwise.tasks.texts import FEW
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
@@ -152,6 +155,7 @@ class Task:
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
                 self.validation_carved = True
         building.check(self.name, found)
+        release(sum(map(len, found.values())) > FEW)
         return in_order(self.name, found)
 
     def _read(self) -> dict[str, sources.Raw]:
@@ -180,7 +184,7 @@ class Task:
     def _divide(self, raw: sources.Raw) -> dict[str, sources.Raw]:
         """One table as splits: by its split column, else by fraction."""
         if raw.sentences is not None:
-            keys = [text_key([" ".join(s.words)]) for s in raw.sentences]
+            keys = (text_key([" ".join(s.words)]) for s in raw.sentences)
             parts = by_fraction(keys, self._fractions, self._seed)
             return {n: sources.Raw(raw.origin, sentences=[raw.sentences[i] for i in rows]) for n, rows in parts.items()}
         assert raw.table is not None
@@ -189,12 +193,9 @@ class Task:
             parts = building.split_rows(raw, by)
         else:
             columns = [building.values(raw, name) for name in ((self._together,) if self._together else self.text)]
-            texts = (text_key(list(map(str, row))) for row in zip(*columns, strict=True))
-            parts = by_fraction(texts, self._fractions, self._seed)
-        return {
-            name: sources.Raw(raw.origin, raw.table.iloc[rows].reset_index(drop=True), names=raw.names, rows=rows + 1)
-            for name, rows in parts.items()
-        }
+            keys = (text_key(list(map(str, row))) for row in zip(*columns, strict=True))
+            parts = by_fraction(keys, self._fractions, self._seed)
+        return {name: replace(raw, rows=rows) for name, rows in parts.items()}
 
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         label = self._label or "label"
@@ -203,12 +204,11 @@ class Task:
             classes = self._classes or building.find_classes(raw.get("train", next(iter(raw.values()))), label)
         found = {}
         for split in list(raw):
-            part = raw.pop(split)  # a large table is not kept beside the examples made from it
+            part = raw.pop(split)  # the table of a split is not kept beside the examples made from it
             may_miss = self._skip_unlabelled or split.startswith("test")
             examples = building.plain(part, kind, self.text, label, tuple(classes), may_miss=may_miss)
             if self._group is not None:
-                groups = tuple(building.column(part, self._group).astype(str))
-                examples = Examples(examples.texts, examples.labels, kind, examples.classes, groups=groups)
+                examples = replace(examples, groups=tuple(building.column(part, self._group).astype(str)))
             if self._skip_unlabelled:
                 labels = np.asarray(examples.labels)
                 examples = examples.subset(~np.isnan(labels) if KINDS[kind].numbers else labels >= 0)
@@ -217,12 +217,9 @@ class Task:
 
     def _word_level(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         layer = self._label or KINDS[kind].layers[0]
-        sentences = {}
-        for split, part in raw.items():
-            if part.sentences is not None:
-                sentences[split] = part.sentences
-            else:
-                sentences[split] = building.tagged_sentences(part, kind, self.text[0], self._label or "label")
+        sentences = {split: part.sentences for split, part in raw.items() if part.sentences is not None}
+        for split in [split for split in raw if split not in sentences]:
+            sentences[split] = building.tagged_sentences(raw[split], kind, self.text[0], self._label or "label")
         if any(part.sentences is None for part in raw.values()):
             layer = KINDS[kind].layers[0]
         elif layer not in KINDS[kind].layers:

@@ -1,5 +1,6 @@
 """Rows of word-level tasks (tokens mapped to words, overlapping windows) and of long raw texts (consecutive windows)."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.tasks.encoding import CHUNK, flat
+from headwise.tasks.encoding import CHUNK
 from headwise.tasks.examples import Examples
 
 Ints = NDArray[Any]
@@ -30,7 +31,7 @@ def word_rows(examples: Examples, tokenizer: Any, room: int | None, split: bool)
         raise HeadwiseError(f"word-level tasks need a fast tokenizer (with character offsets), and {name} is not one")
     assert examples.sentences is not None
     words = [sentence.words for sentence in examples.sentences]
-    rows = _Rows()
+    rows = _Rows(with_words=True)
     for i in range(0, len(words), CHUNK):
         for tokens in _tokenise(words[i : i + CHUNK], tokenizer):
             if room is None or len(tokens.ids) <= room:
@@ -41,12 +42,12 @@ def word_rows(examples: Examples, tokenizer: Any, room: int | None, split: bool)
             else:
                 rows.add(tokens, 0, room, tokens.words[:room])
             rows.example()
-    return rows.arrays(with_words=True)
+    return rows.arrays()
 
 
 def text_rows(examples: Examples, tokenizer: Any, limit: int, room: int | None) -> dict[str, Ints]:
     """Rows of raw texts: consecutive windows of at most `room` tokens, each with the special tokens around it."""
-    rows = _Rows()
+    rows = _Rows(with_words=False)
     room = limit if room is None else room
     for i in range(0, len(examples), CHUNK):
         texts = [text[0] for text in examples.texts[i : i + CHUNK]]
@@ -56,7 +57,7 @@ def text_rows(examples: Examples, tokenizer: Any, limit: int, room: int | None) 
             for first in range(0, max(len(tokens.ids), 1), room):
                 rows.add(tokens, first, min(first + room, len(tokens.ids)), tokens.words)
             rows.example()
-    return rows.arrays(with_words=False)
+    return rows.arrays()
 
 
 def cut(words: Ints, room: int) -> list[tuple[int, int, Ints]]:
@@ -134,33 +135,30 @@ def _parts(ids: list[int], special: list[int], types: list[int]) -> _Tokens:
 class _Rows:
     """Rows being gathered; `example()` ends the rows of one example."""
 
-    def __init__(self) -> None:
-        self.ids: list[list[int]] = []
-        self.types: list[list[int]] = []
-        self.special: list[list[int]] = []
-        self.owned: list[list[int]] = []
-        self.context: list[list[int]] = []
-        self.rows = [0]
+    def __init__(self, with_words: bool) -> None:
+        self.with_words = with_words
+        self.ids, self.types, self.special, self.owned, self.context = (array("i") for _ in range(5))
+        self.starts, self.rows = array("q", [0]), array("q", [0])
 
     def add(self, tokens: _Tokens, first: int, last: int, owned: Ints) -> None:
         before, after, inner = len(tokens.before), len(tokens.after), last - first
-        self.ids.append([*tokens.before, *tokens.ids[first:last], *tokens.after])
+        self.ids.extend([*tokens.before, *tokens.ids[first:last], *tokens.after])
+        self.starts.append(len(self.ids))
         if tokens.types:
             kept = tokens.types[before + first : before + last]
-            self.types.append([*tokens.types[:before], *kept, *tokens.types[before + len(tokens.ids) :]])
-        self.special.append([1] * before + [0] * inner + [1] * after)
-        self.owned.append([-1] * before + owned[:inner].tolist() + [-1] * after)
-        self.context.append([-1] * before + tokens.words[first:last].tolist() + [-1] * after)
+            self.types.extend([*tokens.types[:before], *kept, *tokens.types[before + len(tokens.ids) :]])
+        self.special.extend([1] * before + [0] * inner + [1] * after)
+        if self.with_words:
+            self.owned.extend([-1] * before + owned[:inner].tolist() + [-1] * after)
+            self.context.extend([-1] * before + tokens.words[first:last].tolist() + [-1] * after)
 
     def example(self) -> None:
-        self.rows.append(len(self.ids))
+        self.rows.append(len(self.starts) - 1)
 
-    def arrays(self, with_words: bool) -> dict[str, Ints]:
-        lengths = np.array([len(row) for row in self.ids], dtype=np.int64)
-        out: dict[str, Ints] = {"ids": flat(self.ids), "starts": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)}
-        out |= {"rows": np.array(self.rows, dtype=np.int64), "special": flat(self.special)}
+    def arrays(self) -> dict[str, Ints]:
+        found = {"ids": self.ids, "starts": self.starts, "rows": self.rows, "special": self.special}
         if self.types:
-            out["types"] = flat(self.types)
-        if with_words:
-            out |= {"words": flat(self.owned), "context_words": flat(self.context)}
-        return out
+            found["types"] = self.types
+        if self.with_words:
+            found |= {"words": self.owned, "context_words": self.context}
+        return {name: np.asarray(column) for name, column in found.items()}

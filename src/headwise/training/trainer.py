@@ -51,12 +51,12 @@ class SingleTaskBatches(Sampler[list[int]]):
 
     def __init__(
         self,
-        task_of: Sequence[Any],
+        task_of: Sequence[Any] | NDArray[Any],
         batch_size: int,
         *,
         epochs: int = 1,
         group: int = 1,
-        lengths: Sequence[int] | None = None,
+        lengths: Sequence[int] | NDArray[np.int64] | None = None,
         sampling: str = "proportional",
         seed: int = 0,
     ) -> None:
@@ -115,16 +115,18 @@ class TrainerData(Dataset[tuple[int, int]]):
     ) -> None:
         self.names = [task.name for task in tasks]
         self.encoded = [encode(task.split("train"), tokenizer, max_length) for task in tasks]
-        self.rows = [(number, i) for number, data in enumerate(self.encoded) for i in range(len(data))]
-        lengths = np.concatenate([data.lengths for data in self.encoded]).tolist()
+        self.begins = np.cumsum([0, *map(len, self.encoded)])  # the first row of each task, and the number of all
+        lengths = np.concatenate([data.lengths for data in self.encoded])
         options: Any = {"epochs": epochs, "group": group, "lengths": lengths, "sampling": sampling, "seed": seed}
-        self.batches = SingleTaskBatches([number for number, _ in self.rows], batch_size, **options)
+        self.batches = SingleTaskBatches(np.repeat(np.arange(len(tasks)), np.diff(self.begins)), batch_size, **options)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return int(self.begins[-1])
 
     def __getitem__(self, index: int) -> tuple[int, int]:
-        return self.rows[index]
+        index = range(len(self))[index]
+        number = int(np.searchsorted(self.begins, index, side="right")) - 1
+        return number, index - int(self.begins[number])
 
     def collate(self, rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
         """One batch: the model's inputs, "labels", and "task", the name of the task of all its rows."""

@@ -1,0 +1,19 @@
+"""Memory that nothing uses any more goes back to the system."""
+
+import ctypes
+import sys
+
+
+def release(much: bool = True) -> None:
+    """Gives back what Arrow and the C library keep of freed memory: after a large table they hold several times the table's size.
+
+    Args:
+        much: False where there is too little to be worth the time; then nothing is done.
+    """
+    if not much:
+        return
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc has it, musl does not
+    if trim is not None:
+        trim(0)
