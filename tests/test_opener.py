@@ -16,6 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertModel, B
 from typer.testing import CliRunner
 
 import headwise as hw
+from headwise import manifest
 from headwise.cli import app
 from headwise.decoders import open_model
 from headwise.errors import HeadwiseError
@@ -163,6 +164,9 @@ def test_a_decoder_that_lacks_a_tensor_is_named(tmp_path: Path) -> None:
     gone = sorted(held)[0]
     held.pop(gone)
     save_file(held, tmp_path / "trained" / "decoders.safetensors")
+    with pytest.raises(HeadwiseError, match=r"decoders\.safetensors is truncated"):
+        hw.load(tmp_path / "trained")
+    manifest.amend(tmp_path / "trained")  # sealed as it is now
     with pytest.raises(HeadwiseError, match=f"decoders.safetensors lacks {gone}"):
         hw.load(tmp_path / "trained")
 

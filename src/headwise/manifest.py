@@ -20,6 +20,7 @@ APART = (
     "figures",
     "teacher",
     "tickets",
+    "modules.json",  # of sentence-transformers, which writes it again beside a head embedding
 )  # in a folder, but no part of what it holds
 # what a manifest says beside the facts that its loader needs
 AROUND = frozenset({"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"})
