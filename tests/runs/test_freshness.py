@@ -262,3 +262,42 @@ def test_decisions_in_words() -> None:
     assert key_of(before) != key_of(now)
     assert differences(before, json.loads(json.dumps(before))) == []
     assert pd.Series(before["tasks"][0][1]["splits"]).index.tolist() == ["train", "validation"]
+
+
+def dissociated(place: Path, *more: str) -> str:
+    """A small dissociation of the trained model from the command line; what it says."""
+    few = ["--random-draws", "1", "--bootstrap", "20", "--score-examples", "8", "--no-figures"]
+    words = ["dissociate", "--model", f"{place}/run", "--tasks-file", f"{place}/tasks.toml", *few, "--out", f"{place}/d", *more]
+    found = CliRunner().invoke(app, words)
+    if isinstance(found.exception, HeadwiseError):
+        raise found.exception
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_a_dissociation_is_never_an_old_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = dissociated(place)
+    with monkeypatch.context() as patch:
+        patch.setattr("headwise.cli.dissociate.open_for_tasks", None)  # no model is opened
+        started = time.perf_counter()
+        assert dissociated(place) == first
+        assert time.perf_counter() - started < 2
+    with pytest.raises(HeadwiseError, match=r"fraction was 0\.3 and is 0\.5"):
+        dissociated(place, "--fraction", "0.5")
+    with pytest.raises(HeadwiseError, match="metric was None and is 'f1'"):
+        dissociated(place, "--metric", "f1")
+    rows = (place / "mood-validation.csv").read_text()
+    other_row("validation")(place)
+    with pytest.raises(HeadwiseError, match="holds another result: the validation data of mood changed; choose"):
+        dissociated(place)
+    (place / "mood-validation.csv").write_text(rows)
+    with_metric = (place / "tasks.toml").read_text()
+    other_metric(place)
+    with pytest.raises(HeadwiseError, match="the metric of animal was accuracy and is f1"):
+        dissociated(place)
+    (place / "tasks.toml").write_text(with_metric)
+    assert dissociated(place) == first
+    other_tokenizer_of = place / "run" / "encoder" / "tokenizer.json"
+    other_tokenizer_of.write_text(other_tokenizer_of.read_text().replace("Whitespace", "WhitespaceSplit"))
+    with pytest.raises(HeadwiseError, match="the tokenizer changed"):
+        dissociated(place)

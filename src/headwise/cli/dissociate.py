@@ -8,7 +8,6 @@ import typer
 
 from headwise.cli.common import Trust, Verb, emit, print_table
 from headwise.cli.subjects import MaxLength, Metric, Size, open_for_tasks, said
-from headwise.errors import HeadwiseError
 
 SHOWN = ("performance", "pairs")
 FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
@@ -61,18 +60,26 @@ def dissociate(
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
+    from headwise.decoders.memory import remembered_tasks
     from headwise.figures.style import panels
     from headwise.lesions import dissociate as run
-    from headwise.lesions.result import KIND
+    from headwise.loading import load
+    from headwise.runs.decision import decision
+    from headwise.runs.entry import Entry
     from headwise.scoring.saving import load_scores
 
     asked = {
-        "model": str(model), "tasks": tasks, "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
-        "scores": str(scores) if scores else None, "random_draws": random_draws, "test_draws": test_draws,
+        "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
+        "scores": scores, "random_draws": random_draws, "test_draws": test_draws,
         "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split, "examples": examples,
-        "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "metric": metric, "size": size, "seed": seed,
+        "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "metric": metric, "seed": seed,
     }  # fmt: skip
-    result = _finished(out, asked, KIND) if out is not None else None
+    entry, result = None, None
+    if out is not None:
+        # what the model remembers of its tasks is part of its own content
+        judged = remembered_tasks(model, tasks, data, tasks_file, size=size, metric=metric)
+        entry = Entry(out, decision("dissociate", asked, model=model, tasks=judged, splits=("train", split)))
+        result = load(out) if entry.finished else None
     if out is not None and figures:
         panels()  # says at once if matplotlib is missing, not after the work
     if result is None:
@@ -102,36 +109,20 @@ def dissociate(
             seed=seed,
             quiet=as_json,
         )
-        result.settings["command"] = asked
-        if out is not None:
-            result.save(out)
-            if figures:
-                _draw(result, out)
+        if out is not None and entry is not None:
+            result.save(out, **entry.seals())
+    if out is not None and figures and not (out / "figures").is_dir():
+        _draw(result, out)
     if emit(_record(result, out), as_json):
         return
     for kind in SHOWN:
         table = result.table(kind)
         table = table.reset_index() if kind == "performance" else table
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
-    for note in result.notes:
+    for note in [*result.notes, *(entry.notes if entry is not None else [])]:
         typer.echo(f"note: {note}")
     if out is not None:
         typer.echo(f"tables and figures in {out}")
-
-
-def _finished(out: Path, asked: dict[str, Any], kind: str) -> Any:
-    """The result that this very command saved before; an error if the folder holds another."""
-    from headwise import manifest
-    from headwise.loading import load
-
-    if not out.exists():
-        return None
-    record = manifest.read(out)
-    before = record.get("settings", {}).get("command")
-    if record["kind"] != kind or before != asked:
-        differs = [name for name, value in asked.items() if (before or {}).get(name) != value]
-        raise HeadwiseError(f"{out} holds another result (it differs in {', '.join(differs) or 'kind'}): choose another --out")
-    return load(out)
 
 
 def _draw(result: Any, out: Path) -> None:

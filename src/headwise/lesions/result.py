@@ -139,8 +139,12 @@ class Dissociation:
             raise HeadwiseError(f"there is no figure {kind!r}; choose one of {', '.join(drawn)}")
         return drawn[kind]()
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, **noted: Any) -> Path:
         """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.
+
+        Args:
+            folder: where to.
+            noted: further facts for its manifest: what decided the result.
 
         Raises:
             HeadwiseError: the folder exists already.
@@ -175,6 +179,7 @@ class Dissociation:
                 ],
                 settings=self.settings,
                 command=command.given(),
+                **noted,
             )
         return target
 

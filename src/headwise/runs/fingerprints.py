@@ -26,6 +26,7 @@ SETTLED_S = 2.0  # a file changed this recently may change again within one tick
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 
 _remembered: ContextVar[dict[Path, str] | None] = ContextVar("headwise_remembered_files", default=None)
+_noted: ContextVar[dict[str, str] | None] = ContextVar("headwise_noted_files", default=None)
 
 
 @runtime_checkable
@@ -83,6 +84,17 @@ def remembering() -> Iterator[None]:
         _remembered.reset(token)
 
 
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Gives a dict that holds, after the block, every file that was fingerprinted in it, with its hash."""
+    noted: dict[str, str] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
 def content(path: str | Path) -> str:
     """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place, size, times)."""
     path = Path(path).expanduser()
@@ -117,10 +129,12 @@ def cache_folder() -> Path:
 def _file(path: Path) -> str:
     remembered = _remembered.get()
     if remembered is None:
-        return _indexed(path.resolve())
-    if path not in remembered:
-        remembered[path] = _indexed(path.resolve())
-    return remembered[path]
+        found = _indexed(path.resolve())
+    else:
+        found = remembered[path] if path in remembered else remembered.setdefault(path, _indexed(path.resolve()))
+    if (noted := _noted.get()) is not None:
+        noted[str(path.absolute())] = found
+    return found
 
 
 def _indexed(path: Path) -> str:

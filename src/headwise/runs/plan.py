@@ -12,16 +12,16 @@ from pathlib import Path
 from headwise import command, manifest
 from headwise.errors import HeadwiseError
 from headwise.names import check_name
-from headwise.parsing import parse_json
+from headwise.parsing import parse_json, read_json
 from headwise.runs import locks
 from headwise.runs.atomic import ASIDE, flush, write_text
-from headwise.runs.fingerprints import remembering
+from headwise.runs.fingerprints import content, fingerprint, remembering
 from headwise.runs.steps import Cell, Task, tasks
 from headwise.writing import room_in
 
 PLAN = "plan.jsonl"
 FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
-FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged")
+FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged", "files")
 
 
 class Plan:
@@ -64,6 +64,7 @@ def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     try:
         with room_in(run, lambda: written), open(aside, "w", encoding="utf-8") as file, remembering():
             for task, _ in tasks(cells):
+                task["files"] = _listed(run, task["files"])
                 written += file.write(json.dumps(task, separators=(",", ":")) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -72,6 +73,29 @@ def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
         aside.unlink(missing_ok=True)
     flush(run)
     return Plan(run / PLAN)
+
+
+def _listed(run: Path, files: dict[str, str]) -> str:
+    """The name of the list, in the run's folder, of the files that a cell reads: many cells share one. "" if it reads none."""
+    if not files:
+        return ""
+    name = fingerprint(files)[:20]
+    if not (path := run / "files" / f"{name}.json").is_file():
+        write_text(path, json.dumps(files), durable=False)
+    return name
+
+
+def check_files(run: Path, task: Task) -> None:
+    """Compares the files that a cell reads with what they were when the cell was planned, under whose key its result goes.
+
+    Raises:
+        HeadwiseError: one is another now.
+    """
+    if not (name := task.get("files")):
+        return
+    for path, known in read_json(run / "files" / f"{name}.json").items():
+        if not Path(path).is_file() or content(path) != known:
+            raise HeadwiseError(f"{path} has changed since the study was planned: run the study again, which plans it anew")
 
 
 def read_plan(run: Path) -> Iterator[Task]:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from headwise import manifest
 from headwise.errors import HeadwiseError
-from headwise.parsing import parse_json, read_json
+from headwise.parsing import read_json
 from headwise.runs import locks
 from headwise.runs.checksums import DamagedResult
 from headwise.runs.plan import read_plan
 from headwise.runs.results import Result, damage
-from headwise.runs.schedule import INDEX
+from headwise.runs.schedule import read_index
 from headwise.runs.steps import Task, label
 
 if TYPE_CHECKING:
@@ -149,16 +149,8 @@ class Run:
         return found
 
     def _seconds(self) -> dict[str, float]:
-        """Seconds by result folder, from the index that the running study keeps; lines a kill cut off are left out."""
-        known: dict[str, float] = {}
-        if (self.folder / INDEX).is_file():
-            for line in (self.folder / INDEX).read_bytes().splitlines():
-                try:
-                    record = parse_json(line, INDEX)
-                    known[record["folder"]] = float(record["seconds"])
-                except (HeadwiseError, LookupError, ValueError, TypeError):
-                    continue
-        return known
+        """Seconds by result folder, from the index that the running study keeps."""
+        return {name: known["seconds"] for name, known in read_index(self.folder).items()}
 
     def _provenance_seconds(self, name: str) -> float | None:
         try:

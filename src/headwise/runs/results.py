@@ -1,6 +1,8 @@
 """One result: the folder a step writes through `Out` and others read through `Result`, and how damage to it is found."""
 
+import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -226,7 +228,23 @@ def _stamp(folder: Path) -> dict[str, Any]:
 
 def digest(folder: Path) -> str:
     """Short hash of what a result holds, without its times: what a cell that used it remembers."""
-    return fingerprint(Result(folder).provenance["files"])[:20]
+    return digest_of(Result(folder).provenance)
+
+
+def digest_of(record: Mapping[str, Any]) -> str:
+    """The same, from the provenance."""
+    return fingerprint(record["files"])[:20]
+
+
+def stamp(folder: Path) -> str:
+    """Short hash of which files lie in a folder, with their sizes and times, that changes whenever one is written to."""
+    found = []
+    for place, _, names in os.walk(folder):
+        for name in names:
+            stat = os.stat(path := os.path.join(place, name))
+            # the change time cannot be set back
+            found.append((os.path.relpath(path, folder), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=12).hexdigest()
 
 
 def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:

@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from headwise.errors import HeadwiseError
+from headwise.parsing import parse_json
 from headwise.runs.atomic import write_text
 from headwise.runs.checksums import DamagedResult
 from headwise.runs.engines import Engine
 from headwise.runs.plan import Plan
-from headwise.runs.results import Result, damage, stale
+from headwise.runs.results import Result, damage, digest_of, stale, stamp
 from headwise.runs.steps import Task, label
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
@@ -21,6 +23,17 @@ BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
 INDEX = "done.jsonl"
+
+
+def read_index(run: Path) -> dict[str, dict[str, Any]]:
+    """What the last run noted of each finished result, by folder; lines that a kill cut off are left out."""
+    known: dict[str, dict[str, Any]] = {}
+    with suppress(OSError):
+        for line in (run / INDEX).read_bytes().splitlines():
+            with suppress(HeadwiseError, LookupError, ValueError, TypeError):
+                record = parse_json(line, INDEX)
+                known[record["folder"]] = {**record, "seconds": float(record["seconds"])}
+    return known
 
 
 class View(Protocol):
@@ -91,6 +104,8 @@ class _Loop:
         self.deaths: Counter[int] = Counter()
         self.running = 0
         self.changed = False
+        self.known = read_index(run)
+        self.digests: dict[str, str] = {}  # of results that are sound, by folder
         (run / INDEX).write_text("")  # only a shortcut for `study show`; written anew as results are checked
 
     def finished(self) -> bool:
@@ -125,7 +140,7 @@ class _Loop:
             state = outcome["state"]
             if state == "done":
                 self.board.computed += 1
-                lines.append(self._done(task, outcome["seconds"]))
+                lines.append(self._done(task, outcome))
             elif state == "failed":
                 self.view.say(f"failed: {label(task)}: {outcome['error']}")
                 self._end(task, FAILED)
@@ -179,9 +194,9 @@ class _Loop:
             self.parked.append(number)
             return None
         task = self.plan.task(number)
-        if (seconds := self._sound(task)) is not None:
+        if (found := self._sound(task)) is not None:
             self.board.found += 1
-            self._index([self._done(task, seconds)])
+            self._index([self._done(task, found)])
         elif any(state in (FAILED, BLOCKED) for state in needed):
             self.board.blocked += 1
             self._end(task, BLOCKED)
@@ -189,18 +204,27 @@ class _Loop:
             return task
         return None
 
-    def _sound(self, task: Task) -> float | None:
-        """Seconds that a stored result took, or None if there is none; a damaged or outdated one is reported and put away."""
+    def _sound(self, task: Task) -> dict[str, Any] | None:
+        """What is known of a stored result, or None if there is none; a damaged or outdated one is reported and put away.
+
+        A result that was found sound before, and to whose files nobody has written since, is not read again: whoever reads it
+        compares it with its checksums, and `damage` compares all of them.
+        """
         folder = self.run / "results" / task["folder"]
         if not folder.is_dir():
             return None
+        seen = stamp(folder)
+        known = self.known.get(task["folder"], {})
+        if known.get("stamp") == seen and self._inputs(task) == known.get("inputs"):
+            return known
         self.view.update(self.board, 1)  # checking large results takes a while
         wrong = damage(folder)
         if not wrong:
             try:
                 record = Result(folder).provenance
                 if not (changed := stale(self.run, task, record)):
-                    return float(record["seconds"])
+                    found = {"seconds": float(record["seconds"]), "stamp": seen, "digest": digest_of(record)}
+                    return {**found, "inputs": record["inputs"]}
                 wrong = [f"it was computed from another {changed!r} than there is now"]
             except DamagedResult as error:
                 wrong = [str(error)]
@@ -209,10 +233,18 @@ class _Loop:
         os.rename(folder, self.run / "damaged" / f"{task['folder']}.{time.time_ns():x}")
         return None
 
-    def _done(self, task: Task, seconds: float) -> str:
-        self.board.took(task["step"], seconds)
+    def _inputs(self, task: Task) -> dict[str, list[str | None]]:
+        """The digests of a cell's inputs, as far as they are known."""
+        several = {name: [given] if isinstance(given, str) else given for name, given in task["inputs"].items()}
+        return {name: [self.digests.get(folder) for folder in folders] for name, folders in several.items()}
+
+    def _done(self, task: Task, found: dict[str, Any]) -> str:
+        self.board.took(task["step"], found["seconds"])
         self._end(task, DONE)
-        return json.dumps({"folder": task["folder"], "seconds": round(seconds, 3)})
+        if "digest" in found:
+            self.digests[task["folder"]] = found["digest"]
+        facts = {name: found[name] for name in ("stamp", "digest", "inputs") if name in found}
+        return json.dumps({"folder": task["folder"], "seconds": round(found["seconds"], 3), **facts})
 
     def _end(self, task: Task, state: int) -> None:
         self.state[task["number"]] = state

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from headwise.errors import HeadwiseError
-from headwise.runs.fingerprints import fingerprint
+from headwise.runs.fingerprints import fingerprint, noting
 
 Task = dict[str, Any]  # one line of a run's plan: a cell as JSON, which is all that travels to a worker
 
@@ -72,10 +72,20 @@ class Cell:
     megabytes: float = 0.1
 
     @cached_property
+    def _known(self) -> tuple[str, dict[str, str]]:
+        inputs = {name: given.key if isinstance(given, Cell) else [c.key for c in given] for name, given in self.inputs.items()}
+        with noting() as files:
+            return fingerprint(self.step.name, self.step.version, self.config, inputs, self.seed), files
+
+    @property
     def key(self) -> str:
         """Hash of the step's name and version, the settings (files and weights by content), the inputs' keys, and the seed."""
-        inputs = {name: given.key if isinstance(given, Cell) else [c.key for c in given] for name, given in self.inputs.items()}
-        return fingerprint(self.step.name, self.step.version, self.config, inputs, self.seed)
+        return self._known[0]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Every file that the settings name, with the hash it had when the key was made of it."""
+        return self._known[1]
 
     @property
     def folder(self) -> str:
@@ -137,6 +147,7 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
                     name: given.folder if isinstance(given, Cell) else [c.folder for c in given]
                     for name, given in cell.inputs.items()
                 },
+                "files": cell.files,
                 "after": sorted({numbers[needed.folder] for group in groups.values() for needed in group}),
             },
             cell.megabytes,

@@ -16,9 +16,10 @@ from typing import Any
 from headwise.command import carrying_out
 from headwise.runs import locks
 from headwise.runs.atomic import publish, write_sealed, write_text
+from headwise.runs.plan import check_files
 from headwise.runs.progress import reporting
 from headwise.runs.provenance import peak_memory, reset_peak_memory, surroundings
-from headwise.runs.results import PROVENANCE, Out, Result, digest, saved
+from headwise.runs.results import PROVENANCE, Out, Result, digest, digest_of, saved, stamp
 from headwise.runs.steps import Task, label, resolve, typed
 from headwise.writing import no_space, size_of
 
@@ -94,9 +95,11 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         lock.write(status)
         _current = Current(lock, status)
         clock = time.perf_counter()  # from here on: loading libraries is not the step's time
+        check_files(run, task)
         with reporting(lambda *bar: status.update(bar=bar)), carrying_out(""):  # the study keeps the command, not each cell
             target(typed(target, task["config"]), inputs, out)
         seconds = time.perf_counter() - clock
+        check_files(run, task)  # what was read in between was the same
         record = {
             **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
             "inputs": {label: [digest(one.folder) for one in _several(given)] for label, given in inputs.items()},
@@ -113,7 +116,8 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         return None, _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
     finally:
         _current = None
-    return aside, {"state": "done", "seconds": seconds}
+    known = {"digest": digest_of(record), "inputs": record["inputs"]}
+    return aside, {"state": "done", "seconds": seconds, **known}
 
 
 def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]]) -> None:
@@ -129,6 +133,7 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
                 shutil.rmtree(aside, ignore_errors=True)
     for task, lock, _, outcome in group:
         if outcome["state"] == "done":
+            outcome["stamp"] = stamp(run / "results" / task["folder"])
             (run / "failures" / f"{task['folder']}.json").unlink(missing_ok=True)
             shutil.rmtree(run / "checkpoints" / task["folder"], ignore_errors=True)
         lock.release()

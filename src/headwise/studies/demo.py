@@ -1,15 +1,15 @@
 """The whole of the first question on the embedded model and corpus: train five tasks, score, lesion, dissociate, report."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headwise
-from headwise.errors import HeadwiseError
 from headwise.figures import save
 from headwise.heads import default_model
 from headwise.lesions import Dissociation, dissociate
+from headwise.runs.decision import decision
+from headwise.runs.entry import Entry
 from headwise.tasks import grammar
 from headwise.training import train
 
@@ -41,21 +41,14 @@ def run_demo(
     settings: dict[str, Any] = {"learning_rate": 3e-4, "max_length": 48, "pooling": "mean"}
     trained = train(str(default_model()), tasks, "multi-task", out=out / "model", epochs=epochs, **settings)
     folder = out / "dissociation"
-    asked: dict[str, Any] = {"fraction": 0.3, "random_draws": random_draws, "max_length": settings["max_length"]}
-    decides = {**asked, **{name: trained.description[name] for name in ("model", "tasks", "method", "settings")}}
-    if folder.is_dir():
+    how: dict[str, Any] = {"fraction": 0.3, "random_draws": random_draws, "max_length": 48}
+    entry = Entry(folder, decision("dissociate", how, model=out / "model", tasks=tasks))
+    if entry.finished:
         found: Dissociation = headwise.load(folder)
-        before, now = found.settings.get("decided_by", {}), json.loads(json.dumps(decides))
-        if before != now:
-            differs = ", ".join(name for name in now if before.get(name) != now[name])
-            raise HeadwiseError(
-                f"{folder} holds another dissociation: it differs in {differs}; choose another folder, or remove it"
-            )
     else:
         say("scoring every head for every task, then silencing each task's top 30 %")
-        found = dissociate(trained.model, tasks, **asked)
-        found.settings["decided_by"] = decides
-        found.save(folder)
+        found = dissociate(trained.model, tasks, **how)
+        found.save(folder, **entry.seals())
     files = [file for kind in FIGURES for file in save(found.plot(kind), out / "figures" / kind)]
     return {
         "scores": trained.table(),
