@@ -122,8 +122,8 @@ def test_a_dissociation_that_was_made_otherwise_is_not_taken_for_this_one(
     out, found = made
     silent = {"size": 64, "epochs": 1, "say": lambda text: None}
     assert demo.run_demo(out, **silent)["d"] == pytest.approx(found["d"])
-    with pytest.raises(HeadwiseError, match=r"holds another dissociation: it differs in random_draws; choose another folder"):
+    with pytest.raises(HeadwiseError, match=r"holds another result: random_draws was \d and is \d; choose another folder"):
         demo.run_demo(out, random_draws=2, **silent)
     shutil.copytree(out / "dissociation", tmp_path / "dissociation")  # beside another training
-    with pytest.raises(HeadwiseError, match="differs in settings"):
+    with pytest.raises(HeadwiseError, match="the model's weights changed"):
         demo.run_demo(tmp_path, **{**silent, "epochs": 2})

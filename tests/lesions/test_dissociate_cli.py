@@ -81,5 +81,5 @@ def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
     again = invoke(*options)
     assert "distinct" in again
     assert "performance" in again
-    with pytest.raises(HeadwiseError, match="it differs in seed"):
+    with pytest.raises(HeadwiseError, match="seed was 0 and is 1"):
         invoke(*options, "--seed", "1")
