@@ -24,6 +24,7 @@ SHARED = {
     "places",
     "writing",
     "settings",
+    "sources",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "heads": set(),

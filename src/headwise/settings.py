@@ -12,15 +12,18 @@ makes an option of each (`headwise.cli.verbs`); a recipe's table is the class it
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_args, overload
+from pathlib import Path
+from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar, get_args, overload
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
 from headwise.errors import HeadwiseError
+from headwise.names import cut
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -41,21 +44,46 @@ class Settings(BaseModel):
         fields = type(self).model_fields
         return {name: getattr(self, name) for name, field in fields.items() if getattr(self, name) != field.get_default()}
 
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, by name; the others have their defaults."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+
+    def part(self, other: "type[Settings]") -> dict[str, Any]:
+        """The settings that another operation has too, by name."""
+        return {name: getattr(self, name) for name in type(self).model_fields if name in other.model_fields}
+
+    def with_changes(self, **changes: Any) -> Self:
+        """A copy with some settings changed.
+
+        Raises:
+            HeadwiseError: a name is unknown, or a value out of bounds.
+        """
+        return checked(type(self), {**self.given(), **changes})
+
 
 def option(
-    default: Any, help: str, *, short: str = "", also: str = "", live: bool = False, decides: bool = True, **bounds: Any
+    default: Any,
+    help: str,
+    *,
+    flag: str = "",
+    short: str = "",
+    also: str = "",
+    live: bool = False,
+    decides: bool = True,
+    **bounds: Any,
 ) -> Any:
     """One setting.
 
     Args:
         default: its value unless told otherwise; `...` if it must be given.
         help: one line: what it is, for the docstring, the command line and the recipe.
-        short, also: further names on the command line ("-o", "--lr").
+        flag: its name on the command line, if not its own ("--tasks" of `names`).
+        short, also: further names there ("-o", "--lr").
         live: an object of the running program (a tokenizer, found heads): an argument of the function alone.
         decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do not decide.
         bounds: of pydantic's `Field`: gt, ge, lt, le, min_length, ...
     """
-    extra: Any = {"headwise": {"short": short, "also": also, "live": live, "decides": decides and not live}}
+    extra: Any = {"headwise": {"flag": flag, "short": short, "also": also, "live": live, "decides": decides and not live}}
     return Field(default, description=help, json_schema_extra=extra, exclude=live or None, **bounds)
 
 
@@ -63,7 +91,27 @@ def marks(field: FieldInfo) -> dict[str, Any]:
     """What `option` noted of a field beside type, default and help."""
     extra = field.json_schema_extra
     noted: Any = extra.get("headwise", {}) if isinstance(extra, dict) else {}
-    return {"short": "", "also": "", "live": False, "decides": True, **noted}
+    return {"flag": "", "short": "", "also": "", "live": False, "decides": True, **noted}
+
+
+def _existing(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str | Path):
+        return value  # pydantic's own message says what is allowed
+    path = placed(value, info)
+    if not os.path.exists(path):  # pathlib's own raises where a name is too long
+        near = get_close_matches(path.name, os.listdir(path.parent) if os.path.isdir(path.parent) else [], n=1)
+        raise ValueError(f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else ""))
+    return str(path)
+
+
+def placed(value: str | Path, info: ValidationInfo) -> Path:
+    """A path, which starts at the recipe's folder (else at the current one) unless it is absolute or begins with ~."""
+    base = (info.context or {}).get("base", Path())
+    return Path(os.path.normpath(base / os.path.expanduser(value))).absolute()
+
+
+DataPath = Annotated[Path, BeforeValidator(_existing)]
+"""A file or folder that must exist, relative to the recipe or the current folder; counts by its content."""
 
 
 @overload
@@ -152,7 +200,7 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
     expected = str(mistake.get("ctx", {}).get("expected", ""))
     near = get_close_matches(str(given), [word.strip("'") for word in expected.split()], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{where}: given {json.dumps(given, default=str)} ({_type_name(given)}); {said}{hint}"
+    return f"{where}: given {cut(json.dumps(given, default=str))} ({_type_name(given)}); {said}{hint}"
 
 
 def _keys(settings: type[BaseModel], path: Sequence[str | int]) -> set[str]:

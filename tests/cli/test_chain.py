@@ -16,6 +16,7 @@ from headwise.errors import HeadwiseError
 from headwise.lesions import lesion
 from headwise.loading import load
 from headwise.passes.subject import open_subject
+from headwise.sources import TaskSource
 from headwise.studies.similarity_study import read_dissociation
 from headwise.studies.trained import trained_models
 from headwise.training.evaluating import evaluate
@@ -89,7 +90,7 @@ def load_scores(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_model_remembers_its_tasks_wherever_they_are_asked(trained: Path) -> None:
-    (qqp,) = remembered_tasks(trained, ["qqp"])  # no folder is named: the model knows it
+    (qqp,) = remembered_tasks(trained, TaskSource(names=("qqp",)))  # no folder is named: the model knows it
     assert qqp.metric == "f1"  # the preset's own, which nobody chose
     assert not qqp.metric_given
     model = load(trained)
@@ -110,7 +111,7 @@ def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> Non
     tasks = json.dumps(manifest.read(tmp_path / "model")["tasks"]).replace(str(trained.parent / "data"), "/gone/away")
     manifest.amend(tmp_path / "model", tasks=json.loads(tasks))
     with pytest.raises(HeadwiseError, match="learnt qqp from /gone/away, which has gone: give --data"):
-        remembered_tasks(tmp_path / "model", None)
+        remembered_tasks(tmp_path / "model", TaskSource())
 
 
 def test_train_score_dissociate_similarity(place: Path) -> None:

@@ -52,7 +52,7 @@ def subject(model: Any) -> Subject:
 
 
 def run(model: Any, method: str, **options: Any) -> xr.DataArray:
-    return score(model, TASK, method, tokenizer=planted.tokenizer(), quiet=True, **options)
+    return score(model, TASK, method=method, tokenizer=planted.tokenizer(), quiet=True, **options)
 
 
 def mean_loss(subject: Subject, gates: torch.Tensor) -> float:
@@ -218,7 +218,7 @@ def test_causal_gating_tells_needed_harmful_and_replaceable() -> None:
         layer.self.value.weight[3 * planted.WIDTH, 0] = 1.0
         layer.output.dense.weight[:, 3 * planted.WIDTH : 4 * planted.WIDTH] = 0
         layer.output.dense.weight[2, 3 * planted.WIDTH] = -2.0
-    found = score(model, both["a"], "causal-gating", steps=60, lr=0.3, pressure=0.02, quiet=True)
+    found = score(model, both["a"], method="causal-gating", steps=60, lr=0.3, pressure=0.02, quiet=True)
     assert found[0, 2] > 0.5
     assert found[1, 3] < -0.5
     others = found.to_numpy().copy()

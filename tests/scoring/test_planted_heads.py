@@ -30,7 +30,7 @@ def test_every_estimator_finds_the_planted_heads(
     method: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]
 ) -> None:
     k = {"k": 1} if method == "subset" else {"fraction": 1 / 8} if method == "l0" else {}
-    scores = score(model, list(both.values()), method, quiet=True, **QUICK.get(method, {}), **k)
+    scores = score(model, list(both.values()), method=method, quiet=True, **QUICK.get(method, {}), **k)
     assert scores.dims == ("task", "layer", "head")
     for name, carrier in CARRIERS.items():
         assert top_heads(scores.sel(task=name), n=1) == HeadSet([carrier]), scores.sel(task=name).to_numpy()
@@ -46,6 +46,6 @@ def test_iterative_scoring_finds_them_too(silence: str, model: planted.MultiTask
 
 
 def test_random_scores_depend_on_the_seed_alone(model: planted.MultiTaskModel, both: dict[str, planted.Task]) -> None:
-    one, again, other = (score(model, both[task], "random", seed=seed) for task, seed in (("a", 1), ("b", 1), ("a", 2)))
+    one, again, other = (score(model, both[task], method="random", seed=seed) for task, seed in (("a", 1), ("b", 1), ("a", 2)))
     assert (one == again).all()
     assert (one != other).any()

@@ -28,7 +28,7 @@ def test_scores_are_of_the_training_split(method: str) -> None:
     both = planted.tasks(size=16)
     model = model_with(both, 0.0)
     found, train, validation = (
-        score(model, both["a"], method, quiet=True, **split) for split in ({}, {"split": "train"}, {"split": "validation"})
+        score(model, both["a"], method=method, quiet=True, **split) for split in ({}, {"split": "train"}, {"split": "validation"})
     )
     np.testing.assert_array_equal(found, train)
     assert found.attrs["split"] == "train"
@@ -39,7 +39,7 @@ def test_scores_are_of_the_training_split(method: str) -> None:
 def test_dropout_is_off_while_heads_are_scored(method: str) -> None:
     both = planted.tasks(size=16)
     model = model_with(both, 0.5)
-    off, on = (score(model.train(mode), both["a"], method, quiet=True) for mode in (False, True))
+    off, on = (score(model.train(mode), both["a"], method=method, quiet=True) for mode in (False, True))
     np.testing.assert_allclose(on, off, rtol=1e-6)
     assert all(module.training for module in model.modules())  # the second was in training mode, and is again
 

@@ -79,4 +79,4 @@ def test_structured_tasks_can_be_lesioned_and_ablated(model: Any, tasks: list[Ta
     assert rows["correct"].sum() / rows["gold"].sum() == pytest.approx(rows["value"].iloc[0])
     again = lesion(model, tasks, [HeadSet([(1, 0), (1, 1)])], batch_size=16, way="one by one", quiet=True)
     assert (result.performance - again.performance).abs().max().max() < 1e-6
-    assert score(model, tasks[0], "ablation", quiet=True).shape == (2, HEADS)
+    assert score(model, tasks[0], method="ablation", quiet=True).shape == (2, HEADS)

@@ -117,7 +117,7 @@ def test_the_same_command_finds_everything_done(probing_run: Path, model: Path) 
 def test_tasks_by_source(tmp_path: Path) -> None:
     for split in ("train", "validation", "test"):
         conllu.write(grammar.treebank(150, 0, split), tmp_path / f"{split}.conllu")
-    asked = ProbingTasks(source="treebank", path=tmp_path, names=("BigramShift",))
+    asked = ProbingTasks(source="treebank", data=tmp_path, names=("BigramShift",))
     assert task_names(asked) == ("BigramShift",)
     assert open_tasks(asked)[0].name == "BigramShift"
     assert task_names(ProbingTasks(source="grammar"))[2] == "Depth"
@@ -174,8 +174,8 @@ def test_recipes_are_valid_but_for_paths(name: str) -> None:
     text = (Path(__file__).parents[2] / "recipes" / f"{name}.toml").read_text()
     recipe = tomllib.loads(text)
     recipe["models"] = {}
-    if recipe["tasks"].get("path"):
-        recipe["tasks"]["path"] = "."
+    if recipe["tasks"].get("data"):
+        recipe["tasks"]["data"] = "."
     kinds = {"probing": probing_study.ProbingRecipe, "head-finetuning": probing_finetuning.FineTuningRecipe}
     with pytest.raises(ValueError) as caught:
         kinds[recipe["kind"]].model_validate(recipe)

@@ -194,4 +194,4 @@ def test_options_are_named_and_wrong_ones_told() -> None:
     with pytest.raises(HeadwiseError, match="variant 'eq5' is unknown"):
         ImportantHeads(variant="eq5")
     with pytest.raises(HeadwiseError, match="'ablation' has no option 'variant'"):
-        headwise.score(toy.model(TASKS), TASKS[0], "ablation", variant="iat")
+        headwise.score(toy.model(TASKS), TASKS[0], method="ablation", variant="iat")

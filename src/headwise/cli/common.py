@@ -21,7 +21,7 @@ from headwise.errors import HeadwiseError, Interrupted
 from headwise.opener import TRUST
 
 
-def _trust(ctx: typer.Context, value: bool) -> bool:
+def trust(ctx: typer.Context, value: bool | None) -> bool | None:
     """Says so to this process and to the workers it starts, until the verb is done."""
     if value:
         os.environ[TRUST] = "1"
@@ -29,10 +29,14 @@ def _trust(ctx: typer.Context, value: bool) -> bool:
     return value
 
 
-# of every verb that opens models; the option itself does the work
+# of verbs that open models; the option itself does the work
 Trust = Annotated[
-    bool, typer.Option("--trust-remote-code", callback=_trust, help="Run code that a model folder brings along; read it first.")
+    bool, typer.Option("--trust-remote-code", callback=trust, help="Run code that a model folder brings along; read it first.")
 ]
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, ...; default: a GPU if there is one.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", help="Cells at once; 0: in this process.")]
 
 
 class Verb(TyperCommand):

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Trust, Verb, emit, print_table
-from headwise.cli.subjects import MaxLength, Metric, Size, open_for_tasks, said
+from headwise.cli.common import Device, Json, emit, print_table
+from headwise.cli.subjects import open_for_tasks, said
+from headwise.cli.verbs import verb
+from headwise.lesions.settings import Dissociate
+from headwise.sources import TaskSource
 
 SHOWN = ("performance", "pairs")
 FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
@@ -15,46 +18,17 @@ FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
-    app.command("dissociate", cls=Verb)(dissociate)
+    verb(app, "dissociate", dissociate)
 
 
 def dissociate(
+    source: TaskSource,
+    settings: Dissociate,
     model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`.")],
-    tasks: Annotated[
-        list[str] | None, typer.Option(help="Presets, grammar:topic, names in --tasks-file; default: the model's.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder that holds the presets' data sets; default: the model's, else the hub.")
-    ] = None,
-    tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
-    fraction: Annotated[float, typer.Option(help="Share of all heads silenced for each task, 0-1.")] = 0.3,
-    fractions: Annotated[list[float] | None, typer.Option(help="Further shares, for a sweep.")] = None,
-    method: Annotated[str, typer.Option(help="How heads are scored; see `headwise score`.")] = "gate-gradient",
-    variant: Annotated[
-        str | None, typer.Option(help="Of gate-gradient: eq4, michel, iap, iat, bertology, super-tickets.")
-    ] = None,
-    scores: Annotated[
-        Path | None, typer.Option(help="Head scores that `headwise score --out` saved, instead of new ones.")
-    ] = None,
-    random_draws: Annotated[int, typer.Option(help="Random sets of heads for the random row.")] = 10,
-    test_draws: Annotated[int, typer.Option(help="Re-splits of the test of D for each pair; 199 or more, 0 for none.")] = 0,
-    within_layers: Annotated[bool, typer.Option(help="The test re-splits heads within layers.")] = False,
-    also: Annotated[list[str] | None, typer.Option(help="Also silence by mean and/or resample.")] = None,
-    min_per_layer: Annotated[int, typer.Option(help="Heads of each layer that are never silenced.")] = 0,
-    split: Annotated[str, typer.Option(help="Held-out split that lesions are judged on.")] = "validation",
-    examples: Annotated[int | None, typer.Option(help="Most held-out examples of each task; default: all.")] = None,
-    score_examples: Annotated[int, typer.Option(help="Most training examples to score on.")] = 10_000,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of the examples for intervals.")] = 1000,
-    max_length: MaxLength = None,
-    metric: Metric = None,
-    batch_size: Annotated[int | None, typer.Option(help="Examples at a time; the result does not depend on it.")] = None,
-    size: Size = None,
-    seed: Annotated[int, typer.Option(help="Of samples, random sets and tests.")] = 0,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, ...; default: a GPU if there is one.")] = None,
+    device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save everything here; a finished one is shown again.")] = None,
     figures: Annotated[bool, typer.Option(help="With --out, also draw the figures.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    trust_remote_code: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.
 
@@ -66,49 +40,26 @@ def dissociate(
     from headwise.loading import load
     from headwise.runs.decision import decision
     from headwise.runs.entry import Entry
-    from headwise.scoring.saving import load_scores
 
-    asked = {
-        "fraction": fraction, "fractions": fractions, "method": method, "variant": variant,
-        "scores": scores, "random_draws": random_draws, "test_draws": test_draws,
-        "within_layers": within_layers, "also": also, "min_per_layer": min_per_layer, "split": split, "examples": examples,
-        "score_examples": score_examples, "bootstrap": bootstrap, "max_length": max_length, "metric": metric, "seed": seed,
-    }  # fmt: skip
+    if settings.scores is not None:
+        settings = settings.with_changes(scores=Path(settings.scores))  # counts by its content
     entry, result = None, None
     if out is not None:
         # what the model remembers of its tasks is part of its own content
-        judged = remembered_tasks(model, tasks, data, tasks_file, size=size, metric=metric)
-        entry = Entry(out, decision("dissociate", asked, model=model, tasks=judged, splits=("train", split)))
+        judged = remembered_tasks(model, source)
+        entry = Entry(out, decision("dissociate", settings, model=model, tasks=judged, splits=("train", settings.split)))
         result = load(out) if entry.finished else None
     if out is not None and figures:
         panels()  # says at once if matplotlib is missing, not after the work
     if result is None:
-        answering, found = open_for_tasks(model, tasks, data, tasks_file, size=size, metric=metric, device=device)
-        if test_draws and not as_json:
-            own, tests = len(found) * (len(found) + 1 + random_draws), 2 * test_draws * len(found) * (len(found) - 1)
+        answering, found = open_for_tasks(model, source, device)
+        if settings.test_draws and not as_json:
+            own, tests = (
+                len(found) * (len(found) + 1 + settings.random_draws),
+                2 * settings.test_draws * len(found) * (len(found) - 1),
+            )
             typer.echo(f"the tests of D take {tests} evaluations of a task, beside the study's {own}", err=True)
-        result = run(
-            answering,
-            found,
-            fraction=fraction,
-            fractions=fractions or (),
-            method=method,
-            options={"variant": variant},
-            scores=None if scores is None else load_scores(scores),
-            random_draws=random_draws,
-            test_draws=test_draws,
-            within_layers=within_layers,
-            also=also or (),  # type: ignore[arg-type]
-            min_per_layer=min_per_layer,
-            split=split,
-            examples=examples,
-            score_examples=score_examples,
-            bootstrap=bootstrap,
-            max_length=max_length,
-            batch_size=batch_size,
-            seed=seed,
-            quiet=as_json,
-        )
+        result = run(answering, found, **settings.given() | {"quiet": settings.quiet or as_json})
         if out is not None and entry is not None:
             result.save(out, **entry.seals())
     if out is not None and figures and not (out / "figures").is_dir():

@@ -73,7 +73,7 @@ def probe(
     if ten and len(names) > 1:
         raise HeadwiseError(f"--tasks {' '.join(names)}: {names[0]} stands alone; choose among its tasks with --only")
     source: dict[str, Any] = {"source": names[0] if ten else "tasks", "names": only or [] if ten else names, "size": size}
-    source |= {name: str(given.absolute()) for name, given in (("path", path), ("file", tasks_file)) if given is not None}
+    source |= {name: str(given.absolute()) for name, given in (("data", path), ("file", tasks_file)) if given is not None}
     given: dict[str, Any] = {
         "position": position,
         "folds": folds,

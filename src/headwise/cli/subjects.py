@@ -1,40 +1,19 @@
 """The model a verb names, and its tasks: as the command names them, and where it is silent as the model remembers them."""
 
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from headwise.cli.common import own_bars
-
-Metric = Annotated[
-    str | None, typer.Option("--metric", help="One metric for all tasks; default: the one the model was trained with.")
-]
-MaxLength = Annotated[
-    int | None, typer.Option("--max-length", help="Tokens per text or pair; default: as in the model's training, else 256.")
-]
-Size = Annotated[
-    int | None, typer.Option("--size", help="Training examples of a grammar task; default: as in the training, else 2000.")
-]
+from headwise.sources import TaskSource
 
 
-def open_for_tasks(
-    model: str,
-    names: list[str] | None,
-    data: Path | None,
-    file: Path | None,
-    *,
-    size: int | None,
-    metric: str | None,
-    device: str | None,
-) -> tuple[Any, list[Any]]:
+def open_for_tasks(model: str, source: TaskSource, device: str | None) -> tuple[Any, list[Any]]:
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
     from headwise.decoders import open_model
     from headwise.decoders.memory import as_trained, remembered_tasks
 
     own_bars()
-    found = remembered_tasks(model, names, data, file, size=size, metric=metric)
+    found = remembered_tasks(model, source)
     answering = open_model(model, found, device=device or "auto")
     return answering, as_trained(answering, found)
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from pydantic.fields import FieldInfo
 
-from headwise.cli.common import Verb
+from headwise.cli.common import Verb, trust
 from headwise.errors import HeadwiseError
 from headwise.settings import Settings, checked, marks
 
@@ -41,17 +41,20 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         for key, parameter in given.items()
         if key not in tables
     ]
-    owner = {field: key for key, table in tables.items() for field in options_of(table)}
+    owner: dict[str, tuple[str, str]] = {}  # the option -> its table and field
     for key, table in tables.items():
-        parameters += [_parameter(field, table.model_fields[field]) for field in options_of(table) if owner[field] == key]
+        for field in options_of(table):
+            owner[_argument(field, table)] = key, field
+    for argument, (key, field) in owner.items():
+        parameters.append(_parameter(argument, tables[key].model_fields[field]))
 
     @wraps(function)
     def call(**values: Any) -> None:
         spread: dict[str, dict[str, Any]] = {key: {} for key in tables}
-        for field, key in owner.items():
-            value = values.pop(field)
+        for argument, (key, field) in owner.items():
+            value = values.pop(argument)
             if value is not None:  # None: not given, so the settings' own default holds
-                spread[key][field] = tuple(value) if isinstance(value, list) else value
+                spread[key][field] = _read(value, tables[key].model_fields[field].annotation)
         function(**values, **{key: _checked(table, spread[key]) for key, table in tables.items()})
 
     # an option that must be given comes first, as Python's signatures want it
@@ -66,30 +69,55 @@ def options_of(table: type[Settings]) -> list[str]:
     return [name for name, field in table.model_fields.items() if not marks(field)["live"]]
 
 
-def flag(field: str) -> str:
+def flag(field: str, table: type[Settings] | None = None) -> str:
     """The option of a field."""
-    return "--" + field.replace("_", "-")
+    known = table.model_fields if table is not None else {}
+    return (marks(known[field])["flag"] if field in known else "") or "--" + field.replace("_", "-")
+
+
+def _argument(field: str, table: type[Settings]) -> str:
+    return flag(field, table)[2:].replace("-", "_")
+
+
+def pair(text: str) -> tuple[str, Any]:
+    """One `key=value`; values are read as TOML where they can be, else as text."""
+    from headwise.runs.recipe import set_value
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set warmup=0.06")
+    read = set_value(value)
+    return name.strip().replace("-", "_"), tuple(read) if isinstance(read, list) else read
+
+
+def _read(value: Any, annotation: Any) -> Any:
+    if get_origin(annotation) is dict:
+        return dict(map(pair, value))
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _checked(table: type[Settings], values: dict[str, Any]) -> Any:
     try:
         return checked(table, values)
     except HeadwiseError as error:  # names as they are typed here
-        lines = str(error).splitlines()
-        raise HeadwiseError("\n".join(flag(line.partition(":")[0]) + ":" + line.partition(":")[2] for line in lines)) from None
+        lines = [line.partition(":") for line in str(error).splitlines()]
+        known = [
+            f"{flag(name, table)}:{rest}" if name in table.model_fields else name + colon + rest for name, colon, rest in lines
+        ]
+        raise HeadwiseError("\n".join(known)) from None
 
 
 def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     noted = marks(field)
     kind, several = _plain(field.annotation)
-    names = [noted["short"], flag(name), noted["also"]]
-    flags = [one for one in names if one]
+    own = "--" + name.replace("_", "-")
+    flags = [one for one in (noted["short"], own, noted["also"]) if one]
     required = field.is_required()
     default = None if required else field.get_default(call_default_factory=True)
-    if kind is bool:
-        flags = [f"{flag(name)}/--no-{flag(name)[2:]}"]
+    if kind is bool and default:
+        flags = [f"{own}/--no-{own[2:]}"]
     help_ = (field.description or "") + _shown(default, required, several)
-    info = typer.Option(*flags, help=help_, show_default=False)
+    info = typer.Option(*flags, help=help_, show_default=False, callback=trust if name == "trust_remote_code" else None)
     annotation = (list[kind] if several else kind) | (NoneType if not required else kind)  # type: ignore[valid-type]
     return inspect.Parameter(
         name,
@@ -102,7 +130,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 def _shown(default: Any, required: bool, several: bool) -> str:
     if required:
         return " [required]"
-    if default is None or default == () or default == "":
+    if default is None or default in ((), {}, ""):
         return ""
     if isinstance(default, bool):
         return " [default: yes]" if default else ""
@@ -120,6 +148,8 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
         return (plain.pop() if len(plain) == 1 else float if plain == {int, float} else str), any(many for _, many in kinds)
     if origin is Literal:
         return type(get_args(annotation)[0]), False
+    if origin is dict:
+        return str, True  # key=value
     if origin in (tuple, list):
         return _plain(get_args(annotation)[0])[0], True
     return (annotation if annotation in SIMPLE else str), False

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from headwise import manifest
 from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
+from headwise.sources import TaskSource
 from headwise.tasks.naming import as_tasks, find_tasks
 from headwise.tasks.task import Task
 
@@ -46,17 +47,9 @@ def longest(model: Remembering) -> int:
     return max((task.max_length for task in model.tasks.values() if task.max_length), default=LENGTH)
 
 
-def remembered_tasks(
-    model: str | Path,
-    names: Sequence[str] | None,
-    data: Path | None = None,
-    file: Path | None = None,
-    *,
-    size: int | None = None,
-    metric: str | None = None,
-) -> list[Task]:
-    """The tasks by name; without names, those the model was trained on. A saved model remembers
-    where its own came from, so that data, file, size and seed need no repeating.
+def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
+    """The tasks by name; without names, those the model was trained on. A saved model remembers where its own came from, so that
+    data, file, size and seed need no repeating.
 
     Raises:
         HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
@@ -65,19 +58,20 @@ def remembered_tasks(
     saved = [task for task in record if isinstance(task, dict)]
     origins = {task["name"]: {"name": task["name"], **(task.get("origin") or {})} for task in saved}
     by_name = origins | {origin["name"]: origin for origin in origins.values()}
-    if not names and file is not None:
-        return find_tasks([], data, file, size=size or 2000, metric=metric)
-    wanted = names or [str(origin["name"]) for origin in origins.values()]
+    if not source.names and source.file is not None:
+        return source.find()
+    wanted = source.names or [str(origin["name"]) for origin in origins.values()]
     found = []
     for name in wanted:
         origin = by_name.get(name, {"name": name})
-        places = {"data": data, "file": file}
+        places = {"data": source.data, "file": source.file}
         for key, given in places.items():
             if given is None and key in origin:
-                places[key] = before = Path(origin[key])
-                if not before.exists():
+                places[key] = known = Path(origin[key])
+                if not known.exists():
                     option = "--data" if key == "data" else "--tasks-file"
-                    raise HeadwiseError(f"{model} learnt {name} from {before}, which has gone: give {option}")
-        sizes = {"size": size or origin.get("size", 2000), "seed": origin.get("seed", 0)}
-        found += find_tasks([origin["name"]], places["data"], places["file"], metric=metric, **sizes)
+                    raise HeadwiseError(f"{model} learnt {name} from {known}, which has gone: give {option}")
+        before = {"size": origin.get("size"), "seed": origin.get("seed")}
+        chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
+        found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)
     return as_tasks(found) if found else find_tasks([])

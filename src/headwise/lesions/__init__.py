@@ -9,10 +9,14 @@ if TYPE_CHECKING:
     from headwise.lesions.evaluation import lesion as lesion
     from headwise.lesions.experiment import dissociate as dissociate
     from headwise.lesions.result import Dissociation as Dissociation
+    from headwise.lesions.settings import Dissociate as Dissociate
+    from headwise.lesions.settings import Lesion as Lesion
 
 # public name -> the module that defines it
 _WHERE = {
+    "Dissociate": "settings",
     "Dissociation": "result",
+    "Lesion": "settings",
     "Lesions": "evaluation",
     "dissociate": "experiment",
     "lesion": "evaluation",

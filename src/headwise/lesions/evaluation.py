@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from headwise.decoders.memory import as_trained
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.lesions.settings import Lesion
 from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import Reading, open_subject, opened
+from headwise.passes.subject import opened, prepare
+from headwise.settings import operation
 from headwise.tasks import KINDS, metrics
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
@@ -106,15 +108,9 @@ class Lesions:
         return pd.concat(parts, ignore_index=True)
 
 
+@operation(Lesion, "head_sets")
 def lesion(
-    model: Any,
-    tasks: Task | Sequence[Task],
-    head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
-    *,
-    how: Literal["zero", "mean", "resample"] = "zero",
-    reference_examples: int = 256,
-    way: str = "auto",
-    **reading: Unpack[Reading],
+    model: Any, tasks: Task | Sequence[Task], head_sets: Mapping[str, HeadSet] | Sequence[HeadSet], settings: Lesion
 ) -> Lesions:
     """Evaluates every task with every set of heads silenced.
 
@@ -126,47 +122,34 @@ def lesion(
         model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
         tasks: the task or tasks.
         head_sets: sets by name, or a list (then they are called "0", "1", …). The intact model is always evaluated too.
-        how: what a silenced head puts out: "zero"; its "mean" over training examples of the task; or what it puts out for a training
-            example drawn at random ("resample").
-        reference_examples: of the training split, for "mean" and "resample".
-        way: how lesions to zero are run; see `headwise.passes.lesioned.evaluate`.
-        reading: see `headwise.scoring.Reading`; split defaults to "validation", examples to all.
 
     Returns:
         per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
     """
     several = as_tasks(tasks)
     sets = named_sets(head_sets)
-    answering = opened(model, several, reading)
+    answering = opened(model, several, settings)
     several = as_trained(answering, several)
-    reading["heads"] = reading.get("heads") or Heads(answering.encoder)
-    reading.setdefault("split", "validation")
-    reading.setdefault("examples", None)
+    settings = settings.with_changes(heads=settings.heads or Heads(answering.encoder))
+    how = settings.how
     outcomes = {}
     for task in several:
-        subject = open_subject(answering, task, **reading)
-        reference = _reference(answering, task, how, reference_examples, reading) if how != "zero" else None
-        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", way, how, reference)
+        subject = prepare(answering, task, settings)
+        reference = _reference(answering, task, settings) if how != "zero" else None
+        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference)
         labels = subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
         level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
-    settings = {
-        "how": how,
-        "split": reading["split"],
-        "examples": reading["examples"],
-        "seed": reading.get("seed", 0),
-        "way": way,
-    }
-    return Lesions(sets, outcomes, settings)
+    noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way")}
+    return Lesions(sets, outcomes, noted)
 
 
-def _reference(model: Any, task: Task, how: str, examples: int, reading: Reading) -> Any:
+def _reference(model: Any, task: Task, settings: Lesion) -> Any:
     """What heads put out on training examples: their means, or inputs to draw from."""
-    source: Reading = {**reading, "split": "train", "examples": examples}
-    subject = open_subject(model, task, **source)
+    subject = prepare(model, task, settings.with_changes(split="train", examples=settings.reference_examples))
     inputs = [batch.inputs for batch in subject.read(subject.plan())]
-    return subject.heads.mean_outputs(inputs) if how == "mean" else inputs
+    return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
 
 
 def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:

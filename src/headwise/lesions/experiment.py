@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any, Literal, Unpack
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -13,52 +14,25 @@ from headwise.heads import Heads, HeadSet
 from headwise.lesions import dissociation as d
 from headwise.lesions.evaluation import INTACT, lesion
 from headwise.lesions.result import Dissociation, at, by
+from headwise.lesions.settings import Dissociate, Lesion
 from headwise.lesions.statistics import TestOfD, resplit_test
-from headwise.passes.subject import Reading, opened
+from headwise.passes.subject import opened
 from headwise.scoring.estimators import score
+from headwise.scoring.saving import load_scores
 from headwise.scoring.selection import count_for, random_heads, top_heads
+from headwise.scoring.settings import Score
+from headwise.settings import operation
 from headwise.tasks.naming import as_tasks
 from headwise.tasks.task import Task
 
 
-def dissociate(
-    model: Any,
-    tasks: Sequence[Task],
-    *,
-    fraction: float = 0.3,
-    method: str = "gate-gradient",
-    scores: xr.DataArray | None = None,
-    random_draws: int = 10,
-    test_draws: int = 0,
-    within_layers: bool = False,
-    fractions: Sequence[float] = (),
-    also: Sequence[Literal["mean", "resample"]] = (),
-    min_per_layer: int = 0,
-    score_examples: int | None = 10_000,
-    bootstrap: int = 1000,
-    level: float = 0.95,
-    options: dict[str, Any] | None = None,
-    **reading: Unpack[Reading],
-) -> Dissociation:
+@operation(Dissociate)
+def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Dissociation:
     """Scores heads for every task, silences each task's top heads, and compares what that does to every task (Eq. 5–7).
 
     Args:
         model: a multi-task model, or a folder that headwise saved.
-        tasks: two tasks or more.
-        fraction: α, the share of all heads silenced for each task.
-        method: how heads are scored; see `headwise.score`. options: of that method.
-        scores: (task, layer, head) scores that are already there, instead.
-        random_draws: random sets of the same size, under the same constraint, for the random row.
-        test_draws: R of the re-split test of D for every pair; 0 runs none. At least 199 are advised. The cost is 4 R evaluations
-            (2 lesions, 2 tasks) for each pair, against the n² of the study itself.
-        within_layers: the test re-splits heads within their layers only.
-        fractions: further shares of heads, for an α sweep.
-        also: silence each task's heads in these ways too, beside by zero: see `headwise.lesion`.
-        min_per_layer: heads of each layer that are never silenced.
-        score_examples: training examples to score on, at most.
-        bootstrap: resamples of the examples for intervals; level: of the intervals.
-        reading: see `headwise.scoring.Reading`; split (default "validation") and examples name the held-out data that lesions are
-            judged on. Scores are always taken on the training split.
+        tasks: two tasks or more. Scores are always taken on their training split.
 
     Returns:
         scores, sets, lesions, D with intervals, verdicts and tests: see `Dissociation`.
@@ -70,62 +44,55 @@ def dissociate(
     for name in names:
         if name == INTACT or name.startswith("random "):
             raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
-    for share in (fraction, *fractions):
-        if not 0 < share < 1:
-            raise HeadwiseError(
-                f"fraction is {share}; a lesion needs some heads to silence and some to leave: more than 0, less than 1"
-            )
-    model = opened(model, several, reading)
+    model = opened(model, several, settings)
     several = as_trained(model, several)
     _check(several)
-    heads = reading["heads"] = reading.get("heads") or Heads(model.encoder)
-    seed = reading.get("seed", 0)
+    heads = settings.heads or Heads(model.encoder)
+    fraction, least, seed = settings.fraction, settings.min_per_layer, settings.seed
     if not count_for(fraction, heads.total):
         raise HeadwiseError(
             f"fraction is {fraction}, which is less than one head of {heads.total}: there would be nothing to silence"
         )
+    scores = settings.scores
+    if isinstance(scores, str | Path):
+        scores = load_scores(scores)
+    reading = {**settings.part(Lesion), "heads": heads, "tokenizer": None, "trust_remote_code": False}
     if scores is None:
-        wanted: dict[str, Any] = {**reading, "examples": score_examples, "split": "train", **(options or {})}
-        scores = score(model, several, method, **wanted)
+        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "heads": heads}
+        scores = score(model, several, **chosen)
     elif list(scores["task"].to_numpy()) != list(names):
         raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
 
-    shares = tuple(share for share in dict.fromkeys(fractions) if share != fraction)
-    sets = {name: _chosen(scores, name, fraction, min_per_layer) for name in names}
-    random = random_heads(heads.valid.numpy(), fraction, draws=random_draws, seed=seed, min_per_layer=min_per_layer)
-    swept = {at(name, share): _chosen(scores, name, share, min_per_layer) for share in shares for name in names}
-    reading.setdefault("split", "validation")
+    shares = tuple(share for share in dict.fromkeys(settings.fractions) if share != fraction)
+    sets = {name: _chosen(scores, name, fraction, least) for name in names}
+    random = random_heads(heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least)
+    swept = {at(name, share): _chosen(scores, name, share, least) for share in shares for name in names}
     found = lesion(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, **reading)
-    for how in dict.fromkeys(also):
+    also = tuple(dict.fromkeys(settings.also))
+    for how in also:
         found = found.joined(lesion(model, several, {by(name, how): chosen for name, chosen in sets.items()}, how=how, **reading))
+    noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed")
     result = Dissociation(
         scores=scores,
         sets=sets,
         lesions=found,
         fraction=fraction,
         fractions=shares,
-        also=tuple(dict.fromkeys(also)),
+        also=also,
         tests={},
         settings={
             "method": scores.attrs.get("method", "given"),
             "variant": scores.attrs.get("variant"),
             "heads_each": count_for(fraction, heads.total),
             "heads_total": heads.total,
-            "random_draws": random_draws,
-            "test_draws": test_draws,
-            "within_layers": within_layers,
-            "min_per_layer": min_per_layer,
-            "split": reading["split"],
             "metrics": {task.name: task.metric for task in several},
-            "max_length": {task.name: length_of(model, task.name, reading.get("max_length")) or LENGTH for task in several},
-            "bootstrap": bootstrap,
-            "level": level,
-            "seed": seed,
+            **{name: getattr(settings, name) for name in noted},
+            "max_length": {task.name: length_of(model, task.name, settings.max_length) or LENGTH for task in several},
         },
     )
-    if test_draws:
+    if settings.test_draws:
         for number, (a, b) in enumerate(combinations(several, 2)):
-            result.tests[a.name, b.name] = _test(model, a, b, result, test_draws, within_layers, seed + number, reading)
+            result.tests[a.name, b.name] = _test(model, a, b, result, settings, seed + number, reading)
     return result
 
 
@@ -143,7 +110,7 @@ def _check(tasks: Sequence[Task]) -> None:
 
 
 def _test(
-    model: Any, a: Task, b: Task, result: Dissociation, draws: int, within_layers: bool, seed: int, reading: Reading
+    model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: dict[str, Any]
 ) -> TestOfD:
     """Lesions both tasks again under every re-split; only the metrics are kept."""
 
@@ -157,4 +124,4 @@ def _test(
     places = [result.tasks.index(task.name) for task in (a, b)]
     observed = float(d.overall(result.analysis.rp[np.ix_(places, places)]))
     sets = result.sets[a.name], result.sets[b.name]
-    return resplit_test(observed, *sets, evaluate, draws=draws, seed=seed, within_layers=within_layers)
+    return resplit_test(observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,39 +15,13 @@ from headwise.decoders.output import DecoderOutput
 from headwise.decoders.plain import TaskModel
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.passes.settings import Reading
 from headwise.runs.progress import track
+from headwise.settings import operation
 from headwise.tasks.batching import BUSY, Batch, Batches, batches
 from headwise.tasks.encoding import Encoded, encode
 from headwise.tasks.feeding import on_device
 from headwise.tasks.task import Task
-
-
-class Reading(TypedDict, total=False):
-    """What every estimator accepts beside its own options.
-
-    Attributes:
-        examples: at most so many examples of the split, drawn by seed; None takes all.
-        split: the split to score on; estimators read training data, lesions are judged on held-out data.
-        batch_size: examples at a time; results do not depend on it. Default: 32, on an accelerator 256.
-        max_length: tokens at which texts are cut; default: as the model was trained on the task, else 256.
-        seed: of the sample, and of whatever else is random.
-        silenced: heads that stay silenced while the others are scored.
-        tokenizer: for plain transformers models; default: the one beside the model's weights.
-        trust_remote_code: run code that a folder or hub id brings along; read it first.
-        heads: the model's `Heads`, if it was made already.
-        quiet: show no progress.
-    """
-
-    examples: int | None
-    split: str
-    batch_size: int | None
-    max_length: int | None
-    seed: int
-    silenced: HeadSet
-    tokenizer: Any
-    trust_remote_code: bool
-    heads: Heads | None
-    quiet: bool
 
 
 @dataclass(frozen=True)
@@ -128,37 +102,35 @@ class Subject:
         }
 
 
-def opened(model: Any, tasks: Iterable[Task], reading: Any) -> MultiTaskModel | TaskModel:
-    """A model that answers the tasks, as the options in `reading` say; takes those options out of it."""
-    options = {name: reading.pop(name) for name in ("tokenizer", "trust_remote_code") if name in reading}
-    return open_model(model, tasks, device="auto", **options)
+def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskModel | TaskModel:
+    """A model that answers the tasks."""
+    return open_model(model, tasks, device="auto", tokenizer=settings.tokenizer, trust_remote_code=settings.trust_remote_code)
 
 
-def open_subject(model: Any, task: Task, **reading: Unpack[Reading]) -> Subject:
+def prepare(model: Any, task: Task, settings: Reading) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
-    answering = opened(model, [task], reading)
+    answering = opened(model, [task], settings)
     (task,) = as_trained(answering, [task])
-    heads = reading.get("heads") or Heads(answering.encoder)
-    seed = reading.get("seed", 0)
-    split = reading.get("split", "train")
-    examples = task.split(split)
+    heads = settings.heads or Heads(answering.encoder)
+    examples = task.split(settings.split)
     if not examples.labelled:
-        raise HeadwiseError(f"task {task.name!r}: its {split!r} split has no labels; choose another with split=")
-    limit = reading.get("examples", 10_000)
-    if limit is not None:
-        examples = examples.sample(limit, seed)
+        raise HeadwiseError(f"task {task.name!r}: its {settings.split!r} split has no labels; choose another with split=")
+    if settings.examples is not None:
+        examples = examples.sample(settings.examples, settings.seed)
     if len(examples) == 0:
-        raise HeadwiseError(f"task {task.name!r}: there are no examples to read in its {split!r} split")
-    silenced = torch.as_tensor(reading.get("silenced", HeadSet()).to_mask(heads.shape))
+        raise HeadwiseError(f"task {task.name!r}: there are no examples to read in its {settings.split!r} split")
+    silenced = torch.as_tensor((settings.silenced or HeadSet()).to_mask(heads.shape))
     base = (heads.valid.cpu() & ~silenced).to(device=answering.device, dtype=torch.float32)  # (layers, heads)
-    size = reading.get("batch_size") or (32 if answering.device.type == "cpu" else 256)
     return Subject(
         model=answering,
         heads=heads,
         task=task,
-        encoded=encode(examples, answering.tokenizer, length_of(answering, task.name, reading.get("max_length")) or LENGTH),
-        batch_size=size,
-        seed=seed,
+        encoded=encode(examples, answering.tokenizer, length_of(answering, task.name, settings.max_length) or LENGTH),
+        batch_size=settings.batch_size or (32 if answering.device.type == "cpu" else 256),
+        seed=settings.seed,
         base=base,
-        quiet=reading.get("quiet", False),
+        quiet=settings.quiet,
     )
+
+
+open_subject = operation(Reading)(prepare)

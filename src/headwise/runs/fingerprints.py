@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headwise.errors import HeadwiseError
 from headwise.runs.atomic import checksum, write_text
+from headwise.settings import Settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +165,10 @@ def _of_library(value: Any) -> Any:
     """Objects of libraries, without importing any library that is not in use."""
     loaded = sys.modules
     if "pydantic" in loaded and isinstance(value, loaded["pydantic"].BaseModel):
-        return canonical({name: getattr(value, name) for name in type(value).model_fields})
+        fields = (
+            value.decides() if isinstance(value, Settings) else {name: getattr(value, name) for name in type(value).model_fields}
+        )
+        return canonical(fields)
     if "torch" in loaded and isinstance(value, loaded["torch"].Tensor):
         return _tensor(value)
     if "torch" in loaded and isinstance(value, loaded["torch"].nn.Module):

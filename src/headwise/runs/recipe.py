@@ -3,27 +3,22 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo
+from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from headwise.errors import HeadwiseError
-from headwise.names import cut
 from headwise.parsing import parse_toml, whole_number
 from headwise.places import EMBEDDED, default_model, model_folder
 from headwise.runs.fingerprints import model_content
+from headwise.settings import DataPath as DataPath
+from headwise.settings import Settings as Settings
+from headwise.settings import mistakes, placed
 
 
 class RecipeError(HeadwiseError):
     """A recipe is wrong; nothing was computed."""
-
-
-class Settings(BaseModel):
-    """A table of a recipe: unknown keys are refused, types are not bent."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Recipe(Settings):
@@ -36,26 +31,6 @@ class Recipe(Settings):
 
     kind: str
     title: str = ""
-
-
-def _existing(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str | Path):
-        return value  # pydantic's own message says what is allowed
-    path = _placed(value, info)
-    if not os.path.exists(path):  # pathlib's own raises where a name is too long
-        near = get_close_matches(path.name, os.listdir(path.parent) if os.path.isdir(path.parent) else [], n=1)
-        raise ValueError(f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else ""))
-    return str(path)
-
-
-def _placed(value: str | Path, info: ValidationInfo) -> Path:
-    """A path of a recipe, which starts at the recipe's folder unless it is absolute or begins with ~."""
-    base = (info.context or {}).get("base", Path())
-    return Path(os.path.normpath(base / os.path.expanduser(value))).absolute()
-
-
-DataPath = Annotated[Path, BeforeValidator(_existing)]
-"""A file or folder that must exist, relative to the recipe; counts by its content."""
 
 
 class ModelName(str):
@@ -73,7 +48,7 @@ class ModelName(str):
     def _check(cls, value: str, info: ValidationInfo) -> "ModelName":
         if value == EMBEDDED:
             return cls(default_model())
-        folder = _placed(value, info)
+        folder = placed(value, info)
         if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
@@ -195,49 +170,4 @@ def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Pat
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
         return model.model_validate_json(json.dumps(data, default=str), strict=True, context={"base": Path(base)})
     except ValidationError as error:
-        mistakes = error.errors(include_url=False)
-        within = {mistake["loc"][:i] for mistake in mistakes for i in range(len(mistake["loc"]))}
-        # a list whose only entry is wrong is not also too short
-        real = [mistake for mistake in mistakes if mistake["type"] != "too_short" or mistake["loc"] not in within]
-        raise RecipeError("\n".join(_explain(model, mistake) for mistake in real)) from None
-
-
-def _explain(model: type[BaseModel], mistake: Any) -> str:
-    where = ".".join(str(part) for part in mistake["loc"]) or "the recipe"
-    message, kind = mistake["msg"], mistake["type"]
-    if kind == "extra_forbidden":
-        allowed = sorted(_keys(model, mistake["loc"][:-1]))
-        near = get_close_matches(str(mistake["loc"][-1]), allowed, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"allowed here: {', '.join(allowed)}"
-        return f"{where}: unknown key; {hint}"
-    if kind == "missing":
-        return f"{where}: missing; the recipe must give it"
-    if kind == "value_error":
-        return f"{where}: {message.removeprefix('Value error, ')}"
-    given = mistake["input"]
-    said = message.removeprefix("Input ").replace("should be", "allowed is", 1)
-    near = get_close_matches(
-        str(given), [word.strip("'") for word in str(mistake.get("ctx", {}).get("expected", "")).split()], n=1
-    )
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{where}: given {cut(json.dumps(given, default=str))} ({_toml_type(given)}); {said}{hint}"
-
-
-def _keys(model: type[BaseModel], path: Sequence[str | int]) -> set[str]:
-    """The keys allowed in the table at `path`."""
-    models: list[type[BaseModel]] = [model]
-    for part in path:
-        inner = [field for one in models for name, field in one.model_fields.items() if name == part]
-        models = [found for field in inner for found in _models_in(field.annotation)] or models  # a list index, or a union's tag
-    return {name for one in models for name in one.model_fields}
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for argument in get_args(annotation) for found in _models_in(argument)]
-
-
-def _toml_type(value: Any) -> str:
-    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
-    return names.get(type(value), type(value).__name__)
+        raise RecipeError("\n".join(mistakes(model, error))) from None

@@ -1,39 +1,46 @@
 """`ablation`: how much worse the task gets when one head alone is silenced."""
 
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import Reading, Subject, open_subject
+from headwise.passes.subject import Subject, prepare
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.task import Task
 
 
-def ablation(
-    model: Any, task: Task, *, measure: Literal["metric", "loss"] = "metric", way: str = "auto", **reading: Unpack[Reading]
-) -> xr.DataArray:
+class Ablation(Reading):
+    """Settings of `ablation`."""
+
+    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    measure: Literal["metric", "loss"] = option(
+        "metric", "The drop of the metric, or the rise of the loss, which also sees changes too small to turn a prediction."
+    )
+    way: str = option(
+        "auto", "How lesions are run, see `headwise.passes.lesioned`; the result does not depend on it.", decides=False
+    )
+
+
+@operation(Ablation)
+def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     """The drop in the metric when one head is silenced (Michel et al. 2019, §3.2, "leave one out").
 
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        measure: "metric", or "loss" (its rise), which also sees changes too small to turn a prediction.
-        way: how lesions are run; see `headwise.passes.lesioned.evaluate`. The result does not depend on it.
-        reading: see `Reading`; examples default to 1,000, since every head costs a pass.
 
     Returns:
         (layer, head), in units of the metric (0.01 is one point of accuracy); negative where the task does better without the head.
     """
-    if measure not in ("metric", "loss"):
-        raise HeadwiseError(f"measure is {measure!r}; choose 'metric' or 'loss'")
-    reading.setdefault("examples", 1000)
-    subject = open_subject(model, task, **reading)
+    measure = settings.measure
+    subject = prepare(model, task, settings)
     heads = [head for head in subject.heads.all() if bool(subject.scored[head])]
-    outcome = evaluate(subject, [HeadSet(), *(HeadSet([head]) for head in heads)], f"ablating heads, {task.name}", way)
+    outcome = evaluate(subject, [HeadSet(), *(HeadSet([head]) for head in heads)], f"ablating heads, {task.name}", settings.way)
     values = outcome.losses.mean(axis=1, dtype=float) if measure == "loss" else -metric_values(subject, outcome.predictions)
     scores = np.full(subject.heads.shape, np.nan)
     for number, head in enumerate(heads, start=1):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import xarray as xr
@@ -14,14 +14,24 @@ from headwise.heads.attention import eager
 from headwise.heads.watching import Watcher
 from headwise.passes.frozen import frozen
 from headwise.passes.stack import Stack, find_stack, recording, skipping
-from headwise.passes.subject import Reading, Subject, open_subject
+from headwise.passes.subject import Subject, prepare
 from headwise.scoring.integrated import unit_interval
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 
 
-def attention_attribution(model: Any, task: Task, *, steps: int = 16, **reading: Unpack[Reading]) -> xr.DataArray:
+class AttentionAttribution(Reading):
+    """Settings of `attention_attribution`."""
+
+    examples: int | None = option(200, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    steps: int = option(16, "Nodes of the Gauss-Legendre rule that takes the integral; passes per layer and example.", ge=1)
+
+
+@operation(AttentionAttribution)
+def attention_attribution(model: Any, task: Task, settings: AttentionAttribution) -> xr.DataArray:
     """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples of its maximum.
 
     F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.
@@ -30,14 +40,12 @@ def attention_attribution(model: Any, task: Task, *, steps: int = 16, **reading:
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        steps: nodes of the Gauss–Legendre rule that takes the integral.
-        reading: see `Reading`; examples default to 200, since each costs `steps` passes per layer.
 
     Returns:
         (layer, head): mean of the largest attribution of one token to another.
     """
-    reading.setdefault("examples", 200)
-    subject = open_subject(model, task, **reading)
+    steps = settings.steps
+    subject = prepare(model, task, settings)
     for site in subject.heads.sites:
         if site.head_order is None:
             raise HeadwiseError(

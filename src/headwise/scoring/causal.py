@@ -1,21 +1,34 @@
 """`causal-gating`: which heads a task needs, which are in its way, and which could be replaced (Nam et al. 2025)."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import xarray as xr
 from torch import Tensor
 
 from headwise.passes.frozen import frozen
-from headwise.passes.subject import Reading, Subject, open_subject
+from headwise.passes.subject import Subject, prepare
 from headwise.scoring.learning import fit_gates
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.task import Task
 
 
-def causal_gating(
-    model: Any, task: Task, *, pressure: float = 0.3, steps: int = 200, lr: float = 0.1, **reading: Unpack[Reading]
-) -> xr.DataArray:
+class CausalGating(Reading):
+    """Settings of `causal_gating`."""
+
+    pressure: float = option(
+        0.3,
+        "Force on every gate, as a multiple of what the average head saves: (mean loss without heads - mean loss with them) / heads, "
+        "so that it means the same for every model and task.",
+    )
+    steps: int = option(200, "Batches of each of the three fits.", ge=1)
+    lr: float = option(0.1, "Learning rate of Adam on the gates' logits.", gt=0)
+
+
+@operation(CausalGating)
+def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArray:
     """Gates fitted on the frozen model without pressure; from there once with pressure to open, once with pressure to close.
 
     A head that stays open under both is needed; one that closes under both is harmful; one that follows the pressure is
@@ -24,15 +37,12 @@ def causal_gating(
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        pressure: force on every gate, as a multiple of what the average head saves: (mean loss without heads − mean loss with
-            them) ÷ heads. So it means the same for every model and task.
-        steps, lr: batches of each of the three fits, and Adam's learning rate on the gates' logits.
-        reading: see `Reading`.
 
     Returns:
         (layer, head), −1 to 1. Coordinates `opened` and `closed` have the gates under either pressure, 0–1.
     """
-    subject = open_subject(model, task, **reading)
+    pressure, steps, lr = settings.pressure, settings.steps, settings.lr
+    subject = prepare(model, task, settings)
     force = pressure * _saved_per_head(subject)
     first = _fit(subject, torch.full_like(subject.base, 1.0), 0.0, steps, lr)
     opened = torch.sigmoid(_fit(subject, first, -force, steps, lr))

@@ -1,23 +1,24 @@
 """`random`: scores that know nothing, as a baseline for every method that reads scores."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from headwise.passes.subject import Reading, open_subject
+from headwise.passes.subject import prepare
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation
 from headwise.tasks.task import Task
 
 
-def random_scores(model: Any, task: Task, **reading: Unpack[Reading]) -> xr.DataArray:
+@operation(Reading)
+def random_scores(model: Any, task: Task, settings: Reading) -> xr.DataArray:
     """Uniform scores in 0–1 by seed; the task plays no part.
 
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: named in the attributes.
-        reading: see `Reading`; only seed, silenced and heads matter.
     """
-    reading["examples"] = 1
-    subject = open_subject(model, task, **reading)
+    subject = prepare(model, task, settings.with_changes(examples=1))
     return as_scores(np.random.default_rng(subject.seed).random(subject.heads.shape), subject, "random")

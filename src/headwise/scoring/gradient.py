@@ -1,16 +1,17 @@
 """`gate-gradient`: how sensitive the loss is to each head's gate (functional specialization Eq. 4, after Michel et al. 2019)."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import torch
 import xarray as xr
 from torch import Tensor
 
-from headwise.errors import HeadwiseError
 from headwise.passes.frozen import frozen
-from headwise.passes.subject import Reading, Subject, open_subject
+from headwise.passes.subject import Subject, prepare
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 
@@ -28,17 +29,30 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def gate_gradient(
-    model: Any,
-    task: Task,
-    *,
-    variant: str = "eq4",
-    absolute: Level | None = None,
-    divisor: Divisor | None = None,
-    layer_norm: bool | None = None,
-    min_max: bool | None = None,
-    **reading: Unpack[Reading],
-) -> xr.DataArray:
+class GateGradient(Reading):
+    """Settings of `gate_gradient`; those after the variant override what it stands for."""
+
+    variant: Literal["eq4", "michel", "iap", "iat", "bertology", "super-tickets"] = option(
+        "eq4",
+        "Published code whose choices are taken: eq4 (the equation), michel (Michel et al. 2019, BERT), iap and iat (released codes of "
+        "the paper), bertology (the widespread script), super-tickets (Liang et al. 2021).",
+    )
+    absolute: Level | None = option(
+        None,
+        "Where the absolute value is taken: of each example, each token, or the mean loss of each batch (scores then depend on "
+        "the batch size).",
+    )
+    divisor: Divisor | None = option(
+        None,
+        "What the sum is divided by; the last layer may be divided by examples, since only the first token has a gradient there, or "
+        "by nothing, so that its heads always rank first.",
+    )
+    layer_norm: bool | None = option(None, "Divide each layer by its L2 norm.")
+    min_max: bool | None = option(None, "Then map the scores of the whole model to 0-1.")
+
+
+@operation(GateGradient)
+def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArray:
     """I_h = E |∂L/∂ξ_h| (Eq. 4): the mean over examples of the absolute derivative of the loss by the head's gate, at gate 1.
 
     One backward pass of a batch's summed loss, with a gate for each of its rows and all weights frozen, gives every example's own
@@ -47,29 +61,18 @@ def gate_gradient(
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        variant: a published code's combination of the options below: "eq4" (default), "michel" (Michel et al. 2019, BERT),
-            "iap" and "iat" (released codes of the paper), "bertology" (the widespread script), "super-tickets" (Liang et al. 2021).
-        absolute: where the absolute value is taken: of each "example", each "token", or the mean loss of each "batch" (then, and
-            only then, scores depend on the batch size).
-        divisor: what the sum is divided by. "tokens, last layer examples": the last layer by examples, since only the first token
-            has a gradient there; "tokens, last layer none": the last layer not at all, so its heads always rank first.
-        layer_norm: divide each layer by its L2 norm.
-        min_max: then map the whole model's scores to 0–1.
-        reading: see `Reading`.
 
     Returns:
         (layer, head), 0 or more.
     """
-    if variant not in VARIANTS:
-        raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
-    given = {"absolute": absolute, "divisor": divisor, "layer_norm": layer_norm, "min_max": min_max}
-    chosen = _Options(**VARIANTS[variant] | {name: value for name, value in given.items() if value is not None})
-    if chosen.divisor not in Divisor.__args__ or chosen.absolute not in Level.__args__:  # type: ignore[attr-defined]
-        raise HeadwiseError(f"absolute={chosen.absolute!r}, divisor={chosen.divisor!r}; the choices are {Level} and {Divisor}")
-    subject = open_subject(model, task, **reading)
+    given = {name: getattr(settings, name) for name in ("absolute", "divisor", "layer_norm", "min_max")}
+    chosen = _Options(**VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None})
+    subject = prepare(model, task, settings)
     with frozen(subject.model):
         total = _total(subject, chosen)
-    return as_scores(_normalised(total, subject.scored, chosen), subject, "gate-gradient", variant=variant, **vars(chosen))
+    return as_scores(
+        _normalised(total, subject.scored, chosen), subject, "gate-gradient", variant=settings.variant, **vars(chosen)
+    )
 
 
 @dataclass(frozen=True)

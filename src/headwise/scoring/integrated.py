@@ -1,36 +1,45 @@
 """`integrated-gradients`: the loss's path from no heads at all to the whole model, shared out among the heads."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import torch
 import xarray as xr
 
 from headwise.passes.frozen import frozen
-from headwise.passes.subject import Reading, open_subject
+from headwise.passes.subject import prepare
 from headwise.scoring.gradient import example_gradients
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.task import Task
 
 
-def integrated_gradients(
-    model: Any, task: Task, *, steps: int = 16, signed: bool = False, **reading: Unpack[Reading]
-) -> xr.DataArray:
+class IntegratedGradients(Reading):
+    """Settings of `integrated_gradients`."""
+
+    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    steps: int = option(16, "Nodes of the Gauss-Legendre rule that takes the integral; passes per example.", ge=1)
+    signed: bool = option(
+        False,
+        "Keep the sign, positive for a head that lowers the loss: the sum over heads is then the mean loss without heads less that with "
+        "them. Default: the mean over examples of the absolute value, as in Eq. 4.",
+    )
+
+
+@operation(IntegratedGradients)
+def integrated_gradients(model: Any, task: Task, settings: IntegratedGradients) -> xr.DataArray:
     """∫₀¹ ∂L(α·1)/∂ξ_h dα (Sundararajan et al. 2017, on the gates): all gates open together from 0 to 1.
 
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        steps: nodes of the Gauss–Legendre rule that takes the integral.
-        signed: keep the sign, turned so that a head that lowers the loss is positive; the sum over heads is then the mean loss
-            without heads less that with them. Default: the mean over examples of the absolute value, as in Eq. 4.
-        reading: see `Reading`; examples default to 1,000, since each costs `steps` passes.
 
     Returns:
         (layer, head).
     """
-    reading.setdefault("examples", 1000)
-    subject = open_subject(model, task, **reading)
+    steps, signed = settings.steps, settings.signed
+    subject = prepare(model, task, settings)
     nodes, weights = unit_interval(steps)
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     with frozen(subject.model):

@@ -1,27 +1,32 @@
 """`shapley`: each head's fair share of what all heads together do for the task."""
 
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
-from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import Reading, open_subject
+from headwise.passes.subject import prepare
 from headwise.scoring.ablation import metric_values
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.task import Task
 
 
-def shapley(
-    model: Any,
-    task: Task,
-    *,
-    permutations: int = 10,
-    measure: Literal["loss", "metric"] = "loss",
-    **reading: Unpack[Reading],
-) -> xr.DataArray:
+class Shapley(Reading):
+    """Settings of `shapley`."""
+
+    examples: int | None = option(100, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    permutations: int = option(
+        10, "Random orders of the heads, each forwards and backwards: two passes per head and order.", ge=1
+    )
+    measure: Literal["loss", "metric"] = option("loss", "What heads are worth: minus the mean loss, or the metric.")
+
+
+@operation(Shapley)
+def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
     """Monte-Carlo Shapley values (Castro et al. 2009; Held and Yang 2023 for heads): heads are silenced one after another.
 
     φ_h = E over orders of v(the heads still there, h among them) − v(the same without h). Every order is also run backwards, which
@@ -30,17 +35,12 @@ def shapley(
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        permutations: random orders (each twice, forwards and backwards); each costs two passes per head.
-        measure: v is minus the mean "loss", or the "metric".
-        reading: see `Reading`; examples default to 100.
 
     Returns:
         (layer, head); positive where the head helps. A coordinate `error` has the standard error over orders.
     """
-    if permutations < 1:
-        raise HeadwiseError(f"permutations is {permutations}; at least 1 is needed")
-    reading.setdefault("examples", 100)
-    subject = open_subject(model, task, **reading)
+    permutations, measure = settings.permutations, settings.measure
+    subject = prepare(model, task, settings)
     heads = [head for head in subject.heads.all() if bool(subject.scored[head])]
     rng = np.random.default_rng(subject.seed)
     shares = np.zeros((permutations, *subject.heads.shape))

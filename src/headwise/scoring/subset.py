@@ -1,48 +1,48 @@
 """`subset`: learn which k heads to keep, exactly k of them (Li, Cotterell and Sachan 2021)."""
 
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import xarray as xr
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
-from headwise.passes.subject import Reading, open_subject
+from headwise.passes.subject import prepare
 from headwise.scoring.learning import fit_gates, generator
 from headwise.scoring.result import as_scores
 from headwise.scoring.selection import count_for, top_heads
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.task import Task
 
 HOT, COLD = 1000.0, 1e-8  # the temperature falls from one to the other, evenly on a log scale
 
 
-def subset(
-    model: Any,
-    task: Task,
-    *,
-    fraction: float = 0.3,
-    k: int | None = None,
-    steps: int = 300,
-    lr: float = 0.1,
-    straight_through: bool = False,
-    **reading: Unpack[Reading],
-) -> xr.DataArray:
+class Subset(Reading):
+    """Settings of `subset`."""
+
+    fraction: float = option(0.3, "Fraction of the heads that are kept.", ge=0, le=1)
+    k: int | None = option(None, "Number of heads that are kept, instead of a fraction.")
+    steps: int = option(300, "Batches of training.", ge=1)
+    lr: float = option(0.1, "Learning rate of Adam.", gt=0)
+    straight_through: bool = option(False, "Gates are exactly 0 or 1 in the forward pass, and soft in the backward pass.")
+
+
+@operation(Subset)
+def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     """Learnt scores whose Gumbel-perturbed, softened top k are the gates of the frozen model.
 
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        fraction: of heads to keep; k: their number instead.
-        steps, lr: batches of training, and Adam's learning rate.
-        straight_through: gates are exactly 0 or 1 in the forward pass, and soft in the backward pass.
-        reading: see `Reading`.
 
     Returns:
         (layer, head): learnt scores; `top_heads(scores, n=k)` is the subset. A coordinate `kept` is 1 for its members.
     """
-    subject = open_subject(model, task, **reading)
+    steps, lr, straight_through = settings.steps, settings.lr, settings.straight_through
+    subject = prepare(model, task, settings)
     total = int(subject.scored.sum())
-    wanted = count_for(fraction, total) if k is None else k
+    wanted = count_for(settings.fraction, total) if settings.k is None else settings.k
     if not 1 <= wanted <= total:
         raise HeadwiseError(f"{wanted} heads are to be kept of {total}; choose between 1 and {total}")
     chance = generator(subject)
@@ -60,8 +60,8 @@ def subset(
     no_penalty = torch.zeros((), device=subject.device)
     fit_gates(subject, [learnt], gates_of, lambda step: no_penalty, steps=steps, lr=lr, description=f"subset, {task.name}")
     values = torch.zeros_like(subject.base).masked_scatter(subject.scored, learnt.detach())
-    settings = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
-    scores = as_scores(values, subject, "subset", **settings)
+    used = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
+    scores = as_scores(values, subject, "subset", **used)
     kept = top_heads(scores, n=wanted).to_mask(subject.heads.shape).astype(float)
     return scores.assign_coords(kept=(("layer", "head"), kept))
 

@@ -1,7 +1,7 @@
 """`taylor-mean`: the first-order effect of replacing a head's output by its mean."""
 
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 import xarray as xr
@@ -12,28 +12,36 @@ from headwise.heads.positions import Pass, read_pass
 from headwise.heads.recording import Tape
 from headwise.heads.silencing import mean_of
 from headwise.passes.frozen import frozen
-from headwise.passes.subject import Reading, Subject, open_subject
+from headwise.passes.subject import Subject, prepare
 from headwise.scoring.result import as_scores
+from headwise.scoring.settings import Reading
+from headwise.settings import operation, option
 from headwise.tasks.batching import Batch
 from headwise.tasks.task import Task
 
 
-def taylor_mean(model: Any, task: Task, **reading: Unpack[Reading]) -> xr.DataArray:
+class TaylorMean(Reading):
+    """Settings of `taylor_mean`."""
+
+    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+
+
+@operation(TaylorMean)
+def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
     """E |Σ_t ∂L/∂z_t · (z̄ − z_t)|: how much the loss would change, to first order, if the head said the same to every token.
 
+    z̄ is the mean over all real tokens of the examples.
     The mean-replacement form of Molchanov et al. (2017): a head whose output is constant scores 0 however large that output is,
     whereas the gate's derivative (Eq. 4) compares with an output of zero, which the model may never have seen.
 
     Args:
         model: a multi-task model, or a plain transformers model with a head.
         task: the task.
-        reading: see `Reading`; examples default to 1,000. z̄ is the mean over all their real tokens.
 
     Returns:
         (layer, head), 0 or more.
     """
-    reading.setdefault("examples", 1000)
-    subject = open_subject(model, task, **reading)
+    subject = prepare(model, task, settings)
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     with frozen(subject.model):
         mean = mean_outputs(subject)

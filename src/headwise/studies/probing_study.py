@@ -13,24 +13,21 @@ from headwise.errors import HeadwiseError
 from headwise.probing.fitting import STRENGTHS
 from headwise.probing.results import Probes
 from headwise.probing.senteval import SENTEVAL, canonical
+from headwise.settings import option
+from headwise.sources import TaskSource
 from headwise.studies.sections.grids import of_probing
 from headwise.tasks.task import Task
 
 
-class ProbingTasks(runs.Settings):
-    """Which tasks, and where they come from.
+class ProbingTasks(TaskSource):
+    """Which tasks, and where they come from; without `names`, all there are."""
 
-    `source` is "senteval" (files or folders of SentEval's tasks in `path`), "treebank" (generated from CoNLL-U or bracketed trees in
-    `path`), "grammar" (generated from `size` synthetic sentences), or "tasks" (presets in the folder `path`, or tables of `file`).
-    Without `names`: all there are.
-    """
-
-    source: Literal["senteval", "treebank", "grammar", "tasks"] = "senteval"
-    names: tuple[str, ...] = ()
-    path: runs.DataPath | None = None
-    file: runs.DataPath | None = None
-    size: int = Field(6000, ge=100)
-    metric: str | None = None
+    source: Literal["senteval", "treebank", "grammar", "tasks"] = option(
+        "senteval",
+        "senteval: SentEval's files in the data folder; treebank: generated from its CoNLL-U or bracketed trees; grammar: generated from "
+        "synthetic sentences; tasks: presets, or tables of the tasks file.",
+    )
+    size: int = option(6000, "Sentences of the grammar.", ge=100)
 
 
 class Probing(runs.Settings):
@@ -109,8 +106,8 @@ def cells(recipe: ProbingRecipe) -> Iterator[runs.Cell]:
 def check(recipe: ProbingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     tasks = recipe.tasks
-    if tasks.source in ("senteval", "treebank") and tasks.path is None:
-        yield f"tasks.path: a folder is needed for source = {tasks.source!r}"
+    if tasks.source in ("senteval", "treebank") and tasks.data is None:
+        yield f"tasks.data: a folder is needed for source = {tasks.source!r}"
     elif tasks.source == "tasks" and not tasks.names and tasks.file is None:
         yield "tasks.names: name presets, or give tasks.file, a TOML file that defines tasks"
     else:
@@ -146,22 +143,20 @@ def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[
 def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     wanted = list(names) if names is not None else list(tasks.names) or None
     if tasks.source == "tasks":
-        from headwise.tasks import find_tasks
-
-        return find_tasks(wanted or [], tasks.path, tasks.file)
+        return tasks.find(wanted or [])
     if tasks.source == "grammar":
         from headwise.probing.generation import grammar_tasks
 
         return grammar_tasks(tasks.size, wanted)
-    if tasks.path is None:
-        raise HeadwiseError(f"tasks.path: a folder is needed for source = {tasks.source!r}")
+    if tasks.data is None:
+        raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.source!r}")
     if tasks.source == "treebank":
         from headwise.probing.generation import treebank_tasks
 
-        return treebank_tasks(tasks.path, wanted, skip_bad=True)
+        return treebank_tasks(tasks.data, wanted, skip_bad=True)
     from headwise.probing.senteval import senteval_tasks
 
-    return senteval_tasks(tasks.path, wanted)
+    return senteval_tasks(tasks.data, wanted)
 
 
 def probes_of(run: str | Path, model: str | None = None) -> Probes:

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.sources import TaskSource
 from headwise.studies.sections.similarity import section
-from headwise.studies.transfer_study import FewShot, FewShotConfig, NewTasks, few_shot
+from headwise.studies.transfer_study import FewShot, FewShotConfig, few_shot
 from headwise.tasks.files import open_text
 from headwise.tasks.sources import read_table
 
@@ -71,7 +72,7 @@ def vectors(config: VectorsConfig, inputs: dict[str, Any], out: runs.Out) -> Non
 
 class ScoresConfig(runs.Settings):
     model: runs.ModelName
-    tasks: NewTasks
+    tasks: TaskSource
     examples: int
 
 
@@ -81,7 +82,7 @@ def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: runs.Out) -> 
     from headwise.decoders.memory import remembered_tasks
     from headwise.scoring import score
 
-    tasks = remembered_tasks(str(config.model), config.tasks.names, config.tasks.data, config.tasks.file)
+    tasks = remembered_tasks(str(config.model), config.tasks)
     scores = score(str(config.model), tasks, examples=config.examples)
     out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
 
@@ -175,7 +176,7 @@ def cells(recipe: SimilarityRecipe) -> Iterator[runs.Cell]:
             for source, target in pairs
         ]
     if recipe.multitask is not None:
-        tasks = NewTasks(names=names, data=recipe.data, file=recipe.tasks_file)
+        tasks = _source(recipe, *names)
         inputs["scores"] = runs.Cell(
             head_scores, ScoresConfig(model=recipe.multitask, tasks=tasks, examples=recipe.scored_examples)
         )
@@ -251,19 +252,21 @@ def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
     from headwise.decoders.memory import remembered_tasks
 
-    found = {
-        name: remembered_tasks(str(model), [name], recipe.data, recipe.tasks_file)[0] for name, model in recipe.models.items()
-    }
+    found = {name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()}
     return {name: "two" if task.pairs else "one" for name, task in found.items()}
 
 
-def _known_as(recipe: SimilarityRecipe, task: str) -> NewTasks:
+def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:
+    return TaskSource(names=names, data=recipe.data, file=recipe.tasks_file)
+
+
+def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
     """Where a task's examples come from: what the recipe says, else what its model remembers."""
     from headwise.decoders.memory import remembered_tasks
 
-    (found,) = remembered_tasks(str(recipe.models[task]), [task], recipe.data, recipe.tasks_file)
+    (found,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
     origin: dict[str, Any] = found.origin or {}
-    return NewTasks(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
+    return TaskSource(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
 
 
 study = runs.Study(SimilarityRecipe, cells, check, section)

@@ -12,12 +12,14 @@ from pydantic import Field
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.lesions.settings import Dissociate
+from headwise.scoring.settings import check_options
+from headwise.sources import TaskSource
 from headwise.studies.sections.grids import of_specialization
-from headwise.studies.specialization_steps import DissociationConfig, Lesioning, TablesConfig, dissociation, tables
+from headwise.studies.specialization_steps import DissociationConfig, TablesConfig, dissociation, tables
 from headwise.studies.training import (
     CellConfig,
     MethodName,
-    StudyTasks,
     TrainingBlock,
     alpha_and_delta,
     model_name,
@@ -40,7 +42,7 @@ class SpecializationRecipe(runs.Recipe):
 
     kind: Literal["specialization"]
     models: dict[str, runs.ModelName] = Field(min_length=1)
-    tasks: StudyTasks
+    tasks: TaskSource
     groups: Literal["pairs", "together"] | tuple[tuple[str, ...], ...] = "together"
     methods: tuple[MethodName, ...] = ("multi-task",)
     frozen: tuple[str, ...] = ()
@@ -51,7 +53,7 @@ class SpecializationRecipe(runs.Recipe):
     dissociate: bool = True
     keep_models: bool = True
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
-    lesions: Lesioning = Lesioning()
+    lesions: Dissociate = Dissociate()
     training: TrainingBlock = TrainingBlock()
 
 
@@ -70,7 +72,7 @@ def cells(recipe: SpecializationRecipe) -> Iterator[runs.Cell]:
     trained: list[runs.Cell] = []
     lesioned: list[runs.Cell] = []
     for label, group, seed in product(recipe.models, groups_of(recipe), range(recipe.seeds)):
-        names = StudyTasks(**{**recipe.tasks.model_dump(), "names": group})
+        names = recipe.tasks.with_changes(names=group)
         for methods in _method_groups(recipe, label):
             place: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
             swept = {"alpha": recipe.alphas, "delta": recipe.deltas} if set(methods) & set(WITH_HEADS) else {}
@@ -89,9 +91,8 @@ def cells(recipe: SpecializationRecipe) -> Iterator[runs.Cell]:
             trained.append(cell)
             yield cell
             for name, (method, own) in entries(methods, swept).items() if recipe.dissociate else ():
-                settings = DissociationConfig(
-                    tasks=names, model=model_name(name), lesions=recipe.lesions, max_length=training["max_length"]
-                )
+                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training["max_length"])
+                settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
                 where = {**place, **alpha_and_delta(own), "method": method}
                 lesioned.append(runs.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
     yield from lesioned
@@ -114,10 +115,6 @@ def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, 
 
 def check(recipe: SpecializationRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    from headwise.scoring import METHODS
-    from headwise.scoring.gradient import VARIANTS
-    from headwise.tasks import find_tasks
-
     for method, options in recipe.method_options.items():
         try:
             make_method(method, **options)
@@ -129,12 +126,12 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
-    if recipe.lesions.variant is not None and recipe.lesions.variant not in VARIANTS:
-        yield f"lesions.variant: {recipe.lesions.variant!r} is unknown; choose from {', '.join(VARIANTS)}"
-    if recipe.lesions.variant is not None and recipe.lesions.method != "gate-gradient":
-        yield f"lesions.variant: it is a form of gate-gradient, and the method is {recipe.lesions.method!r}"
-    if recipe.lesions.method not in METHODS:
-        yield f"lesions.method: {recipe.lesions.method!r} is unknown; choose from {', '.join(METHODS)}"
+    try:
+        check_options(recipe.lesions.method, recipe.lesions.own)
+    except HeadwiseError as error:
+        yield f"lesions: {error}"
+    for name in {"seed", "scores"} & recipe.lesions.model_fields_set:
+        yield f"lesions.{name}: the study sets it for each of its models; leave it out"
     for label in recipe.frozen:
         if label not in recipe.models:
             yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"
@@ -145,7 +142,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         if recipe.dissociate and len(group) < 2:
             yield f"groups: {list(group)} is one task; a dissociation compares two or more"
     try:
-        find_tasks(recipe.tasks.names, recipe.tasks.data, recipe.tasks.file, size=recipe.tasks.size)
+        recipe.tasks.find()
     except HeadwiseError as error:
         yield f"tasks: {error}"
 

@@ -3,34 +3,16 @@
 from typing import Any
 
 import pandas as pd
-from pydantic import Field
 
 from headwise import runs
-from headwise.studies.training import StudyTasks
-
-
-class Lesioning(runs.Settings):
-    """The `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it. See `headwise.dissociate`."""
-
-    fraction: float = Field(0.3, gt=0, lt=1)
-    fractions: tuple[float, ...] = ()
-    method: str = "gate-gradient"
-    variant: str | None = None
-    random_draws: int = Field(10, ge=0)
-    test_draws: int = Field(0, ge=0)
-    within_layers: bool = False
-    also: tuple[str, ...] = ()
-    min_per_layer: int = Field(0, ge=0)
-    score_examples: int | None = Field(10_000, ge=1)
-    examples: int | None = Field(None, ge=1)
-    bootstrap: int = Field(1000, ge=0)
+from headwise.lesions.settings import Dissociate
+from headwise.sources import TaskSource
 
 
 class DissociationConfig(runs.Settings):
-    tasks: StudyTasks
+    tasks: TaskSource
     model: str
-    lesions: Lesioning
-    max_length: int
+    lesions: Dissociate
 
 
 @runs.step(name="dissociation")
@@ -40,15 +22,10 @@ def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: runs.O
 
     from headwise.lesions import dissociate
     from headwise.loading import load
-    from headwise.studies.training import set_apart
-    from headwise.tasks import find_tasks
 
-    given = config.tasks
-    found, _ = set_apart(find_tasks(given.names, given.data, given.file, size=given.size, metric=given.metric))
+    found, _ = config.tasks.find_trained()
     model = load(inputs["trained"].model(config.model)).to("cuda" if torch.cuda.is_available() else "cpu")
-    settings = config.lesions.model_dump()
-    settings["options"] = {"variant": settings.pop("variant")}
-    result = dissociate(model, found, seed=out.seed, max_length=config.max_length, **settings)
+    result = dissociate(model, found, **config.lesions.given() | {"seed": out.seed})
     out.model("dissociation", lambda folder: result.save(folder / "result"))
     out.array("scores", result.scores)
     performance = result.lesions.performance[list(result.tasks)] * 100
@@ -63,7 +40,7 @@ def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: runs.O
 
 
 class TablesConfig(runs.Settings):
-    tasks: StudyTasks
+    tasks: TaskSource
     trained: tuple[dict[str, Any], ...]
     lesioned: tuple[dict[str, Any], ...]
 
@@ -72,7 +49,6 @@ class TablesConfig(runs.Settings):
 def tables(config: TablesConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """Everything side by side: one row per result and seed, and means over seeds."""
     from headwise.studies import specialization_tables as t
-    from headwise.tasks import find_tasks
 
     out.table("training", t.averages(_training_scores(config, inputs["trained"])))
     if not inputs["lesioned"]:
@@ -89,8 +65,7 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
     out.table("layers-mean", t.over_seeds(found["layers"], ["layer", "task"], ["heads"]))
     out.table("sweep-mean", t.over_seeds(found["sweep"], ["fraction"], ["D"]))
-    given = config.tasks
-    two_texts = {task.name: task.pairs for task in find_tasks(given.names, given.data, given.file, size=given.size)}
+    two_texts = {task.name: task.pairs for task in config.tasks.find()}
     out.table("paradigms", t.paradigms(found["pairs"], two_texts))
 
 

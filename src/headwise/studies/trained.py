@@ -7,6 +7,7 @@ from typing import Any
 from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.parsing import read_json, reading
+from headwise.training.methods import METHODS
 from headwise.training.result import DONE
 
 PLACES = ("model", "sampling", "seed")
@@ -43,7 +44,8 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
         models.setdefault(method, []).append(folder)
     if not models:
         raise HeadwiseError(f"{run} holds no trained multi-task model{f' with {dict(where)}' if where else ''}")
-    return dict(sorted(models.items(), key=lambda entry: entry[0] != "multi-task"))
+    order = ["multi-task", *METHODS]
+    return dict(sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order)))
 
 
 def place_of(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, create_model
 
 from headwise import runs
 from headwise.errors import HeadwiseError
+from headwise.sources import TaskSource
 from headwise.studies.sections.grids import of_training
 from headwise.training.methods import known_method, make_method, option_names
 from headwise.training.samplers import SAMPLINGS
@@ -38,16 +39,6 @@ TrainingBlock: Any = create_model("TrainingBlock", __base__=runs.Settings, **_FI
 """The `[training]` table of a recipe: every setting of `TrainingSettings` with its default."""
 
 
-class StudyTasks(runs.Settings):
-    """Which tasks, and where their data lies; "mnli_mm" beside "mnli" is evaluated with its decoder, not trained."""
-
-    names: tuple[str, ...] = Field((), description="presets, grammar:..., or names in file")
-    data: runs.DataPath | None = None
-    file: runs.DataPath | None = None
-    size: int = Field(2000, ge=10)
-    metric: str | None = None
-
-
 class TrainingRecipe(runs.Recipe):
     """What is trained and compared.
 
@@ -59,7 +50,7 @@ class TrainingRecipe(runs.Recipe):
 
     kind: Literal["training"]
     models: tuple[runs.ModelName, ...] = Field(min_length=1)
-    tasks: StudyTasks
+    tasks: TaskSource
     methods: tuple[MethodName, ...] = ("multi-task", "iat")
     further: dict[runs.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
@@ -75,7 +66,7 @@ class TrainingRecipe(runs.Recipe):
 
 class CellConfig(runs.Settings):
     model: runs.ModelName
-    tasks: StudyTasks
+    tasks: TaskSource
     methods: tuple[str, ...]
     sampling: str
     sweep: dict[str, tuple[float, ...]]
@@ -93,13 +84,10 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> 
 
     Inputs: "student", the training that distilled the model these methods start from; "teacher", the one that made a teacher.
     """
-    from headwise.tasks import find_tasks
     from headwise.training.grid import compare
     from headwise.training.submission import write_submissions
 
-    given = config.tasks
-    found = find_tasks(given.names, given.data, given.file, size=given.size, metric=given.metric)
-    trained, also = set_apart(found)
+    trained, also = config.tasks.find_trained()
     options: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
     }
@@ -155,13 +143,6 @@ def model_name(label: str) -> str:
 def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
     """α and δ of a training: 1 and 0 for methods without, of which plain training is the limit."""
     return {"alpha": own.get("alpha", 1.0), "delta": own.get("delta", 0.0)}
-
-
-def set_apart(found: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The tasks to train, and those that another task's decoder answers: MNLI's mismatched set."""
-    names = {task.name: task for task in found}
-    also = {"mnli": names["mnli_mm"]} if {"mnli", "mnli_mm"} <= set(names) else {}
-    return [task for task in found if task not in also.values()], also
 
 
 @runs.step(name="training-table")
@@ -246,8 +227,6 @@ def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bo
 
 def check(recipe: TrainingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    from headwise.tasks import find_tasks
-
     for table in ("further", "teachers"):
         for model in getattr(recipe, table):
             if model not in recipe.models:
@@ -273,7 +252,7 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
     except HeadwiseError as error:
         yield f"training: {error}"
     try:
-        find_tasks(recipe.tasks.names, recipe.tasks.data, recipe.tasks.file, size=recipe.tasks.size)
+        recipe.tasks.find()
     except HeadwiseError as error:
         yield f"tasks: {error}"
 

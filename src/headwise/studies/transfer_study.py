@@ -8,6 +8,7 @@ from pydantic import Field
 
 from headwise import manifest, runs
 from headwise.errors import HeadwiseError
+from headwise.sources import TaskSource
 from headwise.studies.sections.transfer import section
 from headwise.tasks import PRESETS
 from headwise.training.methods.base import STAYS
@@ -25,16 +26,6 @@ class FewShot(runs.Settings):
     max_length: int | None = Field(None, ge=8)
 
 
-class NewTasks(runs.Settings):
-    """Which tasks, and where their data lies."""
-
-    names: tuple[str, ...] = Field(min_length=1)
-    data: runs.DataPath | None = None
-    file: runs.DataPath | None = None
-    size: int = Field(2000, ge=10)
-    metric: str | None = None
-
-
 class TransferRecipe(runs.Recipe):
     """`sources` names, for every training method, the folders of its trained models; `trained` a run that holds them all.
     A test needs six models of each method.
@@ -46,7 +37,7 @@ class TransferRecipe(runs.Recipe):
     sources: dict[str, tuple[runs.ModelName, ...]] = Field(default_factory=dict)
     trained: runs.DataPath | None = None
     where: dict[str, str] = Field(default_factory=dict)
-    tasks: NewTasks
+    tasks: TaskSource
     shots: tuple[int, ...] = (4, 16, 32, 100)
     seeds: int = Field(30, ge=1)
     baseline: str = ""
@@ -57,7 +48,7 @@ class TransferRecipe(runs.Recipe):
 class FewShotConfig(runs.Settings):
     source: runs.ModelName
     task: str
-    tasks: NewTasks
+    tasks: TaskSource
     shots: int
     seeds: int
     fewshot: FewShot
@@ -68,11 +59,10 @@ class FewShotConfig(runs.Settings):
 def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
     from headwise.decoders import open_model
-    from headwise.tasks import find_tasks
     from headwise.training.fewshot import FewShotSettings
     from headwise.training.fewshot import few_shot as run
 
-    task = find_tasks([config.task], config.tasks.data, config.tasks.file, size=config.tasks.size, metric=config.tasks.metric)[0]
+    task = config.tasks.find([config.task])[0]
     held_out = task.split("validation" if "validation" in task.splits else "test")
     if config.evaluate is not None:
         held_out = held_out.sample(config.evaluate)
@@ -151,6 +141,8 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
         yield "sources: there are none; name model folders by method, or give trained, the folder of a training run"
     if recipe.baseline and recipe.baseline not in sources:
         yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(sources)}"
+    if not recipe.tasks.names:
+        yield "tasks.names: missing; name the new tasks"
     for name in recipe.tasks.names:
         if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
             yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"

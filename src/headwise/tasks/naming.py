@@ -15,8 +15,8 @@ def find_tasks(
     data: str | Path | None = None,
     file: str | Path | None = None,
     *,
-    size: int = 2000,
-    seed: int = 0,
+    size: int | None = None,
+    seed: int | None = None,
     metric: str | None = None,
 ) -> list[Task]:
     """The tasks called `names`.
@@ -26,13 +26,14 @@ def find_tasks(
             Without names, every task of `file`.
         data: the folder that holds the presets' sets; None: the hub.
         file: a TOML file that defines tasks.
-        size: training examples of a grammar task.
-        seed: of splits that have to be made, and of the grammar.
+        size: training examples of a grammar task; default: 2000.
+        seed: of splits that have to be made, and of the grammar; default: 0.
         metric: overrides every task's own metric ("accuracy" for Eq. 5).
 
     Raises:
         HeadwiseError: a name is unknown, or two tasks have the same one.
     """
+    size, seed = 2000 if size is None else size, seed or 0
     defined = {task.name: task for task in read_toml(file)} if file is not None else {}
     if not names and not defined:
         raise HeadwiseError(

@@ -21,7 +21,7 @@ def score_tasks(run: "Run", examples: int | None, variant: str) -> dict[str, xr.
             scores = gate_gradient(
                 run.model,
                 task.with_splits(train=run.encoded[i].examples),
-                variant=variant,
+                variant=variant,  # type: ignore[arg-type]  # checked where it is chosen
                 examples=examples,
                 max_length=run.max_length,
                 seed=run.settings.seed,
