@@ -58,8 +58,8 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
         scores = load_scores(scores)
     reading = {**settings.part(Lesion), "heads": heads, "tokenizer": None, "trust_remote_code": False}
     if scores is None:
-        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "heads": heads}
-        scores = score(model, several, **chosen)
+        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples}
+        scores = score(model, several, **{**chosen, "heads": heads, "tokenizer": None, "trust_remote_code": False})
     elif list(scores["task"].to_numpy()) != list(names):
         raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
 
