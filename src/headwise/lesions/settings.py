@@ -31,9 +31,7 @@ class Dissociate(Estimation):
     """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
 
     fraction: float = option(0.3, "Fraction of all heads that is silenced for each task (α).", gt=0, lt=1)
-    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option(
-        (), "Further fractions, for a sweep over α.", strict=False
-    )
+    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "Further fractions, for a sweep over α.")
     scores: Any = option(
         None,
         "Head scores (task, layer, head) from before, or the file in which `headwise score --out` saved them, instead of new ones.",
@@ -44,7 +42,7 @@ class Dissociate(Estimation):
     )
     within_layers: bool = option(False, "The test re-splits heads within their layers only.")
     also: tuple[Literal["mean", "resample"], ...] = option(
-        (), "Also silence heads by mean, by resample, or both; see `headwise.lesion`.", strict=False
+        (), "Also silence heads by mean, by resample, or both; see `headwise.lesion`."
     )
     min_per_layer: int = option(0, "Heads of each layer that are never silenced.", ge=0)
     split: str = option("validation", HELD_OUT)

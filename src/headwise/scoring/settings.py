@@ -41,6 +41,7 @@ class Estimation(Reading):
         """Options of the method may stand beside the others: `score(..., method="l0", steps=100)`."""
         if not isinstance(given, dict):
             return given
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}  # JSON has no tuples
         further = [name for name in given if name not in cls.model_fields]
         method = given.get("method", cls.model_fields["method"].default)
         if not further or not (callable(method) or method in WHERE):

@@ -1,0 +1,150 @@
+"""Every operation: its function, its verb and its recipe table have the same names, defaults, bounds and help, from one class."""
+
+import inspect
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import typer
+
+import headwise as hw
+from headwise.cli import app
+from headwise.cli.verbs import flag, options_of
+from headwise.errors import HeadwiseError
+from headwise.lesions import Dissociate, Lesion
+from headwise.scoring import METHODS, Reading, Score, gate_gradient
+from headwise.settings import Settings, checked
+from headwise.sources import TaskSource
+from headwise.studies.probing_study import ProbingTasks
+from headwise.studies.specialization import SpecializationRecipe
+from headwise.studies.training import TrainingRecipe
+from headwise.studies.transfer_study import TransferRecipe
+
+FUNCTIONS = {"score": (hw.score, Score), "lesion": (hw.lesion, Lesion), "dissociate": (hw.dissociate, Dissociate)}
+VERBS: dict[str, list[type[Settings]]] = {
+    "score": [TaskSource, Score],
+    "dissociate": [TaskSource, Dissociate],
+    "train": [TaskSource],
+    "app": [TaskSource],
+}
+TABLES = [
+    (SpecializationRecipe, "lesions", Dissociate),
+    (SpecializationRecipe, "tasks", TaskSource),
+    (TrainingRecipe, "tasks", TaskSource),
+    (TransferRecipe, "tasks", TaskSource),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_has_the_names_defaults_and_help_of_its_settings(name: str) -> None:
+    function, settings = FUNCTIONS[name]
+    parameters = inspect.signature(function).parameters
+    for field, declared in settings.model_fields.items():
+        assert parameters[field].default == declared.get_default()
+        assert f"    {field}: {declared.description}" in (function.__doc__ or "")
+    positional = [one for one in parameters.values() if one.kind is not inspect.Parameter.KEYWORD_ONLY]
+    assert set(parameters) == set(settings.model_fields) | {one.name for one in positional}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: str) -> None:
+    group: Any = typer.main.get_command(app)
+    options = {name: param for param in group.commands[verb].params for name in param.opts}
+    for table in VERBS[verb]:
+        for field in options_of(table):
+            declared, shown = table.model_fields[field], options[flag(field, table)]
+            assert shown.help.startswith(declared.description)
+            default = declared.get_default()
+            if default not in (None, (), {}, False):
+                assert str(default) in shown.help
+        live = [field for field in table.model_fields if field not in options_of(table)]
+        assert not any(flag(field, table) in options for field in live)
+
+
+@pytest.mark.parametrize(("recipe", "field", "settings"), TABLES)
+def test_a_recipes_table_is_the_settings_class(recipe: Any, field: str, settings: type[Settings]) -> None:
+    assert recipe.model_fields[field].annotation is settings
+
+
+def test_tasks_of_probing_are_a_task_source() -> None:
+    assert issubclass(ProbingTasks, TaskSource)
+
+
+BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
+    "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
+}
+
+
+@pytest.mark.parametrize(("name", "given", "said"), [(n, g, s) for n, cases in BOUNDS.items() for g, s in cases])
+def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any], said: str) -> None:
+    function, settings = FUNCTIONS[name]
+    ((field, value),) = given.items()
+    with pytest.raises(HeadwiseError, match=said):
+        function(None, [], **given)
+    with pytest.raises(HeadwiseError, match=said):
+        checked(settings, given)
+    group: Any = typer.main.get_command(app)
+    with pytest.raises(HeadwiseError, match=f"{flag(field, settings)}: given .*{said}"):
+        group.main([name, "--model", "nowhere", f"{flag(field, settings)}={value}"], standalone_mode=False)
+
+
+def test_every_estimator_declares_its_options_and_they_are_checked() -> None:
+    for name, function in METHODS.items():
+        assert issubclass(function.settings, Reading), name  # type: ignore[attr-defined]
+    assert list(inspect.signature(gate_gradient).parameters)[-5:] == ["variant", "absolute", "divisor", "layer_norm", "min_max"]
+    assert Score(method="shapley", permutations=3).own == {"permutations": 3}  # type: ignore[call-arg]
+    with pytest.raises(HeadwiseError, match=r"method 'shapley' has no option 'permutation' \(did you mean 'permutations'"):
+        checked(Score, {"method": "shapley", "permutation": 3})
+    with pytest.raises(HeadwiseError, match="permutations: given 0"):
+        checked(Score, {"method": "shapley", "permutations": 0})
+    with pytest.raises(HeadwiseError, match=r"'shaply' is unknown \(did you mean 'shapley'"):
+        checked(Score, {"method": "shaply"})
+
+
+def test_the_batch_size_decides_only_where_scores_depend_on_it() -> None:
+    assert "batch_size" not in Dissociate(batch_size=8).decides()
+    assert Dissociate(batch_size=8, variant="bertology").decides()["batch_size"] == 8
+
+
+ADDED = """
+import headwise.lesions.settings as declared
+from headwise.settings import option
+
+class Dissociate(declared.Dissociate):
+    severity: float = option(0.75, "How severe a lesion is.", gt=0, le=1)
+
+declared.Dissociate = Dissociate  # as if the line stood in the class
+
+import inspect
+import headwise as hw
+from headwise.cli import app
+from headwise.errors import HeadwiseError
+from headwise.runs.recipe import read_recipe
+from headwise.studies.specialization import SpecializationRecipe
+from typer.testing import CliRunner
+
+assert inspect.signature(hw.dissociate).parameters["severity"].default == 0.75
+assert "severity: How severe a lesion is." in hw.dissociate.__doc__
+shown = " ".join(CliRunner().invoke(app, ["dissociate", "--help"]).output.split())
+assert "--severity <float> How severe a lesion is. [default: 0.75]" in shown, shown
+assert SpecializationRecipe.model_fields["lesions"].default.severity == 0.75
+said = []
+for wrong in (
+    lambda: hw.dissociate(None, [], severity=2),
+    lambda: CliRunner().invoke(app, ["dissociate", "--model", "x", "--severity", "2"], catch_exceptions=False),
+    lambda: read_recipe(SpecializationRecipe, {"kind": "specialization", "lesions": {"severity": 2}}, "."),
+):
+    try:
+        wrong()
+    except HeadwiseError as error:
+        said.append("less than or equal to 1" in str(error) and "severity" in str(error))
+assert said == [True, True, True], said
+print("all three")
+"""
+
+
+def test_an_option_added_in_one_line_appears_in_function_verb_and_recipe() -> None:
+    found = subprocess.run([sys.executable, "-c", ADDED], capture_output=True, text=True)
+    assert found.stdout.strip() == "all three", found.stderr
