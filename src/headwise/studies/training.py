@@ -34,7 +34,10 @@ def _method(name: str) -> str:
 MethodName = Annotated[str, AfterValidator(_method)]
 """The name of a method in a recipe, one of `headwise.training.METHODS`."""
 _HINTS = get_type_hints(TrainingSettings)
-_FIELDS: dict[str, Any] = {f.name: (_HINTS[f.name], f.default) for f in fields(TrainingSettings) if f.name not in APART}
+_BLANK = TrainingSettings()
+_FIELDS: dict[str, Any] = {
+    f.name: (_HINTS[f.name], getattr(_BLANK, f.name)) for f in fields(TrainingSettings) if f.name not in APART
+}
 TrainingBlock: Any = create_model("TrainingBlock", __base__=runs.Settings, **_FIELDS)
 """The `[training]` table of a recipe: every setting of `TrainingSettings` with its default."""
 
