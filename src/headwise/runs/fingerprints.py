@@ -54,7 +54,7 @@ def canonical(value: Any) -> Any:
     """`value` as JSON that is equal exactly if the contents are: what `fingerprint` hashes."""
     if value is None or type(value) in (bool, int, float, str):
         return value
-    if isinstance(value, Fingerprinted) and not isinstance(value, type):
+    if callable(getattr(value, "fingerprint", None)) and not isinstance(value, type):  # `Fingerprinted`; asking for that is slow
         return {"fingerprint": value.fingerprint()}
     if isinstance(value, Enum):
         return canonical(value.value)

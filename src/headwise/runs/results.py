@@ -243,7 +243,7 @@ def stamp(folder: Path) -> str:
         for name in names:
             stat = os.stat(path := os.path.join(place, name))
             # the change time cannot be set back
-            found.append((os.path.relpath(path, folder), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+            found.append((path[len(str(folder)) :], stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=12).hexdigest()
 
 
