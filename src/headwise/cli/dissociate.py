@@ -47,17 +47,16 @@ def dissociate(
     if out is not None:
         # what the model remembers of its tasks is part of its own content
         judged = remembered_tasks(model, source)
-        entry = Entry(out, decision("dissociate", settings, model=model, tasks=judged, splits=("train", settings.split)))
+        asked = {**settings.decides(), "metric": source.metric}  # without one, the metric that the model remembers holds
+        entry = Entry(out, decision("dissociate", asked, model=model, tasks=judged, splits=("train", settings.split)))
         result = load(out) if entry.finished else None
     if out is not None and figures:
         panels()  # says at once if matplotlib is missing, not after the work
     if result is None:
         answering, found = open_for_tasks(model, source, device)
         if settings.test_draws and not as_json:
-            own, tests = (
-                len(found) * (len(found) + 1 + settings.random_draws),
-                2 * settings.test_draws * len(found) * (len(found) - 1),
-            )
+            own = len(found) * (len(found) + 1 + settings.random_draws)
+            tests = 2 * settings.test_draws * len(found) * (len(found) - 1)
             typer.echo(f"the tests of D take {tests} evaluations of a task, beside the study's {own}", err=True)
         result = run(answering, found, **settings.given() | {"quiet": settings.quiet or as_json})
         if out is not None and entry is not None:
