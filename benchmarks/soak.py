@@ -204,7 +204,7 @@ def main() -> None:
     calm_seconds = time.monotonic() - clock
     calm = digests(folder / "calm")
 
-    disk = Disk(folder, 64 + given.cells // 20)
+    disk = Disk(folder, 64 + given.cells // 5)  # a study counts on 0.1 MB a cell before it begins
     run = disk.place / "soaked"
     # about half of a round is Python's start: cells are as long as it takes to keep the workers busy until the end
     pause = 0.4 * given.minutes * 60 * given.jobs / given.cells
@@ -234,6 +234,8 @@ def main() -> None:
                 if what == "corrupt":
                     damaged.add(hit)
             process.wait()
+            if not run.is_dir() and number > 1:
+                raise SystemExit(f"the study does not begin: {(folder / 'soaked.log').read_text(errors='replace')[-300:]}")
             statuses[str(process.returncode)] += 1
             took, left = quiet_after(10)
             slowest, left_over = max(slowest, took), left_over + left
