@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> 
     )
     first = tmp_path / "out" / "multi-task" / "seed-0" / "training.json"
     end = time.monotonic() + 120
-    while not first.exists() and process.poll() is None and time.monotonic() < end:
+    while (not first.exists() or (first.parent / "started.json").exists()) and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)

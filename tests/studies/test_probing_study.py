@@ -121,7 +121,7 @@ def test_tasks_by_source(tmp_path: Path) -> None:
     assert task_names(asked) == ("BigramShift",)
     assert open_tasks(asked)[0].name == "BigramShift"
     assert task_names(ProbingTasks(source="grammar"))[2] == "Depth"
-    with pytest.raises(HeadwiseError, match=r"tasks\.path"):
+    with pytest.raises(HeadwiseError, match=r"tasks\.data"):
         open_tasks(ProbingTasks(source="senteval"))
 
 

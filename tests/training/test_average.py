@@ -4,7 +4,8 @@ import pandas as pd
 import pytest
 import toy
 
-from headwise.studies.training import set_apart, table_of
+from headwise.sources import TaskSource
+from headwise.studies.training import table_of
 from headwise.training import train
 
 
@@ -21,14 +22,16 @@ def test_a_task_that_shares_a_decoder_is_evaluated_and_counts_in_the_average() -
     assert set(found.history["task"]) == {"mood", "warmth"}  # evaluated, not trained
 
 
-def test_mnli_mm_is_set_apart_to_be_evaluated_with_mnlis_decoder() -> None:
+def test_mnli_mm_is_set_apart_to_be_evaluated_with_mnlis_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [toy.task("mood", 20), toy.task("animal", 20), toy.task("warmth", 20)]
     for task, name in zip(found, ("mnli", "mnli_mm", "cola"), strict=True):
         task.name = name
-    trained, also = set_apart(found)
+    monkeypatch.setattr(TaskSource, "find", lambda self: found)
+    trained, also = TaskSource().find_trained()
     assert [task.name for task in trained] == ["mnli", "cola"]
     assert also == {"mnli": found[1]}
-    assert set_apart(found[1:]) == (found[1:], {})  # without mnli it is a task like any other
+    monkeypatch.setattr(TaskSource, "find", lambda self: found[1:])
+    assert TaskSource().find_trained() == (found[1:], {})  # without mnli it is a task like any other
 
 
 def test_the_studys_average_counts_every_task_once_in_each_seed() -> None:
