@@ -115,7 +115,11 @@ def test_strangers_and_nonsense_are_refused(served: str) -> None:
     assert ask("api/model", b"{}", Origin="http://evil.example")[0] == 403
     assert ask("api/nothing", b"{}")[0] == 404
     assert "not valid" in ask("api/predict", b"{")[1] or ask("api/predict", b"{")[0] == 400
-    for gates, said in (([[9, 0, 0]], "layer is 9; it must be"), ([[0, 0, 2]], "between 0 and 1"), (["x"], "not [layer, head, value]")):
+    for gates, said in (
+        ([[9, 0, 0]], "layer is 9; it must be"),
+        ([[0, 0, 2]], "between 0 and 1"),
+        (["x"], "not [layer, head, value]"),
+    ):
         status, text = ask("api/predict", json.dumps({"text": "a", "gates": gates}).encode())
         assert status == 400
         assert said in text

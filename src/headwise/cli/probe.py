@@ -50,7 +50,7 @@ def probe(
     sweep: Annotated[list[int] | None, typer.Option(help="Further numbers of heads; -1: 1, 2, 4, … up to all.")] = None,
     controls: Annotated[list[str] | None, typer.Option(help="labels, encoder, or none. Default: labels.")] = None,
     pairs: Annotated[str, typer.Option(help="compare: [|u-v|; u*v] of both texts; together: the model reads both.")] = "compare",
-    examples: Annotated[int | None, typer.Option(help="At most so many examples of each split.")] = None,
+    examples: Annotated[int | None, typer.Option(help="At most this many examples of each split.")] = None,
     size: Annotated[int, typer.Option(help="Sentences of the grammar.")] = 6000,
     seed: Annotated[int, typer.Option(help="Of samples, folds and controls.")] = 0,
     figures: Annotated[bool, typer.Option(help="Also draw heat maps, sweep and scatter.")] = True,

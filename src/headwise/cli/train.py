@@ -112,5 +112,5 @@ def train(
         typer.echo(f"note: {note}")
     without = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict or [])]
     if without:
-        typer.echo(f"not predicted, for want of such a split: {', '.join(without)}", err=True)
+        typer.echo(f"not predicted, since they have no such split: {', '.join(without)}", err=True)
     typer.echo(f"results in {out}" + (f", {len(files)} submission files" if files else ""))

@@ -61,7 +61,7 @@ def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
     found: dict[str, array[int]] = {}
     for row, value in enumerate(values(raw, by)):
         if _missing(value):
-            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, and every row needs its split; mend or remove the row")
+            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, and every row needs its split; fix or remove the row")
         found.setdefault(split_name(str(value)), array("q")).append(row)
     return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}
 
@@ -76,9 +76,9 @@ def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]
     for name, value in zip(columns, row, strict=True):
         if not isinstance(value, str) or not value.strip():
             what = "is empty" if _missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
-            raise HeadwiseError(f"{raw.where(number)}: {name} {what}; mend or remove the row")
+            raise HeadwiseError(f"{raw.where(number)}: {name} {what}; fix or remove the row")
         if not writable(value):
-            raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; mend or remove the row")
+            raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; fix or remove the row")
     return row
 
 
@@ -130,7 +130,7 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     names = {class_name(value) for value in values(raw, label) if not _missing(value)} - {"-1"}
     broken = next((name for name in names if not writable(name)), None)
     if broken is not None:
-        raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; mend or remove its rows")
+        raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
     return tuple(sorted(names, key=lambda name: (_number(name), name)) if all(map(_is_number, names)) else sorted(names))
 
 
@@ -175,7 +175,7 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
         except (TypeError, ValueError, OverflowError):
             raise HeadwiseError(f"{raw.where(row)}: {label} is {shown(value)}, not a number") from None
         if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; mend or remove the row")
+            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; fix or remove the row")
     return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out
 
 
@@ -212,7 +212,7 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
             )
         tag_names = [names[int(tag)] if names else class_name(tag) for tag in tags]
         if not all(writable(part) for part in (*map(str, word_list), *tag_names)):
-            raise HeadwiseError(f"{where}: a word or tag {HALF}; mend or remove the row")
+            raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
         sentence = tuple(str(word) for word in word_list)
         if kind == "spans":
             found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))

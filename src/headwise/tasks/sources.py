@@ -122,7 +122,7 @@ def _read_json(path: Path) -> pd.DataFrame:
             if not isinstance(rows[-1], dict):
                 raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(rows[-1])}")
             if "\\ud" in line.lower() and not writable(json.dumps(rows[-1], ensure_ascii=False)):
-                raise HeadwiseError(f"{path}, line {number} {HALF}; mend or remove the line")
+                raise HeadwiseError(f"{path}, line {number} {HALF}; fix or remove the line")
     return pd.DataFrame(rows)
 
 
