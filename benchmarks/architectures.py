@@ -36,8 +36,8 @@ def examine(family: str) -> dict[str, Any]:
     import family_checks
     import zoo
 
-    from headwise.heads.discovery import find_sites
-    from headwise.heads.errors import UnsupportedModel
+    from headwise.heads._errors import UnsupportedModel
+    from headwise.heads._find.discovery import find_sites
 
     try:
         model = zoo.build(family)

@@ -153,11 +153,11 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
     """Damage to every file of a study's results, and to the files beside them: the next run finds it and computes the same bytes."""
     from sample_study import GridRecipe, grid
 
-    from headwise import runs
+    from headwise import engine
 
     recipe = GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 3})
     run, dice, count = folder / "run", random.Random(given.seed), Count("corruptions")
-    runs.run_study(grid, recipe, run, jobs=0, quiet=True)
+    engine.run_study(grid, recipe, run, jobs=0, quiet=True)
     sound = digests(run)
     names = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_relative_to(run / "damaged")]
     for path in names:
@@ -166,7 +166,7 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
         for what, damage in damages(path, dice) if path.stat().st_size else ():
             damage()
             try:
-                board = runs.run_study(grid, recipe, run, jobs=0, quiet=True)
+                board = engine.run_study(grid, recipe, run, jobs=0, quiet=True)
                 same = digests(run) == sound and not board.failed
                 count.add(f"{path.name} {what}", "mended" if same else f"not mended: {board}")
             except Exception as error:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.decoders import MultiTaskModel, open_model
-from headwise.decoders.arcs import projective_tree, spanning_tree
-from headwise.decoders.trees import cky, span_marginals
 from headwise.heads import default_model
+from headwise.models import MultiTaskModel, open_model
+from headwise.models._decoders.arcs import projective_tree, spanning_tree
+from headwise.models._decoders.trees import cky, span_marginals
 from headwise.tasks import batches, encode, grammar, structured
 
 REPEATS = 5

@@ -14,14 +14,14 @@ import json
 import numpy as np
 import torch
 
-from headwise.decoders.model import MultiTaskModel
+from headwise._passes.lesioned import evaluate
+from headwise._passes.subject import open_subject
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
-from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import open_subject
-from headwise.scoring.selection import random_heads
-from headwise.tasks.batching import collate
-from headwise.tasks.naming import find_tasks
+from headwise.models._model import MultiTaskModel
+from headwise.scoring._selection import random_heads
+from headwise.tasks._batches import collate
+from headwise.tasks._names import find_tasks
 from side_by_side import encoder, machine, medians, race, ratio
 
 PAPER = ["mnli", "qqp", "qnli", "ag_news", "sst2"]

@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 
-from headwise.decoders import MultiTaskModel
+from headwise._passes.lesioned import TOKENS_AT_ONCE
+from headwise._passes.subject import open_subject
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
-from headwise.passes.lesioned import TOKENS_AT_ONCE
-from headwise.passes.subject import open_subject
-from headwise.scoring.selection import random_heads
+from headwise.models import MultiTaskModel
+from headwise.scoring._selection import random_heads
 from headwise.tasks import find_tasks
-from headwise.tasks.encoding import forget
+from headwise.tasks._encoding import forget
 from side_by_side import machine, medians, race, ratio
 
 TASKS = ["mnli", "qqp", "qnli", "ag_news", "sst2"]

@@ -109,8 +109,8 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
     import torch
     from transformers import AutoModel, AutoTokenizer, BertConfig
 
-    from headwise.decoders import MultiTaskModel
     from headwise.heads import default_model
+    from headwise.models import MultiTaskModel
     from headwise.tasks import Task, encode
     from headwise.training import Run, TrainingSettings
 
@@ -154,7 +154,7 @@ def measure_recording(sentences: int, width: int, folder: Path) -> dict[str, Any
 
     from headwise.heads import default_model
     from headwise.probing import Encoder
-    from headwise.probing.recording import record
+    from headwise.probing._recording import record
     from headwise.tasks import Examples
 
     tokenizer = AutoTokenizer.from_pretrained(default_model())

@@ -30,8 +30,8 @@ from sklearn.linear_model import LogisticRegression
 
 from headwise.heads import HeadSet, default_model
 from headwise.probing import Encoder, HeadEmbedding, record, senteval_tasks
-from headwise.probing.fitting import STRENGTHS, Labels, Settings, fold_order, fold_scores
-from headwise.probing.reading import Recording
+from headwise.probing._fits import STRENGTHS, Labels, Settings, fold_order, fold_scores
+from headwise.probing._recorded import Recording
 from headwise.tasks import Examples
 from side_by_side import machine, medians, race, ratio
 

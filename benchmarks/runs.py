@@ -101,7 +101,7 @@ def checkpoints(device: str, repeats: int) -> dict[str, Any]:
     from accelerate import Accelerator
     from torch import nn
 
-    from headwise.runs import Checkpoint
+    from headwise.store import Checkpoint
 
     layer = nn.TransformerEncoderLayer(768, 12, 3072, batch_first=True)
     model = nn.TransformerEncoder(layer, 12).to(device)

@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from headwise.runs import locks
+from headwise.store import _locks as locks
 
 HERE = Path(__file__).resolve().parent
 RECIPE = """

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from headwise.decoders.model import MultiTaskModel
+from headwise._passes.subject import open_subject
 from headwise.heads import Heads
-from headwise.passes.subject import open_subject
+from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient
-from headwise.tasks.batching import batches, collate
-from headwise.tasks.naming import find_tasks
+from headwise.tasks._batches import batches, collate
+from headwise.tasks._names import find_tasks
 from side_by_side import encoder, machine, medians, race, ratio
 
 

@@ -30,23 +30,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headwise import runs
+from headwise import engine
 
 MARK = "HEADWISE_SOAK"  # in the environment of every process of the soak: how those that are left are found
 DISTURBANCES = ("kill", "terminate", "full disk", "corrupt")
 GROWTH = 1.1  # most that the peak memory of the last rounds may be of the first ones'
 
 
-class SoakRecipe(runs.Recipe):
+class SoakRecipe(engine.Recipe):
     cells: int
 
 
-class CellConfig(runs.Settings):
+class CellConfig(engine.Settings):
     number: int
 
 
-@runs.step()
-def small(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> None:
+@engine.step()
+def small(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """A little arithmetic that depends on the seed, in steps that a checkpoint remembers, saved in three formats."""
     import torch
 
@@ -63,16 +63,16 @@ def small(config: CellConfig, inputs: dict[str, Any], out: runs.Out) -> None:
     out.json("sum", float(state["total"].sum()) + before)
 
 
-def soak_cells(recipe: SoakRecipe) -> Iterator[runs.Cell]:
+def soak_cells(recipe: SoakRecipe) -> Iterator[engine.Cell]:
     """Chains of four cells, so that a damaged result also makes those that were computed from it new."""
-    last: runs.Cell | None = None
+    last: engine.Cell | None = None
     for number in range(recipe.cells):
         needed = {"before": last} if last is not None and number % 4 else {}
-        last = runs.Cell(small, CellConfig(number=number), {"number": number}, needed, seed=number)
+        last = engine.Cell(small, CellConfig(number=number), {"number": number}, needed, seed=number)
         yield last
 
 
-study = runs.Study(SoakRecipe, soak_cells)
+study = engine.Study(SoakRecipe, soak_cells)
 
 
 def digests(run: Path) -> dict[str, str]:

@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from headwise.decoders import MultiTaskModel
+from headwise.models import MultiTaskModel
 from headwise.tasks import Task, preset
 from headwise.training import Run, TrainingSettings, evaluate
-from headwise.training.data import steps
+from headwise.training._data import steps
 from headwise.training.methods import ImportantHeads, Method
 from side_by_side import machine, medians, ratio, wait
 

@@ -14,13 +14,13 @@ from copy import deepcopy
 import numpy as np
 import torch
 
-from headwise.decoders import MultiTaskModel
 from headwise.heads import default_model
+from headwise.models import MultiTaskModel
 from headwise.tasks import preset
-from headwise.training.evaluating import evaluate
-from headwise.training.fewshot import FewShotSettings, few_shot, sample_shots
-from headwise.training.run import Run
-from headwise.training.settings import TrainingSettings
+from headwise.training._evaluation import evaluate
+from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
+from headwise.training._loop import Run
+from headwise.training._settings import TrainingSettings
 
 
 def main() -> None:

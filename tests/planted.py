@@ -11,8 +11,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from headwise.decoders.model import MultiTaskModel
-from headwise.tasks.task import Task
+from headwise.models._model import MultiTaskModel
+from headwise.tasks._task import Task
 
 FILLERS = [f"w{i}" for i in range(12)]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a0", "a1", "b0", "b1", *FILLERS]

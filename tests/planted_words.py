@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from headwise.tasks import Predicate, Sentence, Span, Task, Tree
-from headwise.tasks.structured import structured
+from headwise.tasks._structured import structured
 
 WORDS, PLACES = 26, 16
 PREVIOUS, IDENTITY = (0, 1), (0, 3)  # attends to the word before; attends to itself and puts out the word's class

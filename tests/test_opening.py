@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast, T5Config, T5Model
 
 import headwise as hw
+from headwise._base.opener import ForeignCode
 from headwise.app.session import open_session
-from headwise.decoders import MultiTaskModel, TaskModel, open_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.heads import save as save_removed
-from headwise.opener import ForeignCode
+from headwise.models import MultiTaskModel, TaskModel, open_model
 from test_opener import SIZES, reviews, saved, with_code
 
 LORA: dict[str, Any] = {"r": 2, "target_modules": ["query", "attention.output.dense"], "init_lora_weights": False}

@@ -15,11 +15,11 @@ from headwise.errors import HeadwiseError
 from headwise.lesions import Dissociate, Lesion
 from headwise.scoring import METHODS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
-from headwise.sources import TaskSource
-from headwise.studies.probing_study import ProbingTasks
-from headwise.studies.specialization import SpecializationRecipe
-from headwise.studies.training import TrainingRecipe
-from headwise.studies.transfer_study import TransferRecipe
+from headwise.studies._probing_study import ProbingTasks
+from headwise.studies._specialization import SpecializationRecipe
+from headwise.studies._training import TrainingRecipe
+from headwise.studies._transfer_study import TransferRecipe
+from headwise.tasks._source import TaskSource
 
 FUNCTIONS = {"score": (hw.score, Score), "lesion": (hw.lesion, Lesion), "dissociate": (hw.dissociate, Dissociate)}
 VERBS: dict[str, list[type[Settings]]] = {
@@ -109,7 +109,7 @@ def test_the_batch_size_decides_only_where_scores_depend_on_it() -> None:
 
 
 ADDED = """
-import headwise.lesions.settings as declared
+import headwise.lesions._settings as declared
 from headwise.settings import option
 
 class Dissociate(declared.Dissociate):
@@ -121,8 +121,8 @@ import inspect
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
-from headwise.runs.recipe import read_recipe
-from headwise.studies.specialization import SpecializationRecipe
+from headwise.engine._recipe import read_recipe
+from headwise.studies._specialization import SpecializationRecipe
 from typer.testing import CliRunner
 
 assert inspect.signature(hw.dissociate).parameters["severity"].default == 0.75

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import headwise
+from headwise._base.writing import NoSpace, readable, saving
 from headwise.probing import Encoder
-from headwise.probing.recording import record
-from headwise.runs import Checkpoint
-from headwise.runs.atomic import atomic_folder, write_text
+from headwise.probing._recording import record
+from headwise.store import Checkpoint
+from headwise.store._atomic import atomic_folder, write_text
 from headwise.tasks import Examples
-from headwise.writing import NoSpace, readable, saving
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "training"), str(HERE / "runs")]
@@ -75,7 +75,7 @@ def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(small_disk: Pa
         (aside / "long.txt").write_text("x" * 3_000_000)
     board = go(sample_study.many, sample_study.TrivialRecipe(kind="many", cells=1, megabytes=3), small_disk / "run")
     assert board.failed == 1
-    cell = next(iter(headwise.runs.open(small_disk / "run").cells()))
+    cell = next(iter(headwise.engine.open(small_disk / "run").cells()))
     assert "no space left in" in cell["error"]
     assert "3.0 MB are needed there" in cell["error"]
     assert issubclass(NoSpace, headwise.HeadwiseError)
@@ -97,12 +97,12 @@ def test_other_errors_pass_through(tmp_path: Path) -> None:
 
 
 PRINTING = """
-import headwise.runs as runs
-class R(runs.Recipe): pass
-@runs.step()
-def loud(config: dict, inputs: dict, out: runs.Out) -> None:
+from headwise import engine
+class R(engine.Recipe): pass
+@engine.step()
+def loud(config: dict, inputs: dict, out: engine.Out) -> None:
     import os; print("a library that talks", flush=True); os.system("echo and its children"); out.json("x", float("nan"))
-study = runs.Study(R, lambda recipe: iter([runs.Cell(loud, {}, {})]))
+study = engine.Study(R, lambda recipe: iter([engine.Cell(loud, {}, {})]))
 """
 
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from headwise.heads import UnsupportedModel as UnsupportedModel
     from headwise.lesions import dissociate as dissociate
     from headwise.lesions import lesion as lesion
-    from headwise.loading import load as load
     from headwise.probing import HeadEmbedding as HeadEmbedding
     from headwise.probing import probe as probe
     from headwise.scoring import compare_scores as compare_scores
     from headwise.scoring import score as score
     from headwise.scoring import top_heads as top_heads
+    from headwise.store._loading import load as load
     from headwise.tasks import Task as Task
     from headwise.training import train as train
 
@@ -32,7 +32,7 @@ _WHERE = {
     "HeadSet": "headwise.heads",
     "Heads": "headwise.heads",
     "UnsupportedModel": "headwise.heads",
-    "load": "headwise.loading",
+    "load": "headwise.store",
     "compare_scores": "headwise.scoring",
     "score": "headwise.scoring",
     "top_heads": "headwise.scoring",
@@ -43,7 +43,7 @@ _WHERE = {
     "Task": "headwise.tasks",
     "train": "headwise.training",
 }
-_ROOMS = ("heads", "tasks", "runs", "figures", "decoders", "scoring", "training", "lesions", "probing", "similarity")
+_ROOMS = ("heads", "tasks", "models", "store", "engine", "figures", "scoring", "training", "lesions", "probing", "similarity")
 
 __all__ = ["__version__", *_WHERE, *_ROOMS]
 

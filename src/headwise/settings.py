@@ -22,8 +22,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar, get_ar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 
+from headwise._base.names import cut
 from headwise.errors import HeadwiseError
-from headwise.names import cut
 
 P = ParamSpec("P")
 S = TypeVar("S")

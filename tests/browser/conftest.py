@@ -12,8 +12,8 @@ from playwright.sync_api import Page, sync_playwright
 
 import headwise as hw
 from headwise.app import Server, Session
-from headwise.decoders import MultiTaskModel
 from headwise.heads import default_model
+from headwise.models import MultiTaskModel
 from headwise.tasks import grammar
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]

@@ -109,7 +109,7 @@ def luminance(colour: str) -> float:
 
 
 def test_a_large_study_stays_small_and_quick(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from headwise.figures.blocks import HeadMaps, Section
+    from headwise.figures._blocks import HeadMaps, Section
     from headwise.report.html import render
 
     values = xr.DataArray(

@@ -9,17 +9,17 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from headwise import manifest
+from headwise._passes.subject import open_subject
 from headwise.cli import app
-from headwise.decoders.memory import remembered_tasks
 from headwise.errors import HeadwiseError
 from headwise.lesions import lesion
-from headwise.loading import load
-from headwise.passes.subject import open_subject
-from headwise.sources import TaskSource
-from headwise.studies.similarity_study import read_dissociation
-from headwise.studies.trained import trained_models
-from headwise.training.evaluating import evaluate
+from headwise.models._memory import remembered_tasks
+from headwise.store import _manifest as manifest
+from headwise.store._loading import load
+from headwise.studies._similarity_study import read_dissociation
+from headwise.studies._trained import trained_models
+from headwise.tasks._source import TaskSource
+from headwise.training._evaluation import evaluate
 
 QUICK = ["--epochs", "2", "--batch-size", "8", "--lr", "1e-3", "--max-length", "9"]
 FEW = ["--shots", "4", "--seeds", "2", "--epochs", "2", "--evaluate", "12", "--jobs", "0"]

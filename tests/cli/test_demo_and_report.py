@@ -12,12 +12,12 @@ import torch
 from typer.testing import CliRunner
 
 import headwise
+from headwise._base.opener import open_tokenizer
+from headwise._base.places import default_model
 from headwise.cli import app
 from headwise.errors import HeadwiseError
-from headwise.opener import open_tokenizer
-from headwise.places import default_model
-from headwise.studies import demo
-from headwise.training.result import TrainingResult
+from headwise.studies import _demo as demo
+from headwise.training._result import TrainingResult
 from pictures import assert_drawn
 
 

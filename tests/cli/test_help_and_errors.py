@@ -78,7 +78,7 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch
     def broken(name: str, need: str) -> None:
         raise RuntimeError("wires crossed")
 
-    monkeypatch.setattr("headwise.decoders.opening.open_model", broken)
+    monkeypatch.setattr("headwise.models._opening.open_model", broken)
     monkeypatch.setattr(sys, "argv", ["headwise", "inspect", "demo"])
     with pytest.raises(SystemExit) as stop:
         main()

@@ -11,15 +11,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from headwise import manifest, runs
+from headwise import engine
+from headwise._base.command import given
 from headwise.cli import app
-from headwise.command import given
 from headwise.errors import HeadwiseError
-from headwise.loading import load
 from headwise.report import read, write_report
-from headwise.studies.probing_study import study
+from headwise.store import _manifest as manifest
+from headwise.store._loading import load
+from headwise.studies._probing_study import study
 from headwise.training import train
-from headwise.training.result import TrainingResult
+from headwise.training._result import TrainingResult
 
 SHORT = "--epochs 1 --batch-size 8 --lr 1e-3 --max-length 9"
 TRAIN = f"train --model model --tasks mood animal --tasks-file tasks.toml --method multi-task {SHORT} --seeds 2 --metric accuracy --out 'my run'"
@@ -59,7 +60,7 @@ def tables(folder: Path) -> dict[str, pd.DataFrame]:
         return {kind: found.table(kind) for kind in ("performance", "summary", "pairs", "overlap")}
     if record.get("kind") == "study":
         names = ("transfer", "few-shot") if record["study"] == "transfer" else ("embeddings", "sweep")
-        opened = runs.open(folder)
+        opened = engine.open(folder)
         return {name: opened.table(name).drop(columns=["seconds"], errors="ignore") for name in names}
     made = sorted(path.parent for path in folder.rglob("training.json"))
     return {str(one.relative_to(folder)): TrainingResult.load(one).predictions for one in made}
@@ -86,8 +87,8 @@ def test_a_printed_command_makes_the_same_tables(command: str, place: Path, tmp_
 def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(place: Path, tmp_path: Path) -> None:
     recipe = {"kind": "probing", "models": {"ours": "model"}, "probing": {"controls": []}}
     tasks = {"source": "tasks", "names": ["mood"], "file": "tasks.toml"}
-    checked, _ = runs.validate(study, recipe | {"tasks": tasks}, place, "made")
-    runs.run_study(study, checked, "made", jobs=0, quiet=True)
+    checked, _ = engine.validate(study, recipe | {"tasks": tasks}, place, "made")
+    engine.run_study(study, checked, "made", jobs=0, quiet=True)
     (section,) = read(["made"])
     assert section.reproduce == "headwise study run made --out made-again"
     run(["study", "run", "made", "--jobs", "0", "--quiet"])
@@ -95,7 +96,7 @@ def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(p
     run([*shlex.split(section.reproduce)[1:], "--jobs", "0", "--quiet"])
     pd.testing.assert_frame_equal(tables(Path("made"))["embeddings"], tables(Path("made-again"))["embeddings"])
     assert read(["made-again"])[0].reproduce == "headwise study run made --out made-again --jobs 0 --quiet"
-    assert all("command" not in result.provenance for _, result in runs.open("made-again").results())
+    assert all("command" not in result.provenance for _, result in engine.open("made-again").results())
 
 
 def test_what_python_made_says_so(place: Path) -> None:

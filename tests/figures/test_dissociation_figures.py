@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures import dissociation as draw
-from headwise.figures.probing import heatmaps
+from headwise.figures import _dissociation as draw
+from headwise.figures._probing import heatmaps
 
 TASKS = ["qqp", "ag", "sst2"]
 MATRIX = pd.DataFrame(

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures import probing, similarity
+from headwise.figures import _probing as probing
+from headwise.figures import _similarity as similarity
 
 SCORES = xr.DataArray(
     np.random.default_rng(0).random((2, 3, 4)), dims=("task", "layer", "head"), coords={"task": ["Depth", "Tense"]}

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headwise.figures import _stemcells as draw
 from headwise.figures import panels, save
-from headwise.figures import stemcells as draw
 
 TASKS = ["pos", "ner", "dep"]
 CLAIMS = xr.DataArray(

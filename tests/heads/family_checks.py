@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from headwise.heads import Heads, HeadSet
-from headwise.heads.checking import tensors_in
-from headwise.heads.sites import input_axis
+from headwise.heads._find.verification import tensors_in
+from headwise.heads._sites import input_axis
 
 Inputs = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ import zoo
 from transformers import PreTrainedModel
 
 from headwise.heads import Heads, UnsupportedModel
-from headwise.heads.headset import HeadSet
+from headwise.heads._headset import HeadSet
 
 FAMILIES = {
     **dict.fromkeys(

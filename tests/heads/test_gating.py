@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConf
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
-from headwise.heads.sites import input_axis
+from headwise.heads._sites import input_axis
 
 SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8]))  # layers, heads, head_dim
 FEW = settings(max_examples=12, deadline=None)

@@ -9,10 +9,10 @@ from small_models import build
 from typer.testing import CliRunner
 
 from headwise.cli import app
-from headwise.decoders import open_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, default_model
-from headwise.heads.saving import save
+from headwise.heads._remove.files import save
+from headwise.models import open_model
 
 
 @pytest.fixture(scope="module")

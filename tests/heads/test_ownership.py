@@ -6,7 +6,7 @@ from small_models import build
 from torch import Tensor
 
 from headwise.heads import Heads, parameters_per_head
-from headwise.heads.ownership import ownership
+from headwise.heads._freeze.ownership import ownership
 
 D = 8  # head size
 OUTPUTS = {"output.dense.weight", "c_proj.weight", "o_proj.weight", "dense.weight", "Wo.weight"}

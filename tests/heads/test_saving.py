@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from small_models import build
 
 import headwise
-from headwise import manifest
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, save
+from headwise.store import _manifest as manifest
 
 LOADING = """
 import sys, torch, headwise

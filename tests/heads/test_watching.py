@@ -10,7 +10,7 @@ from torch.nn.functional import linear, multi_head_attention_forward, scaled_dot
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from headwise.heads import Heads, UnsupportedModel
-from headwise.heads.discovery import find_sites
+from headwise.heads._find.discovery import find_sites
 
 DIM, HEADS, SIZE = 24, 3, 8
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.tasks import Task
+from headwise.tasks._toml import read_toml
 from headwise.tasks.readers import read_sentences
-from headwise.tasks.toml import read_toml
 
 DEEP = 100_000
 WORD = b"1\tGo\tgo\tVERB\tVB\t_\t0\troot\t_\t_\n\n"

@@ -9,10 +9,11 @@ import pytest
 from sample_study import GridRecipe, grid
 
 import headwise as hw
-from headwise import manifest, runs
+from headwise import engine
+from headwise.engine._schedule import INDEX
 from headwise.errors import HeadwiseError
-from headwise.runs.results import PROVENANCE, DamagedResult, Result, damage
-from headwise.runs.schedule import INDEX
+from headwise.store import _manifest as manifest
+from headwise.store._results import PROVENANCE, DamagedResult, Result, damage
 
 RECIPE = GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1})
 DEEP = b"[" * 100_000
@@ -20,7 +21,7 @@ DEEP = b"[" * 100_000
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    runs.run_study(grid, RECIPE, tmp_path / "run", jobs=0, quiet=True)
+    engine.run_study(grid, RECIPE, tmp_path / "run", jobs=0, quiet=True)
     return tmp_path / "run"
 
 
@@ -40,7 +41,7 @@ def run(tmp_path: Path) -> Path:
 )
 def test_a_broken_manifest_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / manifest.NAME).write_bytes(content)
-    for call in (hw.load, runs.open, manifest.read):
+    for call in (hw.load, engine.open, manifest.read):
         with pytest.raises(
             HeadwiseError, match=rf"{manifest.NAME} (is damaged|is not valid JSON|is nested too deeply)"
         ) as caught:
@@ -61,20 +62,20 @@ def test_a_folder_that_lacks_what_its_manifest_promises_is_damaged(tmp_path: Pat
 
 
 def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(run: Path) -> None:
-    cells = list(runs.open(run).cells())
+    cells = list(engine.open(run).cells())
     for place in ("work/.DS_Store", "work/stray", "work/[x].y", "running/notes.txt", "results/stray", "failures/stray.json"):
         (run / place).write_bytes(b"")
     (run / "running" / "folder").mkdir()
     (run / "checkpoints" / "²").mkdir()
     (run / INDEX).write_bytes(b'\xff\n[]\n{"folder": "x"}\n')
-    assert [cell["state"] for cell in runs.open(run).cells()] == [cell["state"] for cell in cells]
-    board = runs.run_study(grid, RECIPE, run, jobs=0, quiet=True)
+    assert [cell["state"] for cell in engine.open(run).cells()] == [cell["state"] for cell in cells]
+    board = engine.run_study(grid, RECIPE, run, jobs=0, quiet=True)
     assert (board.found, board.failed) == (board.total, 0)
     assert (run / "work" / ".DS_Store").is_file()
     name = cells[0]["folder"]
     (run / "results" / name).rename(run / "damaged" / "away")
     (run / "failures" / f"{name}.json").write_bytes(b"")
-    shown = next(cell for cell in runs.open(run).cells() if cell["folder"] == name)
+    shown = next(cell for cell in engine.open(run).cells() if cell["folder"] == name)
     assert shown["state"] == "failed"
     assert "does not tell why" in shown["error"]
 
@@ -85,7 +86,7 @@ def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(ru
 def test_a_broken_plan_is_one_line_and_names_no_file_outside(run: Path, line: bytes) -> None:
     (run / "plan.jsonl").write_bytes(line + b"\n")
     with pytest.raises(HeadwiseError, match=r"plan.jsonl, line 1|cannot be the name of a result's folder"):
-        list(runs.open(run).cells())
+        list(engine.open(run).cells())
 
 
 @pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", "a/../../b"])
@@ -103,7 +104,7 @@ def test_a_provenance_that_names_a_file_outside_is_damage(run: Path, name: str) 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEP], ids=["empty", "cut off", "a list", "not UTF-8", "deep"])
 def test_a_broken_recipe_of_a_run_is_named(run: Path, content: bytes) -> None:
-    from headwise.runs.study import stored_recipe
+    from headwise.engine._study import stored_recipe
 
     (run / "recipe.json").write_bytes(content)
     with pytest.raises(HeadwiseError, match=r"has no recipe to go on with: .*recipe.json"):

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from files import HOSTILE, use
 
+from headwise._base.parsing import one_line, reading
 from headwise.errors import HeadwiseError
-from headwise.parsing import one_line, reading
 from headwise.tasks import Task, find_tasks
-from headwise.tasks.building import find_classes
+from headwise.tasks._builders import find_classes
+from headwise.tasks._sources import Raw, read_table
+from headwise.tasks._toml import task_of
 from headwise.tasks.readers import read_sentences
-from headwise.tasks.sources import Raw, read_table
-from headwise.tasks.toml import task_of
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -21,22 +21,23 @@ from fuzzing import FILES, PROPBANK, ROWS, TASKS, VALUES, changed, drawn, mutate
 from sample_study import GridRecipe, grid
 
 import headwise as hw
-from headwise import manifest, runs
+from headwise import engine
 from headwise.app import Server, Session
 from headwise.app.server import calls
+from headwise.engine._plan import PLAN
+from headwise.engine._recipe import at_scale, override, read_recipe, read_toml
+from headwise.engine._schedule import INDEX
+from headwise.engine._steps import resolve
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.heads.saving import save
-from headwise.probing.senteval import read_file
-from headwise.runs.plan import PLAN
-from headwise.runs.recipe import at_scale, override, read_recipe, read_toml
-from headwise.runs.schedule import INDEX
-from headwise.runs.steps import resolve
-from headwise.scoring.saving import load_scores
+from headwise.heads._remove.files import save
+from headwise.probing._senteval import read_file
+from headwise.scoring._files import load_scores
+from headwise.store import _manifest as manifest
 from headwise.studies import STUDIES
 from headwise.tasks import Task, structured
+from headwise.tasks._toml import read_toml as read_tasks
 from headwise.tasks.readers import read_sentences
-from headwise.tasks.toml import read_toml as read_tasks
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
@@ -104,7 +105,7 @@ def test_parquet(tmp_path: Path) -> None:
 
 
 def test_task_settings_of_any_values(tmp_path: Path) -> None:
-    from headwise.tasks.toml import task_of
+    from headwise.tasks._toml import task_of
 
     (tmp_path / "a.csv").write_bytes(FILES["csv"][1])
     toml = b'[a]\npath = "a.csv"\ntext = "text"\nseed = 1\nfractions = {train = 0.5, validation = 0.5}\n[b]\ngrammar = "tense"\nsize = 64\n'
@@ -222,7 +223,7 @@ def test_parts_of_saved_folders(file: str, saved: Path) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    runs.run_study(grid, GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1}), folder, jobs=0, quiet=True)
+    engine.run_study(grid, GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1}), folder, jobs=0, quiet=True)
     return folder
 
 
@@ -237,7 +238,7 @@ def test_files_of_a_run(name: str, run: Path) -> None:
 
     def check(raw: bytes) -> None:
         file.write_bytes(raw)
-        opened = runs.open(run)
+        opened = engine.open(run)
         list(opened.cells())
         opened.damage()
         opened.names()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headwise as hw
-from headwise import manifest
-from headwise.decoders.output import SavedTask
+from headwise._base.names import check_name, file_name, inside
 from headwise.errors import HeadwiseError
-from headwise.names import check_name, file_name, inside
+from headwise.models._decoders.output import SavedTask
+from headwise.store import _manifest as manifest
 from headwise.tasks import Task, read_toml
 
 ROWS = {"train": [("a b", "x"), ("c d", "y")] * 8, "validation": [("e f", "x"), ("g h", "y")]}
@@ -93,7 +93,7 @@ def test_what_lies_inside_stays_inside(text: str) -> None:
 
 
 def test_a_name_that_torch_has_taken_is_refused_clearly() -> None:
-    from headwise.decoders import MultiTaskModel
+    from headwise.models import MultiTaskModel
 
     for name in ("keys", "training", "forward"):
         with pytest.raises(HeadwiseError, match="rename the task"):

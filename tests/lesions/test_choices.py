@@ -8,9 +8,9 @@ import pytest
 import planted
 from headwise.heads import HeadSet
 from headwise.lesions import dissociate
-from headwise.lesions.analysis import analyse, performance_draws
-from headwise.lesions.evaluation import INTACT, Lesions, TaskOutcome
-from headwise.lesions.statistics import resplit_test
+from headwise.lesions._analysis import analyse, performance_draws
+from headwise.lesions._evaluation import INTACT, Lesions, TaskOutcome
+from headwise.lesions._statistics import resplit_test
 from headwise.scoring import score
 
 

@@ -13,8 +13,8 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import Dissociation, dissociate, lesion
-from headwise.lesions.tables import TABLES
-from headwise.tasks.task import Task
+from headwise.lesions._tables import TABLES
+from headwise.tasks._task import Task
 from pictures import assert_drawn
 
 ONE_OF_EIGHT = 1 / 8

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import planted
 from headwise.cli import app
 from headwise.errors import HeadwiseError
-from headwise.scoring.saving import load_scores
+from headwise.scoring._files import load_scores
 
 RUN = CliRunner()
 

@@ -5,7 +5,7 @@ import pytest
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.lesions.dissociation import (
+from headwise.lesions._dissociation import (
     chance_corrected,
     heads_per_layer,
     overall,

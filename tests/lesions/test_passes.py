@@ -17,10 +17,10 @@ from transformers import (
 )
 
 import planted
+from headwise._passes import lesioned
+from headwise._passes.lesioned import evaluate, make_plan
+from headwise._passes.subject import Subject, open_subject
 from headwise.heads import HeadSet
-from headwise.passes import lesioned
-from headwise.passes.lesioned import evaluate, make_plan
-from headwise.passes.subject import Subject, open_subject
 from headwise.tasks import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore:task .t.")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertModel
 
+from headwise._passes.stack import Stack, find_stack, recording, skipping
 from headwise.heads import Heads
-from headwise.passes.stack import Stack, find_stack, recording, skipping
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20}
 TOKENS = torch.randint(5, 20, (2, 6), generator=torch.Generator().manual_seed(0))

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from headwise._base.inference import false_discovery
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.inference import false_discovery
-from headwise.lesions.dissociation import overall
-from headwise.lesions.resampling import metric_draws
-from headwise.lesions.statistics import (
+from headwise.lesions._dissociation import overall
+from headwise.lesions._resampling import metric_draws
+from headwise.lesions._statistics import (
     every_resplit,
     interval,
     permutation_test,
@@ -21,7 +21,7 @@ from headwise.lesions.statistics import (
     resplit_test,
     seed_interval,
 )
-from headwise.tasks import metrics
+from headwise.tasks import _metrics as metrics
 
 LAYERS, HEADS = 4, 6
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]

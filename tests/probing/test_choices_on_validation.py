@@ -12,10 +12,10 @@ from sklearn.linear_model import Ridge
 
 import planted
 from headwise.heads import HeadSet
-from headwise.probing.finetuning import EmbeddedModel
-from headwise.probing.fitting import Labels, Settings, choose
-from headwise.probing.probes import probe
-from headwise.probing.results import Probes
+from headwise.probing._finetuning import EmbeddedModel
+from headwise.probing._fits import Labels, Settings, choose
+from headwise.probing._probes import probe
+from headwise.probing._results import Probes
 from headwise.tasks import Task
 from headwise.training import train
 

@@ -12,11 +12,11 @@ from transformers import AlbertConfig, AlbertModel
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.loading import load
-from headwise.probing.embedding import HeadEmbedding
-from headwise.probing.encoder import Encoder
-from headwise.probing.exiting import head_outputs, layer_output
-from headwise.probing.finetuning import EmbeddedModel
+from headwise.probing._early_exit import head_outputs, layer_output
+from headwise.probing._embedding import HeadEmbedding
+from headwise.probing._encoder import Encoder
+from headwise.probing._finetuning import EmbeddedModel
+from headwise.store._loading import load
 from headwise.tasks import Task
 from headwise.training import Run, TrainingSettings, evaluate
 
@@ -180,8 +180,8 @@ def test_wrong_sources_are_named(task: Task) -> None:
 
 
 def test_a_model_with_heads_removed_is_probed_from_its_folder(tmp_path: Path) -> None:
-    from headwise.heads.saving import save
-    from headwise.probing.encoder import Encoder
+    from headwise.heads._remove.files import save
+    from headwise.probing._encoder import Encoder
 
     model, tokenizer = tiny("bert")
     save(Heads(model).remove(HeadSet([(0, 1)])), tmp_path)

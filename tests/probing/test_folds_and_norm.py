@@ -11,13 +11,13 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import planted
 from headwise.heads import Heads
-from headwise.probing.encoder import Encoder
-from headwise.probing.exiting import layer_output
-from headwise.probing.finetuning import EmbeddedModel
-from headwise.probing.fitting import STRENGTHS, fold_order
-from headwise.probing.probes import probe
-from headwise.probing.recording import record
-from headwise.probing.splits import three_splits
+from headwise.probing._early_exit import layer_output
+from headwise.probing._encoder import Encoder
+from headwise.probing._finetuning import EmbeddedModel
+from headwise.probing._fits import STRENGTHS, fold_order
+from headwise.probing._probes import probe
+from headwise.probing._recording import record
+from headwise.probing._splits import three_splits
 from headwise.tasks import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore:task 'word'")  # short texts of few words meet again

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.probing.balancing import Item, Options, balanced, forms_apart
-from headwise.probing.generation import generate, grammar_tasks, treebank_tasks
-from headwise.probing.senteval import SENTEVAL
+from headwise.probing._balance import Item, Options, balanced, forms_apart
+from headwise.probing._generation import generate, grammar_tasks, treebank_tasks
+from headwise.probing._senteval import SENTEVAL
 from headwise.tasks import Sentence, Task, grammar
 from headwise.tasks.readers import brackets, conllu
 

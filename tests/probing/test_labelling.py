@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from headwise.probing import labelling, perturbing
-from headwise.probing.labelling import Reading
+from headwise.probing import _labels as labelling
+from headwise.probing import _perturbations as perturbing
+from headwise.probing._labels import Reading
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.readers import brackets
-from headwise.tasks.sentence import Sentence
 
 
 def ud(*rows: str) -> Sentence:

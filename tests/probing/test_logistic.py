@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from headwise.errors import HeadwiseError
-from headwise.probing.logistic import Fit, fit
-from headwise.probing.solver import minimise
+from headwise.probing._logistic import Fit, fit
+from headwise.probing._solver import minimise
 
 
 def planted(classes: int, sets: int = 2, examples: int = 600, dim: int = 8, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

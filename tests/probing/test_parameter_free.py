@@ -10,8 +10,8 @@ import xarray as xr
 import planted_words as planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.probing.items import find_items
-from headwise.probing.parameter_free import COUNTS, FreeProbe, fixed_offset, free_probe
+from headwise.probing._items import find_items
+from headwise.probing._parameter_free import COUNTS, FreeProbe, fixed_offset, free_probe
 from headwise.tasks import Task
 
 KINDS = {"pos": "centroid", "ner": "centroid", "con": "centroid", "dep": "attends", "srl": "attends"}

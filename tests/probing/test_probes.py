@@ -13,14 +13,14 @@ from transformers import BertConfig, BertModel
 import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.loading import load
-from headwise.probing.encoder import Encoder
-from headwise.probing.fitting import STRENGTHS, Labels, Settings, choose, fold_order, standard_error
-from headwise.probing.probes import probe
-from headwise.probing.recording import record
-from headwise.probing.results import Probes, ranked
-from headwise.probing.shifts import shift
-from headwise.probing.splits import three_splits
+from headwise.probing._encoder import Encoder
+from headwise.probing._fits import STRENGTHS, Labels, Settings, choose, fold_order, standard_error
+from headwise.probing._probes import probe
+from headwise.probing._recording import record
+from headwise.probing._results import Probes, ranked
+from headwise.probing._shifts import shift
+from headwise.probing._splits import three_splits
+from headwise.store._loading import load
 from headwise.tasks import Task
 
 PLACE = (1, 2)

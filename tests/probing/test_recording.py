@@ -11,9 +11,9 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import planted
 from headwise.errors import HeadwiseError
-from headwise.probing.encoder import Encoder, with_random_weights
-from headwise.probing.reading import Recording
-from headwise.probing.recording import record
+from headwise.probing._encoder import Encoder, with_random_weights
+from headwise.probing._recorded import Recording
+from headwise.probing._recording import record
 from headwise.tasks import Examples
 
 

@@ -11,10 +11,11 @@ import torch
 from transformers import BertConfig, BertModel
 
 import planted
-from headwise.memory import release
-from headwise.probing import recording
-from headwise.probing.encoder import Encoder
-from headwise.tasks import Examples, encoding
+from headwise._base.memory import release
+from headwise.probing import _recording as recording
+from headwise.probing._encoder import Encoder
+from headwise.tasks import Examples
+from headwise.tasks import _encoding as encoding
 
 MB = 1 << 20
 SENTENCES = 8_000

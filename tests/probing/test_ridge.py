@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.linear_model import Ridge
 
-from headwise.probing.ridge import fit_ridge
+from headwise.probing._ridge import fit_ridge
 
 
 def data(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

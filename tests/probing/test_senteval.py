@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.probing.senteval import SENTEVAL, canonical, senteval_tasks
+from headwise.probing._senteval import SENTEVAL, canonical, senteval_tasks
 
 ROWS = 'tr\t3\tA first sentence .\ntr\t5\tA "quoted" one .\nva\t5\tFor validation .\nte\t3\tFor the test .\n'
 

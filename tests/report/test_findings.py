@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures.blocks import NOT_SHOWN
-from headwise.studies.sections import dissociation, grids, probing, similarity, stemcells, training, transfer
+from headwise.figures._blocks import NOT_SHOWN
+from headwise.studies._sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 
 TASKS = ["topic", "number"]
 

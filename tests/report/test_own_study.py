@@ -7,32 +7,32 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headwise import runs
+from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.figures import Section, Table
 from headwise.report import read, write_report
 
 
-@runs.step()
-def count(config: dict[str, Any], inputs: dict[str, Any], out: runs.Out) -> None:
+@engine.step()
+def count(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     out.table("counts", pd.DataFrame({"heads": [config["heads"]]}))
 
 
-class CountRecipe(runs.Recipe):
+class CountRecipe(engine.Recipe):
     heads: int = 7
 
 
-def section(run: runs.Run) -> Section:
+def section(run: engine.Run) -> Section:
     return Section("Counting", ["Seven heads."], [Table("counts", "Counts", run.table("counts"))], "By hand.")
 
 
-study = runs.Study(CountRecipe, lambda recipe: [runs.Cell(count, {"heads": recipe.heads})], section=section)
+study = engine.Study(CountRecipe, lambda recipe: [engine.Cell(count, {"heads": recipe.heads})], section=section)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    recipe, _ = runs.validate(study, {"kind": f"{__name__}:study"}, tmp_path, tmp_path / "run")
-    assert not runs.run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
+    recipe, _ = engine.validate(study, {"kind": f"{__name__}:study"}, tmp_path, tmp_path / "run")
+    assert not engine.run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
     return tmp_path / "run"
 
 

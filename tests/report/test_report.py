@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import headwise as hw
-from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
-from headwise.figures.blocks import Table
+from headwise.figures._blocks import Table
 from headwise.heads import default_model
+from headwise.models import MultiTaskModel
 from headwise.report import read, write_figures, write_report
 from headwise.report.html import cell
 from headwise.report.papers import latex

@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise import manifest
-from headwise.figures import training as figures
-from headwise.figures.blocks import Chart, HeadMaps, Section, Table
+from headwise.figures import _training as figures
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
 from headwise.report.html import cell, render
-from headwise.runs.atomic import write_text
-from headwise.studies.sections import grids, probing, similarity, stemcells, training, transfer
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import write_text
+from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
 
 
 class Kept:

@@ -13,16 +13,17 @@ from scipy import stats
 from transformers import BertConfig, BertForSequenceClassification
 
 import planted
+from headwise._passes.frozen import frozen
+from headwise._passes.lesioned import evaluate
+from headwise._passes.subject import Subject, open_subject
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.heads.attention import eager
-from headwise.passes.frozen import frozen
-from headwise.passes.lesioned import evaluate
-from headwise.passes.subject import Subject, open_subject
-from headwise.scoring import compare_scores, concrete, score, top_heads
-from headwise.scoring.attribution import attributions
-from headwise.scoring.subset import soft_top_k
-from headwise.scoring.taylor import mean_outputs
+from headwise.heads._use.attention import eager
+from headwise.scoring import _concrete as concrete
+from headwise.scoring import compare_scores, score, top_heads
+from headwise.scoring._attribution import attributions
+from headwise.scoring._subset import soft_top_k
+from headwise.scoring._taylor import mean_outputs
 from headwise.tasks import Task, collate
 
 pytestmark = pytest.mark.filterwarnings("ignore:task .t.")
@@ -107,7 +108,9 @@ def test_attention_attribution_does_not_depend_on_padding(model: Any) -> None:
 
 
 def test_attention_attribution_says_where_maps_cannot_be_had(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwise.scoring.attribution.Watcher", lambda **_: nullcontext())  # a kernel that shows no probabilities
+    monkeypatch.setattr(
+        "headwise.scoring._attribution.Watcher", lambda **_: nullcontext()
+    )  # a kernel that shows no probabilities
     with pytest.raises(HeadwiseError, match="choose another method"):
         run(model, "attention-attribution")
 

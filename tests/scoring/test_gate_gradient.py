@@ -20,9 +20,9 @@ from transformers import (
 )
 
 import planted
-from headwise.decoders.model import MultiTaskModel
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient
 from headwise.tasks import Sentence, Task, batches, encode
 

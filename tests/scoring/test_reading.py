@@ -8,10 +8,10 @@ import torch
 from transformers import BertConfig, BertModel
 
 import planted
-from headwise.decoders.model import MultiTaskModel
-from headwise.passes.frozen import frozen
+from headwise._passes.frozen import frozen
+from headwise.models._model import MultiTaskModel
 from headwise.scoring import score
-from headwise.tasks.task import Task
+from headwise.tasks._task import Task
 
 
 def model_with(tasks: dict[str, Task], dropout: float) -> Any:

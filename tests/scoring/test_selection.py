@@ -13,7 +13,7 @@ from scipy import stats
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring.selection import count_for, random_heads, top_heads
+from headwise.scoring._selection import count_for, random_heads, top_heads
 
 
 def scores(values: object) -> xr.DataArray:

@@ -8,9 +8,9 @@ import torch
 from transformers import BertConfig, BertModel
 
 import planted
-from headwise.decoders.model import MultiTaskModel
 from headwise.heads import HeadSet
 from headwise.lesions import lesion
+from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient, score
 from headwise.tasks import Task, batches, encode, grammar
 

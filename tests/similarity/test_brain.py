@@ -10,7 +10,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from headwise.errors import HeadwiseError
 from headwise.similarity import BrainData, cnm, encoding_scores, read_pereira
-from headwise.similarity.encoding import fit_ridge
+from headwise.similarity._encoding import fit_ridge
 
 
 def test_the_strength_and_weights_equal_a_leave_one_out_loop() -> None:

@@ -6,7 +6,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 import planted
-from headwise.similarity.representations import sentence_vectors
+from headwise.similarity._representations import sentence_vectors
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SENTENCES = ["w1 w2", "w3 w4 w5 w6 w7 w8 w9", "w0", "a0 b1 w2 w2 w5"]

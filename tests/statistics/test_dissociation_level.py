@@ -7,11 +7,11 @@ import pytest
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 from scipy import stats
 
+from headwise._base.inference import false_discovery
 from headwise.heads import HeadSet
-from headwise.inference import false_discovery
-from headwise.lesions.dissociation import overall, per_task, relative_performance
-from headwise.lesions.resampling import metric_draws
-from headwise.lesions.statistics import (
+from headwise.lesions._dissociation import overall, per_task, relative_performance
+from headwise.lesions._resampling import metric_draws
+from headwise.lesions._statistics import (
     MIN_EXAMPLES,
     interval,
     permutation_test,

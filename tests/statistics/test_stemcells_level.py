@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
-from headwise.studies.stemcells import agreement, sparing, stem_cell_effect, stem_cell_test
+from headwise.studies._stemcells import agreement, sparing, stem_cell_effect, stem_cell_test
 
 TASKS, LAYERS, HEADS, K = 5, 4, 8, 10
 
@@ -56,7 +56,7 @@ def test_a_draw_keeps_what_runs_of_a_task_share() -> None:
 
 
 def test_heads_that_do_not_exist_are_never_claimed() -> None:
-    from headwise.studies.stemcells import _relabellings
+    from headwise.studies._stemcells import _relabellings
 
     valid = np.array([[True, False, True, True], [True, True, True, True]])
     orders = _relabellings(valid, (300, 2), np.random.default_rng(0))

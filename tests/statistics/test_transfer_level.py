@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
-from headwise.inference import crossed_t, sign_flip_p, t_interval
-from headwise.studies.transfer import difference
+from headwise._base.inference import crossed_t, sign_flip_p, t_interval
+from headwise.studies._transfer import difference
 
 SEEDS = 30
 # spread of the difference between sources, between few-shot samples (shared by all sources), and of the rest

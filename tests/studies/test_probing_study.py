@@ -9,15 +9,16 @@ import torch
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
-from headwise import runs
+from headwise import engine
 from headwise.cli import app
+from headwise.engine._study import run_study, validate
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.probing.results import Probes
+from headwise.probing._results import Probes
 from headwise.report import write_figures
-from headwise.runs.study import run_study, validate
-from headwise.studies import probing_finetuning, probing_study
-from headwise.studies.probing_study import ProbingTasks, open_tasks, probes_of, task_names
+from headwise.studies import _probing_finetuning as probing_finetuning
+from headwise.studies import _probing_study as probing_study
+from headwise.studies._probing_study import ProbingTasks, open_tasks, probes_of, task_names
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
@@ -76,7 +77,7 @@ def probing_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
-    run = runs.open(probing_run)
+    run = engine.open(probing_run)
     assert run.array("test", model="tiny").dims == ("task", "layer", "head")
     assert {"last", "best", "top", "majority"} <= set(run.table("probing").columns)
     assert sorted(set(run.table("sweep")["n"])) == [1, 2, 3]
@@ -154,7 +155,7 @@ def test_fine_tuning_study(model: Path, tmp_path: Path) -> None:
     checked, _ = validate(probing_finetuning.study, recipe, tmp_path, tmp_path / "run")
     board = run_study(probing_finetuning.study, checked, tmp_path / "run", jobs=0, quiet=True)
     assert board.failed == 0
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     table = run.table("fine-tuning")
     assert set(table["embedding"]) == {"last", "best", "top"}
     assert (table["count"] == 2).all()

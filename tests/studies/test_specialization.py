@@ -10,13 +10,13 @@ import pytest
 from transformers import BertConfig, BertModel
 
 import planted
-from headwise import runs
-from headwise.loading import load
+from headwise import engine
+from headwise.engine._recipe import RecipeError, at_scale, read_recipe, read_toml
+from headwise.engine._study import run_study, validate
 from headwise.report import write_figures
-from headwise.runs.recipe import RecipeError, at_scale, read_recipe, read_toml
-from headwise.runs.study import run_study, validate
-from headwise.studies import specialization_tables as tables
-from headwise.studies.specialization import SpecializationRecipe, study
+from headwise.store._loading import load
+from headwise.studies import _specialization_tables as tables
+from headwise.studies._specialization import SpecializationRecipe, study
 
 PAIRS = [("MNLI", "QQP"), ("MNLI", "QNLI"), ("MNLI", "AG"), ("MNLI", "SST-2"), ("QQP", "QNLI"), ("QQP", "AG"), ("QQP", "SST-2"), ("QNLI", "AG"),
          ("QNLI", "SST-2"), ("AG", "SST-2")]  # fmt: skip
@@ -137,7 +137,7 @@ def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
     )
     board = run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True)
     assert not board.failed
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     pairs = run.table("pairs-all")
     assert len(pairs) == 2 * 3  # two groups, three trainings each
     assert set(pairs["method"]) == {"multi-task", "iat", "frozen"}
@@ -203,7 +203,7 @@ def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(mod
         tmp_path / "run",
     )
     assert not run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     (_, trained), *others = run.results("training")
     assert not others
     assert {(row.method, row.alpha, row.delta) for row in trained.table("scores").itertuples()} == {

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from headwise.errors import HeadwiseError
-from headwise.studies.stemcells import (
+from headwise.studies._stemcells import (
     agreement,
     changes,
     claim,

@@ -11,12 +11,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from headwise import load, runs
+from headwise import engine, load
+from headwise._base.opener import fresh
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.opener import fresh
-from headwise.studies.stemcells_study import SMALL
+from headwise.studies._stemcells_study import SMALL
 from headwise.tasks import grammar
 from headwise.training import examine, train
 from headwise.training.methods import GatedTraining
@@ -136,7 +136,7 @@ training = {{ epochs = 1, max_length = 64 }}
         "single to iat, stem − alone",
         "iat − multi, stem",
     }
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     groups = run.table("scores").groupby("group").size()
     assert set(groups.index) == {"single", "pair", "all", "iat", "gated", "random"}
     assert run.array("claims-dynamic").sum(("layer", "head")).to_numpy().tolist() == [[2, 2], [2, 2]]

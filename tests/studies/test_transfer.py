@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.studies.transfer import compare, summary
+from headwise.studies._transfer import compare, summary
 
 
 def scores(effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0, rng: int = 0) -> pd.DataFrame:

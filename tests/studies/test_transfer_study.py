@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from headwise.cli import app
 from headwise.cli.transfer import find_sources
-from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel
 from headwise.tasks import find_tasks
 
 TASKS = ("topic", "tense", "sentiment")

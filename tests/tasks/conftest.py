@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from headwise.tasks import encoding
+from headwise.tasks import _encoding as encoding
 from headwise.tasks.grammar import treebank
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Batch, Encoded, Examples, batches, encode, grammar
-from headwise.tasks.batching import collate, shuffled_plan, sorted_plan
+from headwise.tasks._batches import collate, shuffled_plan, sorted_plan
 
 KINDS = ("wordpiece", "bytes_bpe", "sentencepiece")
 

@@ -7,9 +7,10 @@ import pytest
 from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Sentence, encode, encoding
+from headwise.tasks import Examples, Sentence, encode
+from headwise.tasks import _encoding as encoding
+from headwise.tasks._windows import cut
 from headwise.tasks.grammar import treebank
-from headwise.tasks.windows import cut
 
 KINDS = ("wordpiece", "bytes_bpe", "sentencepiece")
 ODD = ["The", "x-ray", "(", "of", ")", "don't", "3,000", "naïve", "…", "日本", "U.S.", "`", "Novak", "."]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from headwise import decoders
-from headwise.decoders import DecoderOutput, SavedTask
+from headwise import models as decoders
+from headwise.models import DecoderOutput, SavedTask
 from headwise.tasks import KINDS, Examples, Kind, Task, batches, encode
-from headwise.training.evaluating import evaluate
+from headwise.training._evaluation import evaluate
 
 TEXTS = [("a red fox",), ("a red fox runs",), ("the owl",), ("an old owl sleeps here",)]
 

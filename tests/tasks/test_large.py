@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.memory import release
-from headwise.tasks import Examples, Task, encode, encoding, windows
-from headwise.tasks.texts import FEW, Texts, keep
+from headwise.tasks import Examples, Task, encode
+from headwise.tasks import _encoding as encoding
+from headwise.tasks import _windows as windows
+from headwise.tasks._texts import FEW, Texts, keep
 
 ROWS = 30_000
 MB = 1 << 20

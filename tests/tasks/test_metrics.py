@@ -8,7 +8,8 @@ from scipy import stats
 from sklearn import metrics as sk
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import KINDS, metrics
+from headwise.tasks import KINDS
+from headwise.tasks import _metrics as metrics
 
 labels = st.lists(st.integers(0, 3), min_size=2, max_size=40)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import PRESETS, Examples, Task, ag_pair, preset, presets, read_toml, write_glue
-from headwise.tasks.submission import FILES
+from headwise.tasks._submission import FILES
 
 SPLITS = ("train", "validation", "test")
 

@@ -11,7 +11,7 @@ import pytest
 
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.tasks import Sentence, Task, structured
-from headwise.tasks.splitting import by_fraction
+from headwise.tasks._splits import by_fraction
 
 ROWS = [(f"text number {i}, with a comma", "good" if i % 2 else "bad") for i in range(40)]
 

@@ -13,7 +13,7 @@ from torch import nn
 import headwise
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.heads.ownership import ownership
+from headwise.heads._freeze.ownership import ownership
 from headwise.scoring import gate_gradient, top_heads
 from headwise.tasks import batches, encode
 from headwise.training import Run

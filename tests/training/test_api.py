@@ -17,8 +17,8 @@ import headwise as hw
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
 from headwise.training import TrainingResult
-from headwise.training.grid import compare
-from headwise.training.submission import write_submissions
+from headwise.training._grid import compare
+from headwise.training._submission import write_submissions
 
 TASKS = [toy.task("mood", 40), toy.task("warmth", 30)]
 QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
@@ -62,7 +62,7 @@ def test_saved_result_and_model_read_back(result: TrainingResult) -> None:
 
 
 def test_each_task_exports_as_a_plain_classifier(result: TrainingResult, tmp_path) -> None:
-    from headwise.decoders import export_task
+    from headwise.models import export_task
 
     for task in TASKS:
         export_task(result.model, task.name, tmp_path / task.name)

@@ -9,9 +9,9 @@ import toy
 
 import headwise
 from headwise.tasks import Examples, Task
-from headwise.training.evaluating import Evaluation
-from headwise.training.grid import Comparison
-from headwise.training.result import TrainingResult
+from headwise.training._evaluation import Evaluation
+from headwise.training._grid import Comparison
+from headwise.training._result import TrainingResult
 
 
 def evaluation(predictions: np.ndarray, labels: np.ndarray, metric: str) -> Evaluation:

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 import toy
 
-from headwise.sources import TaskSource
-from headwise.studies.training import table_of
+from headwise.studies._training import table_of
+from headwise.tasks._source import TaskSource
 from headwise.training import train
 
 

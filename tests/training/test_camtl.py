@@ -184,8 +184,8 @@ def test_every_module_learns_and_checkpointed_activations_change_nothing(variant
 @pytest.mark.parametrize("variant", ["base", "large"])
 @pytest.mark.filterwarnings("ignore:lower layers were not shared")
 def test_scores_and_lesions_of_a_conditioned_model(variant) -> None:
-    from headwise.passes.lesioned import evaluate
-    from headwise.passes.subject import open_subject
+    from headwise._passes.lesioned import evaluate
+    from headwise._passes.subject import open_subject
 
     model = enlarged(trained(variant, layers=3).model)
     scores = headwise.score(model, TASKS[0], examples=8, quiet=True)
@@ -206,7 +206,7 @@ def test_families_it_does_not_fit_are_refused_with_the_reason(family, reason) ->
 
 
 def test_scores_reach_as_far_as_rows_are_padded_on_a_gpu() -> None:
-    from headwise.training.graphs import PAD
+    from headwise.training._graphs import PAD
 
     model = toy.model(TASKS)
     Run(model, TASKS, CAMTL(), toy.settings(max_length=13))

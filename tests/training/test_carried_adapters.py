@@ -8,10 +8,10 @@ import pytest
 import torch
 import toy
 
-from headwise import load, runs, train
+from headwise import engine, load, train
 from headwise.errors import HeadwiseError
-from headwise.studies.transfer_study import study
-from headwise.training.fewshot import FewShotSettings, few_shot
+from headwise.studies._transfer_study import study
+from headwise.training._fewshot import FewShotSettings, few_shot
 
 REST = FewShotSettings(epochs=1, learning_rate=0.0)
 QUICK = {"epochs": 3, "batch_size": 8, "progress": False, "seed": 0}
@@ -90,4 +90,4 @@ def test_sources_that_have_nothing_for_a_new_task_are_refused_with_the_reason(me
             few_shot(one, new, 8, [0], REST, progress=False)
     recipe = {"kind": "transfer", "sources": {method: [str(tmp_path / "source")]}, "tasks": {"names": ["grammar:topic"]}}
     with pytest.raises(HeadwiseError, match=f"trained by {method} and cannot be transferred: .*{reason}"):  # before any work
-        runs.validate(study, recipe, tmp_path, tmp_path / "out")
+        engine.validate(study, recipe, tmp_path, tmp_path / "out")

@@ -10,11 +10,11 @@ import toy
 from typer.testing import CliRunner
 
 import headwise
-from headwise import runs
+from headwise import engine
 from headwise.cli import app
-from headwise.runs.recipe import RecipeError
-from headwise.runs.study import run_study, validate
-from headwise.studies.training import study, table_of
+from headwise.engine._recipe import RecipeError
+from headwise.engine._study import run_study, validate
+from headwise.studies._training import study, table_of
 from headwise.training.methods import METHODS
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
@@ -103,7 +103,7 @@ def test_a_recipe_gives_the_table_over_models_samplings_methods_and_seeds(place:
     assert plan["cells"] == 2 * 2 * 2 + 1
     board = run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True)
     assert board.failed == 0
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     table = run.table("training")
     scores = run.table("scores")
     assert len(table) == 2 * 3 * 3  # samplings × methods × (two tasks and their average)
@@ -136,18 +136,18 @@ def test_a_wrong_recipe_is_refused_before_any_work(place: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["table5", "table12", "table13", "training-small"])
 def test_recipes_of_the_paper_are_valid(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwise.runs.recipe._on_hub", lambda model: True)
-    recipe = runs.recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / f"{name}.toml").read_text()), RECIPES)
+    monkeypatch.setattr("headwise.engine._recipe._on_hub", lambda model: True)
+    recipe = engine._recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / f"{name}.toml").read_text()), RECIPES)
     assert {"multi-task", "iat"} <= set(recipe.methods)
     assert recipe.training.epochs == (2 if name == "training-small" else 5)
 
 
 def test_table_5_has_every_row_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headwise.studies.training import cells
+    from headwise.studies._training import cells
 
-    monkeypatch.setattr("headwise.runs.recipe._on_hub", lambda model: True)
-    monkeypatch.setattr("headwise.runs.recipe.ModelName.fingerprint", lambda self: str(self))
-    recipe = runs.recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / "table5.toml").read_text()), RECIPES)
+    monkeypatch.setattr("headwise.engine._recipe._on_hub", lambda model: True)
+    monkeypatch.setattr("headwise.engine._recipe.ModelName.fingerprint", lambda self: str(self))
+    recipe = engine._recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / "table5.toml").read_text()), RECIPES)
     tiny, base, large, roberta, deberta = map(str, recipe.models)
     plain = {"single-task", "multi-task", "iat"}
     rows = {(model, method) for model in (tiny, base, large, roberta, deberta) for method in plain}
@@ -184,7 +184,7 @@ def test_a_student_is_distilled_and_then_trained_by_the_other_methods(place: Pat
     changes |= {"methods": ["single-task", "distil", "multi-task", "iat"], "keep_models": True}
     recipe, _ = validate(study, recipe_of(place, **changes), place, tmp_path / "run")
     assert run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed == 0
-    run = runs.open(tmp_path / "run")
+    run = engine.open(tmp_path / "run")
     table = run.table("training")
     assert set(table["method"]) == {"single-task", "distil", "multi-task", "iat"}
     assert set(table["model"]) == {str(student)}

@@ -10,11 +10,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from transformers import BertConfig, BertModel, DebertaV2Config, DebertaV2Model, LlamaConfig, LlamaModel, PreTrainedTokenizerFast
 
-from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel
 from headwise.tasks import Task
-from headwise.training.fewshot import FewShotSettings, few_shot, sample_shots
-from headwise.training.stacked import CannotStack, Stacked, StackedEmbedding, StackedLinear, StackedNorm
+from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
+from headwise.training._stacked import CannotStack, Stacked, StackedEmbedding, StackedLinear, StackedNorm
 
 pytestmark = pytest.mark.filterwarnings("error:the seeds were trained one after another")
 

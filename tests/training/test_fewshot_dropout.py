@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import toy
 
-from headwise.training.fewshot import FewShotSettings, few_shot
+from headwise.training._fewshot import FewShotSettings, few_shot
 
 
 @pytest.mark.parametrize("tuning", ["full", "decoder"])

@@ -8,10 +8,10 @@ import torch
 import toy
 from torch import nn
 
-from headwise.decoders import MultiTaskModel
-from headwise.training import fewshot
-from headwise.training.fewshot import FewShotSettings, few_shot
-from headwise.training.stacked import CannotStack, Stacked, StackedLinear, add_low_rank
+from headwise.models import MultiTaskModel
+from headwise.training import _fewshot as fewshot
+from headwise.training._fewshot import FewShotSettings, few_shot
+from headwise.training._stacked import CannotStack, Stacked, StackedLinear, add_low_rank
 
 SEEDS = [3, 0, 7]
 

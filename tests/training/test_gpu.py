@@ -14,7 +14,7 @@ from headwise.lesions import dissociate
 from headwise.probing import probe
 from headwise.scoring import METHODS, score
 from headwise.training import Run
-from headwise.training.fewshot import FewShotSettings, few_shot
+from headwise.training._fewshot import FewShotSettings, few_shot
 from headwise.training.methods import ImportantHeads, Method
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -8,8 +8,8 @@ import torch
 import toy
 
 from headwise.training import Run
-from headwise.training.data import steps
-from headwise.training.graphs import PAD, shape_of, shapes_to_come
+from headwise.training._data import steps
+from headwise.training._graphs import PAD, shape_of, shapes_to_come
 from headwise.training.methods import Houlsby, ImportantHeads, LoRA, Method, TicketShare
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -107,7 +107,7 @@ def test_resumed(tmp_path) -> None:
             run._save(run_checkpoint(run))
             raise Stop
 
-    from headwise.runs import Checkpoint
+    from headwise.store import Checkpoint
 
     def run_checkpoint(run):
         return Checkpoint(run.folder / "checkpoint")

@@ -6,7 +6,7 @@ import torch
 import toy
 
 from headwise.heads import HeadSet
-from headwise.heads.ownership import ownership
+from headwise.heads._freeze.ownership import ownership
 from headwise.training import Run
 from headwise.training.methods import ImportantHeads, Method, RandomHeads
 

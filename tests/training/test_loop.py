@@ -8,10 +8,11 @@ from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
-from headwise.training import Run, TrainingSettings, data, evaluate
-from headwise.training.devices import make_accelerator
-from headwise.training.optimizing import LossBalance, build_schedule
-from headwise.training.samplers import plan
+from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training import _data as data
+from headwise.training._devices import make_accelerator
+from headwise.training._optimizer import LossBalance, build_schedule
+from headwise.training._samplers import plan
 
 
 def trained(tasks, changes=None, dropout=0.0, **model):

@@ -9,9 +9,9 @@ import toy
 from transformers import BertConfig, BertForSequenceClassification, BertModel
 
 import headwise
-from headwise.decoders import MultiTaskModel, as_task_model
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.models import MultiTaskModel, as_task_model
 from headwise.tasks import batches, encode
 from headwise.training import METHODS, Run, shallow, train
 from headwise.training.methods import (

@@ -12,16 +12,16 @@ import toy
 from safetensors.torch import load_file, save_file
 
 import headwise
-from headwise import manifest
-from headwise.decoders import MultiTaskModel, SavedTask, export_task
-from headwise.decoders.model import DECODERS
 from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel, SavedTask, export_task
+from headwise.models._model import DECODERS
 from headwise.scoring import gate_gradient
+from headwise.store import _manifest as manifest
 from headwise.tasks import Task, batches, encode
-from headwise.training.fewshot import FewShotSettings, few_shot, sample_shots
+from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
+from headwise.training._loop import Run
+from headwise.training._trainer import TrainerData, TrainerModel
 from headwise.training.methods.distil import Distiller
-from headwise.training.run import Run
-from headwise.training.trainer import TrainerData, TrainerModel
 
 
 def grades(scale: float = 1.0, shift: float = 0.0, n: int = 60) -> Task:

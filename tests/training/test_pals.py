@@ -141,8 +141,8 @@ def test_every_weight_learns_and_checkpointed_activations_change_nothing() -> No
 
 
 def test_scores_and_lesions_of_a_model_with_pals() -> None:
-    from headwise.passes.lesioned import evaluate
-    from headwise.passes.subject import open_subject
+    from headwise._passes.lesioned import evaluate
+    from headwise._passes.subject import open_subject
 
     model = trained().model
     scores = headwise.score(model, TASKS[0], examples=8, quiet=True)

@@ -6,11 +6,11 @@ import toy
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task
-from headwise.tasks.splitting import text_key
+from headwise.tasks._splits import text_key
 from headwise.training import Run, TrainingResult, evaluate, train
-from headwise.training.grid import steps_of
+from headwise.training._grid import steps_of
+from headwise.training._portions import portion_of, set_aside
 from headwise.training.methods import make_method
-from headwise.training.portions import portion_of, set_aside
 
 EPOCHS = {"epochs": 9, "learning_rate": 1e-2, "evaluate": "epoch", "early_stopping": 2}
 

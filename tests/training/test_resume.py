@@ -15,10 +15,10 @@ import toy
 from safetensors.torch import load_file, save_file
 
 from headwise.errors import HeadwiseError
-from headwise.runs.timing import timed
+from headwise.store._timing import timed
 from headwise.training import Run, train
+from headwise.training._interrupts import stops_noted
 from headwise.training.methods import Houlsby, ImportantHeads, Method, PruneLeast
-from headwise.training.stopping import stops_noted
 
 TASKS = [toy.task("mood", 60), toy.task("warmth", 40)]
 toy.model(TASKS)  # the same for what transformers imports when a model is first made

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import encode
-from headwise.training.data import Stream, shares
-from headwise.training.samplers import SAMPLINGS, plan, probabilities
+from headwise.training._data import Stream, shares
+from headwise.training._samplers import SAMPLINGS, plan, probabilities
 
 SIZES, BATCHES = [1000, 100, 10], [32, 4, 1]
 

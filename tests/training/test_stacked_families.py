@@ -12,13 +12,13 @@ import torch
 import toy
 from torch import nn
 
-from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel
 from headwise.tasks import batches, encode
-from headwise.training import fewshot
-from headwise.training.fewshot import FewShotSettings, few_shot
-from headwise.training.stacked import CannotStack, Stacked
-from headwise.training.stacked_check import compare
+from headwise.training import _fewshot as fewshot
+from headwise.training._fewshot import FewShotSettings, few_shot
+from headwise.training._stacked import CannotStack, Stacked
+from headwise.training._stacked_check import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "heads"))
 import zoo

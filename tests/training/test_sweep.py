@@ -9,7 +9,7 @@ import toy
 
 from headwise.errors import HeadwiseError
 from headwise.training import Run
-from headwise.training.grid import compare, entries
+from headwise.training._grid import compare, entries
 from headwise.training.methods.iat import ImportantHeads
 
 TASKS = [toy.task("mood", 60), toy.task("animal", 40)]

@@ -12,8 +12,8 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.scoring import gate_gradient, top_heads
 from headwise.training import Run
+from headwise.training._trainer import HeadTrainingCallback, SingleTaskBatches, TrainerData, TrainerModel, one_task
 from headwise.training.methods import ImportantHeads
-from headwise.training.trainer import HeadTrainingCallback, SingleTaskBatches, TrainerData, TrainerModel, one_task
 
 TASKS = [toy.task("mood", 50), toy.task("warmth", 30)]
 

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
-from headwise.decoders import MultiTaskModel
+from headwise.models import MultiTaskModel
 from headwise.tasks import Task
 from headwise.training import TrainingSettings
 

@@ -15,10 +15,10 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
+from headwise._base.names import shown
+from headwise._base.parsing import one_line, parse_json, whole_number
 from headwise.app.session import Session
 from headwise.errors import HeadwiseError
-from headwise.names import shown
-from headwise.parsing import one_line, parse_json, whole_number
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 MAX_BODY = 256 * 1024  # bytes

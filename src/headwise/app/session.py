@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headwise._base.names import shown
 from headwise.app.values import MAX_TEXT, check_share, check_text, check_whole
-from headwise.decoders import MultiTaskModel, TaskModel
-from headwise.decoders.memory import as_trained, length_of
-from headwise.decoders.output import SavedTask
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.names import shown
+from headwise.models import MultiTaskModel, TaskModel
+from headwise.models._decoders.output import SavedTask
+from headwise.models._memory import as_trained, length_of
 from headwise.tasks import Batch, Task, batches, encode
 
 MAX_TOKENS = 256
@@ -229,8 +229,8 @@ def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
     Raises:
         HeadwiseError: it cannot be opened, or has no head that could answer.
     """
-    from headwise import manifest
-    from headwise.decoders import open_model
+    from headwise.models import open_model
+    from headwise.store import _manifest as manifest
 
     path = Path(source)
     saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []

@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
+from headwise._base.names import HALF, shown, writable
 from headwise.errors import HeadwiseError
-from headwise.names import HALF, shown, writable
 
 MAX_TEXT = 2000  # characters of each text
 

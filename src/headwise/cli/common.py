@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
-from headwise.command import carrying_out
+from headwise._base.command import carrying_out
+from headwise._base.opener import TRUST
 from headwise.errors import HeadwiseError, Interrupted
-from headwise.opener import TRUST
 
 
 def trust(ctx: typer.Context, value: bool | None) -> bool | None:
@@ -176,17 +176,17 @@ def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | Non
     Raises:
         HeadwiseError: the recipe is wrong (nothing was computed), or cells failed.
     """
-    from headwise import runs
+    from headwise import engine
 
-    checked, _ = runs.validate(study, recipe, Path.cwd(), out)
+    checked, _ = engine.validate(study, recipe, Path.cwd(), out)
     if jobs == 0:
         own_bars()
-    board = runs.run_study(study, checked, out, jobs=jobs, quiet=quiet)
+    board = engine.run_study(study, checked, out, jobs=jobs, quiet=quiet)
     if board.failed or board.blocked:
         raise HeadwiseError(
             f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
         )
-    return runs.open(out)
+    return engine.open(out)
 
 
 def _cell(value: Any) -> str:

@@ -35,7 +35,7 @@ def demo(
         anatomy_and_lesion(as_json)
         return
     from headwise.report import write_report
-    from headwise.studies.demo import run_demo
+    from headwise.studies._demo import run_demo
 
     found = run_demo(out, size=size, epochs=epochs, say=lambda text: typer.echo(text, err=True))
     report = write_report(found["folders"], out / "report.html", title="headwise demo (synthetic text)")
@@ -56,11 +56,11 @@ def demo(
 
 def anatomy_and_lesion(as_json: bool) -> None:
     """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
+    from headwise._base.places import EMBEDDED
     from headwise.cli.inspect import show
-    from headwise.decoders import open_model
-    from headwise.heads.anatomy import anatomy
-    from headwise.heads.heads import Heads
-    from headwise.places import EMBEDDED
+    from headwise.heads._find.anatomy import anatomy
+    from headwise.heads._heads import Heads
+    from headwise.models import open_model
 
     heads = Heads(open_model(EMBEDDED, need="heads"))
     found = {**anatomy(heads), "model": "MiniLM (embedded)"}
@@ -80,7 +80,7 @@ def anatomy_and_lesion(as_json: bool) -> None:
 
 def lesion_table(heads: Any) -> dict[str, Any]:
     """How alike the model finds pairs of sentences, intact and with each layer's heads silenced in turn."""
-    from headwise.heads.headset import HeadSet
+    from headwise.heads._headset import HeadSet
 
     layers = list(range(len(heads.sites)))
     intact = _cosines(heads)
@@ -98,8 +98,8 @@ def lesion_table(heads: Any) -> dict[str, Any]:
 def _cosines(heads: Any) -> list[float]:
     import torch
 
-    from headwise.opener import open_tokenizer
-    from headwise.places import default_model
+    from headwise._base.opener import open_tokenizer
+    from headwise._base.places import default_model
 
     tokenizer = open_tokenizer(default_model())
     batch = tokenizer([text for pair in SENTENCES for text in pair], padding=True, return_tensors="pt")

@@ -9,8 +9,8 @@ import typer
 from headwise.cli.common import Device, Json, emit, print_table
 from headwise.cli.subjects import open_for_tasks, said
 from headwise.cli.verbs import verb
-from headwise.lesions.settings import Dissociate
-from headwise.sources import TaskSource
+from headwise.lesions._settings import Dissociate
+from headwise.tasks._source import TaskSource
 
 SHOWN = ("performance", "pairs")
 FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
@@ -34,12 +34,12 @@ def dissociate(
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
-    from headwise.decoders.memory import remembered_tasks
-    from headwise.figures.style import panels
+    from headwise.figures._style import panels
     from headwise.lesions import dissociate as run
-    from headwise.loading import load
-    from headwise.runs.decision import decision
-    from headwise.runs.entry import Entry
+    from headwise.models._memory import remembered_tasks
+    from headwise.store._decision import decision
+    from headwise.store._entry import Entry
+    from headwise.store._loading import load
 
     if settings.scores is not None:
         settings = settings.with_changes(scores=Path(settings.scores))  # counts by its content
@@ -76,7 +76,7 @@ def dissociate(
 
 
 def _draw(result: Any, out: Path) -> None:
-    from headwise.figures.style import save
+    from headwise.figures._style import save
 
     wanted = [*FIGURES, *(["sweep"] if result.fractions else []), *(["null"] if result.tests else [])]
     for kind in wanted:

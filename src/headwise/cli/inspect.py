@@ -22,9 +22,9 @@ def inspect(
 
     headwise inspect bert-base-uncased
     """
-    from headwise.decoders import open_model
-    from headwise.heads.anatomy import anatomy
-    from headwise.heads.heads import Heads
+    from headwise.heads._find.anatomy import anatomy
+    from headwise.heads._heads import Heads
+    from headwise.models import open_model
 
     own_bars()
     found = {**anatomy(Heads(open_model(model, need="heads"), partial=partial)), "model": model}

@@ -6,7 +6,7 @@ import typer
 
 from headwise.cli.common import Trust, own_bars
 from headwise.cli.verbs import verb
-from headwise.sources import TaskSource
+from headwise.tasks._source import TaskSource
 
 
 def register(app: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def serve(
     headwise app runs/first --tasks sst2 mrpc --data DIR
     """
     from headwise.app import Server, open_session
-    from headwise.decoders.memory import remembered_tasks
+    from headwise.models._memory import remembered_tasks
 
     own_bars()
     found = remembered_tasks(source, tasks) if tasks.names or tasks.file else []

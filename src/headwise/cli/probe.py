@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.places import EMBEDDED
 from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.places import EMBEDDED
 
 SHOWN = {
     "last": "last layer",
@@ -93,7 +93,7 @@ def probe(
         "seed": seed,
     }
     from headwise.report import write_figures
-    from headwise.studies.probing_study import study, table_of
+    from headwise.studies._probing_study import study, table_of
 
     run_recipe(study, recipe, out, jobs, as_json)
     table = table_of(out)

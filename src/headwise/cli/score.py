@@ -8,8 +8,8 @@ import typer
 from headwise.cli.common import Device, Json, emit, print_table
 from headwise.cli.subjects import judged, open_for_tasks
 from headwise.cli.verbs import verb
-from headwise.scoring.settings import Score
-from headwise.sources import TaskSource
+from headwise.scoring._settings import Score
+from headwise.tasks._source import TaskSource
 
 
 def register(app: typer.Typer) -> None:
@@ -30,10 +30,10 @@ def score(
 
     headwise score --model runs/glue --tasks sst2 mrpc --method gate-gradient
     """
-    from headwise.lesions.dissociation import heads_per_layer
+    from headwise.lesions._dissociation import heads_per_layer
     from headwise.scoring import score as score_heads
     from headwise.scoring import top_heads
-    from headwise.scoring.saving import save_scores
+    from headwise.scoring._files import save_scores
 
     answering, found = open_for_tasks(model, source, device)
     scores = score_heads(answering, found, **settings.given() | {"quiet": settings.quiet or as_json})

@@ -46,7 +46,7 @@ def similarity(
     if ahp:
         recipe["transfers"] = {"shots": shots}
     from headwise.report import write_figures
-    from headwise.studies.similarity_study import study
+    from headwise.studies._similarity_study import study
 
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("similarity-pairs")
@@ -66,7 +66,7 @@ def similarity(
 
 def _models(given: list[str]) -> dict[str, str]:
     """Model folders by task: TASK=FOLDER as it stands; a single-task run by the tasks it was trained on."""
-    from headwise.studies.trained import single_task_models
+    from headwise.studies._trained import single_task_models
 
     found: dict[str, str] = {}
     for text in given:

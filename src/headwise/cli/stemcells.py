@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.places import EMBEDDED
 from headwise.cli.common import Group, Trust, Verb, emit, own_bars, print_table
-from headwise.places import EMBEDDED
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
 DataFolder = Annotated[
@@ -55,9 +55,9 @@ def whole_study(
     """
     if context.invoked_subcommand is not None:
         return
-    from headwise import runs
-    from headwise.runs.recipe import override, read_toml
-    from headwise.studies.stemcells_study import SMALL_RECIPE, study
+    from headwise import engine
+    from headwise.engine._recipe import override, read_toml
+    from headwise.studies._stemcells_study import SMALL_RECIPE, study
 
     data: dict[str, Any] = read_toml(recipe) if recipe is not None else dict(SMALL_RECIPE)
     base = recipe.parent if recipe is not None else Path()
@@ -66,11 +66,11 @@ def whole_study(
     if path is not None:
         data["data"] = {**data.get("data", {}), "path": str(path.absolute())}
     override(data, sets or [])
-    checked, _ = runs.validate(study, data, base, out)
+    checked, _ = engine.validate(study, data, base, out)
     if jobs == 0:
         own_bars()
-    board = runs.run_study(study, checked, out, jobs=jobs, quiet=json)
-    found = runs.open(out)
+    board = engine.run_study(study, checked, out, jobs=jobs, quiet=json)
+    found = engine.open(out)
     if board.failed:
         raise typer.Exit(1)
     drawn = []
@@ -104,9 +104,9 @@ def probe(
 
     headwise stemcells probe --model bert-base-uncased --path DIR/ewt --task pos --task dep --labels
     """
-    from headwise.decoders import open_model
+    from headwise.models import open_model
     from headwise.probing import profile
-    from headwise.probing.profiles import BASELINES
+    from headwise.probing._profiles import BASELINES
 
     own_bars()
     opened = open_model(model, need="encoder")
@@ -155,7 +155,7 @@ def train(
 
     headwise stemcells train --path DIR/ewt --task dep --epochs 12 --out models/dep
     """
-    from headwise.studies.stemcells_study import SMALL
+    from headwise.studies._stemcells_study import SMALL
     from headwise.training import examine
     from headwise.training import train as run
 

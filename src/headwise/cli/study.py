@@ -52,8 +52,8 @@ def run(
 
     headwise study run recipes/training-small.toml --out runs/small --set training.epochs=1
     """
-    from headwise.runs.study import run_study
-    from headwise.runs.study import validate as check
+    from headwise.engine._study import run_study
+    from headwise.engine._study import validate as check
 
     study, data, base, folder = _open(source, out, sets, scale)
     recipe, _ = check(study, data, base, folder)
@@ -74,8 +74,8 @@ def ls(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
 
     headwise study ls runs
     """
-    from headwise.runs.plan import PLAN
-    from headwise.runs.reading import Run
+    from headwise.engine._plan import PLAN
+    from headwise.engine._run import Run
 
     if not folder.is_dir():
         raise HeadwiseError(f"there is no folder {folder.absolute()} to look for runs in")
@@ -105,8 +105,8 @@ def show(
 
     headwise study show runs/small --check
     """
-    from headwise.runs.progress import duration
-    from headwise.runs.reading import Run
+    from headwise._base.progress import duration
+    from headwise.engine._run import Run
 
     opened = Run(folder)
     steps: dict[str, Counter[str]] = {}
@@ -139,7 +139,7 @@ def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = 
 
     headwise study validate recipes/training-small.toml
     """
-    from headwise.runs.study import validate as check
+    from headwise.engine._study import validate as check
 
     study, data, base, folder = _open(source, out, sets, scale)
     _, found = check(study, data, base, folder)
@@ -156,8 +156,8 @@ def export(
 
     headwise study export runs/small --to small
     """
-    from headwise.runs.reading import Run
-    from headwise.runs.tidy import export as write
+    from headwise.engine._export import export as write
+    from headwise.engine._run import Run
 
     target = to or folder / "numbers"
     rows = write(Run(folder), target)
@@ -170,9 +170,9 @@ def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.runs.recipe import RecipeError, at_scale, override, read_toml
-    from headwise.runs.steps import Study, resolve
-    from headwise.runs.study import stored_recipe
+    from headwise.engine._recipe import RecipeError, at_scale, override, read_toml
+    from headwise.engine._steps import Study, resolve
+    from headwise.engine._study import stored_recipe
     from headwise.studies import STUDIES
 
     if source.is_dir():
@@ -190,12 +190,12 @@ def _open(
         raise RecipeError(f"kind: given {kind!r}; {hint}")
     study = resolve(STUDIES.get(kind, kind))
     if not isinstance(study, Study):
-        raise RecipeError(f"kind: {kind!r} is a {type(study).__name__}, not a headwise.runs.Study")
+        raise RecipeError(f"kind: {kind!r} is a {type(study).__name__}, not a headwise.engine.Study")
     return study, data, base, folder
 
 
 def _row(cell: dict[str, Any]) -> tuple[str, str, str, str]:
-    from headwise.runs.progress import duration
+    from headwise._base.progress import duration
 
     bar = cell.get("bar")
     what = cell.get("error") or (f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", ""))

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from headwise.cli.common import own_bars
-from headwise.sources import TaskSource
+from headwise.tasks._source import TaskSource
 
 
 def open_for_tasks(model: str, source: TaskSource, device: str | None) -> tuple[Any, list[Any]]:
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
-    from headwise.decoders import open_model
-    from headwise.decoders.memory import as_trained, remembered_tasks
+    from headwise.models import open_model
+    from headwise.models._memory import as_trained, remembered_tasks
 
     own_bars()
     found = remembered_tasks(model, source)
@@ -20,7 +20,7 @@ def open_for_tasks(model: str, source: TaskSource, device: str | None) -> tuple[
 
 def judged(model: Any, tasks: Iterable[Any], max_length: int | None = None) -> str:
     """How tasks are read and judged, in one line: "metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens"."""
-    from headwise.decoders.memory import LENGTH, length_of
+    from headwise.models._memory import LENGTH, length_of
 
     tasks = list(tasks)
     lengths = {task.name: length_of(model, task.name, max_length) or LENGTH for task in tasks}

@@ -8,7 +8,7 @@ import typer
 
 from headwise.cli.common import Json, Resumable, Trust, emit, own_bars, print_table
 from headwise.cli.verbs import pair, verb
-from headwise.sources import TaskSource
+from headwise.tasks._source import TaskSource
 from headwise.training.methods import METHODS
 
 
@@ -53,8 +53,8 @@ def train(
     """
     from accelerate import PartialState
 
-    from headwise.training.grid import compare
-    from headwise.training.submission import write_submissions
+    from headwise.training._grid import compare
+    from headwise.training._submission import write_submissions
 
     own_bars()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too

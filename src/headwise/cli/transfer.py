@@ -60,7 +60,7 @@ def transfer(
         recipe["tasks"]["file"] = str(tasks_file)
     if evaluate is not None:
         recipe["evaluate"] = evaluate
-    from headwise.studies.transfer_study import study
+    from headwise.studies._transfer_study import study
 
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("transfer")
@@ -96,7 +96,7 @@ def transfer(
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:
     """The model folders by method: METHOD=FOLDER as it stands; a training run by what its models say of themselves."""
-    from headwise.studies.trained import trained_models
+    from headwise.studies._trained import trained_models
 
     found: dict[str, list[str]] = {}
     for text in given:

@@ -1,7 +1,7 @@
 """Arrays and tables as plots, and the blocks a report is made of; knows results, never models."""
 
-from headwise.figures.blocks import Chart, HeadMaps, Section, Table
-from headwise.figures.style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save, svg
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table
+from headwise.figures._style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save, svg
 
 __all__ = [
     "COLOURS",

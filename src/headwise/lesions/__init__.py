@@ -2,24 +2,24 @@
 
 from typing import TYPE_CHECKING
 
-from headwise.lazy import lazily
+from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.lesions.evaluation import Lesions as Lesions
-    from headwise.lesions.evaluation import lesion as lesion
-    from headwise.lesions.experiment import dissociate as dissociate
-    from headwise.lesions.result import Dissociation as Dissociation
-    from headwise.lesions.settings import Dissociate as Dissociate
-    from headwise.lesions.settings import Lesion as Lesion
+    from headwise.lesions._evaluation import Lesions as Lesions
+    from headwise.lesions._evaluation import lesion as lesion
+    from headwise.lesions._experiment import dissociate as dissociate
+    from headwise.lesions._result import Dissociation as Dissociation
+    from headwise.lesions._settings import Dissociate as Dissociate
+    from headwise.lesions._settings import Lesion as Lesion
 
 # public name -> the module that defines it
 _WHERE = {
-    "Dissociate": "settings",
-    "Dissociation": "result",
-    "Lesion": "settings",
-    "Lesions": "evaluation",
-    "dissociate": "experiment",
-    "lesion": "evaluation",
+    "Dissociate": "_settings",
+    "Dissociation": "_result",
+    "Lesion": "_settings",
+    "Lesions": "_evaluation",
+    "dissociate": "_experiment",
+    "lesion": "_evaluation",
 }
 
 __all__ = sorted(_WHERE)

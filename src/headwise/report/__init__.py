@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwise.report.reading import read
+from headwise.report.folders import read
 
 
 def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str = "headwise report") -> Path:
@@ -15,7 +15,7 @@ def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str 
         title: heading of the page.
     """
     from headwise.report.html import render
-    from headwise.runs.atomic import write_text
+    from headwise.store._atomic import write_text
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

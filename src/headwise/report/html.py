@@ -12,7 +12,7 @@ import pandas as pd
 from headwise import __version__
 from headwise.errors import MissingExtra
 from headwise.figures import svg
-from headwise.figures.blocks import Chart, HeadMaps, Section, Table
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 
 HERE = Path(__file__).parent
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from headwise._base.names import file_name
 from headwise.figures import save
-from headwise.figures.blocks import Section, Table
-from headwise.names import file_name
+from headwise.figures._blocks import Section, Table
 from headwise.report.html import cell
 
 LATEX = str.maketrans(

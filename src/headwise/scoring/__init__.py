@@ -2,28 +2,28 @@
 
 from typing import TYPE_CHECKING
 
-from headwise.lazy import lazily
+from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.passes.settings import Reading as Reading
-    from headwise.scoring.compare import compare_scores as compare_scores
-    from headwise.scoring.estimators import METHODS as METHODS
-    from headwise.scoring.estimators import score as score
-    from headwise.scoring.gradient import gate_gradient as gate_gradient
-    from headwise.scoring.selection import random_heads as random_heads
-    from headwise.scoring.selection import top_heads as top_heads
-    from headwise.scoring.settings import Score as Score
+    from headwise._passes.settings import Reading as Reading
+    from headwise.scoring._compare import compare_scores as compare_scores
+    from headwise.scoring._estimators import METHODS as METHODS
+    from headwise.scoring._estimators import score as score
+    from headwise.scoring._gradient import gate_gradient as gate_gradient
+    from headwise.scoring._selection import random_heads as random_heads
+    from headwise.scoring._selection import top_heads as top_heads
+    from headwise.scoring._settings import Score as Score
 
 # public name -> the module that defines it
 _WHERE = {
-    "METHODS": "estimators",
-    "Reading": "headwise.passes.settings",
-    "Score": "settings",
-    "compare_scores": "compare",
-    "gate_gradient": "gradient",
-    "random_heads": "selection",
-    "score": "estimators",
-    "top_heads": "selection",
+    "METHODS": "_estimators",
+    "Reading": "headwise._passes.settings",
+    "Score": "_settings",
+    "compare_scores": "_compare",
+    "gate_gradient": "_gradient",
+    "random_heads": "_selection",
+    "score": "_estimators",
+    "top_heads": "_selection",
 }
 
 __all__ = sorted(_WHERE)

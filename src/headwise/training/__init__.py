@@ -6,34 +6,34 @@ result.table(), result.predictions, result.model
 
 from typing import TYPE_CHECKING
 
-from headwise.lazy import lazily
+from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.training.api import train as train
-    from headwise.training.evaluating import Evaluation as Evaluation
-    from headwise.training.evaluating import evaluate as evaluate
-    from headwise.training.evaluating import examine as examine
+    from headwise.training._api import train as train
+    from headwise.training._evaluation import Evaluation as Evaluation
+    from headwise.training._evaluation import evaluate as evaluate
+    from headwise.training._evaluation import examine as examine
+    from headwise.training._loop import Run as Run
+    from headwise.training._result import TrainingResult as TrainingResult
+    from headwise.training._settings import TrainingSettings as TrainingSettings
     from headwise.training.methods import METHODS as METHODS
     from headwise.training.methods import Method as Method
     from headwise.training.methods import make_method as make_method
     from headwise.training.methods.distil import shallow as shallow
-    from headwise.training.result import TrainingResult as TrainingResult
-    from headwise.training.run import Run as Run
-    from headwise.training.settings import TrainingSettings as TrainingSettings
 
 # public name -> the module that defines it; torch and transformers are imported when a name is first used
 _WHERE = {
     "METHODS": "methods",
-    "Evaluation": "evaluating",
+    "Evaluation": "_evaluation",
     "Method": "methods",
-    "Run": "run",
-    "TrainingResult": "result",
-    "TrainingSettings": "settings",
-    "evaluate": "evaluating",
-    "examine": "evaluating",
+    "Run": "_loop",
+    "TrainingResult": "_result",
+    "TrainingSettings": "_settings",
+    "evaluate": "_evaluation",
+    "examine": "_evaluation",
     "make_method": "methods",
     "shallow": "methods.distil",
-    "train": "api",
+    "train": "_api",
 }
 
 __all__ = sorted(_WHERE)

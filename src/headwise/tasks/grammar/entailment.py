@@ -5,6 +5,7 @@ Labels are equally frequent under every quantifier of the hypothesis, so that "n
 
 from dataclasses import dataclass, replace
 
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining, logic
 from headwise.tasks.grammar.clauses import PAST, SINGULAR, Adjunct, Nominal
 from headwise.tasks.grammar.lexicon import Entry
@@ -12,7 +13,6 @@ from headwise.tasks.grammar.logic import EVERY, NO, NOT_EVERY, SOME
 from headwise.tasks.grammar.paraphrase import Pair
 from headwise.tasks.grammar.phrases import to_sentence
 from headwise.tasks.grammar.source import WEEKDAYS, Source
-from headwise.tasks.sentence import Sentence
 
 LABELS = (logic.ENTAILMENT, logic.NEUTRAL, logic.CONTRADICTION)
 EDITS = (

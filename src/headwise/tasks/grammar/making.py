@@ -5,15 +5,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.tasks.examples import Examples
+from headwise.tasks._examples import Examples
+from headwise.tasks._sentence import Sentence
+from headwise.tasks._structured import structured
+from headwise.tasks._task import Task
 from headwise.tasks.grammar import entailment, paraphrase, sentences, sentiment
 from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR
 from headwise.tasks.grammar.lexicon import SPLITS, load
 from headwise.tasks.grammar.source import Source
 from headwise.tasks.grammar.treebank import treebank
-from headwise.tasks.sentence import Sentence
-from headwise.tasks.structured import structured
-from headwise.tasks.task import Task
 
 NAMES = ("topic", "tense", "subject_number", "object_number", "sentiment", "paraphrase", "entailment")
 LAYERS = ("pos", "ner", "dep", "con", "srl")

@@ -6,12 +6,12 @@ In a pair that is no paraphrase the second proposition differs: most often the t
 
 from dataclasses import dataclass, replace
 
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining
 from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR, Adjunct, Nominal
 from headwise.tasks.grammar.lexicon import Entry
 from headwise.tasks.grammar.phrases import to_sentence
 from headwise.tasks.grammar.source import WEEKDAYS, Source
-from headwise.tasks.sentence import Sentence
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining
 from headwise.tasks.grammar.clauses import PAST, PRESENT, Adjunct, Clause, Nominal
 from headwise.tasks.grammar.lexicon import PATTERN, Entry
 from headwise.tasks.grammar.phrases import Frame, Phrase, to_sentence
 from headwise.tasks.grammar.source import Source
-from headwise.tasks.sentence import Sentence
 
 
 class Template(NamedTuple):

@@ -1,11 +1,11 @@
 """Opinions on films, books and the like. The opinion is that of the main clause: "not" and "nobody" turn it around, and what a
 subordinate or first clause grants does not count, so that no single word decides."""
 
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining
 from headwise.tasks.grammar.clauses import PAST, PRESENT, SINGULAR, Clause, Nominal
 from headwise.tasks.grammar.phrases import Part, Phrase, Word, phrase, to_sentence
 from headwise.tasks.grammar.source import Source
-from headwise.tasks.sentence import Sentence
 
 POSITIVE, NEGATIVE = "positive", "negative"
 FORMS = {  # form -> the splits that use it

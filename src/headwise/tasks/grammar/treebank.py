@@ -1,10 +1,10 @@
 """A treebank: sentences of every form the grammar knows, with every layer of annotation."""
 
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining, sentences
 from headwise.tasks.grammar.clauses import PAST, PRESENT, Clause, Nominal
 from headwise.tasks.grammar.phrases import Frame, Phrase, phrase, to_sentence
 from headwise.tasks.grammar.source import Source
-from headwise.tasks.sentence import Sentence
 
 
 def treebank(size: int, seed: int = 0, split: str = "train", *, shared_words: bool = False) -> list[Sentence]:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwise.errors import HeadwiseError
-from headwise.tasks.files import open_text
+from headwise.tasks._files import open_text
+from headwise.tasks._sentence import Sentence, Tree
 from headwise.tasks.readers.blocks import gather
-from headwise.tasks.sentence import Sentence, Tree
 
 ESCAPES = {"-LRB-": "(", "-RRB-": ")", "-LCB-": "{", "-RCB-": "}", "-LSB-": "[", "-RSB-": "]"}
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headwise.errors import HeadwiseError
+from headwise.tasks._sentence import Sentence
 from headwise.tasks.readers.blocks import Block, blocks, gather
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
-from headwise.tasks.sentence import Sentence
 
 NAMES = ("words", "lemmas", "upos", "xpos", "ner", "_")
 USUAL: dict[int, tuple[str, ...]] = {2: ("words", "ner"), 3: ("words", "xpos", "ner"), 4: ("words", "xpos", "_", "ner")}

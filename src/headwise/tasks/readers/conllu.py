@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from headwise._base.names import shown
+from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError
-from headwise.names import shown
-from headwise.parsing import whole_number
+from headwise.tasks._sentence import Sentence, Span
 from headwise.tasks.readers.blocks import Block, blocks, check_heads, gather
-from headwise.tasks.sentence import Sentence, Span
 
 
 def read(path: str | Path, *, skip_bad: bool = False, mentions: str = "named") -> list[Sentence]:

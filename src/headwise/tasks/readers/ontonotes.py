@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from headwise.errors import HeadwiseError
+from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
 from headwise.tasks.readers import brackets
 from headwise.tasks.readers.blocks import Block, blocks, gather
-from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
 
 FIXED = 11  # columns before the predicates' own; one more, coreference, comes last
 

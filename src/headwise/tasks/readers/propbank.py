@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headwise._base.names import shown, writable
+from headwise._base.parsing import parse_json
 from headwise.errors import HeadwiseError
-from headwise.names import shown, writable
-from headwise.parsing import parse_json
-from headwise.tasks.files import open_text
+from headwise.tasks._files import open_text
+from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
 from headwise.tasks.readers import brackets
 from headwise.tasks.readers.blocks import check_heads, check_roles, gather
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
-from headwise.tasks.sentence import Predicate, Sentence, Span, Tree
 
 
 def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from headwise.errors import HeadwiseError
-from headwise.tasks.sentence import Span
+from headwise.tasks._sentence import Span
 
 SCHEMES = ("bio", "iob1", "bioes")
 

@@ -8,9 +8,9 @@ from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from headwise._base.lazy import lazily
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.lazy import lazily
-from headwise.training.settings import check_types
+from headwise.training._settings import check_types
 
 if TYPE_CHECKING:
     from headwise.training.methods.base import Method as Method

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from headwise.decoders import MultiTaskModel
 from headwise.errors import HeadwiseError
-from headwise.training.settings import TrainingSettings
+from headwise.models import MultiTaskModel
+from headwise.training._settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass
@@ -166,7 +166,7 @@ def _is_json(value: Any) -> bool:
 
 def known_variant(variant: str) -> None:
     """Checks that there is such a form of the importance."""
-    from headwise.scoring.gradient import VARIANTS
+    from headwise.scoring._gradient import VARIANTS
 
     if variant not in VARIANTS:
         raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")

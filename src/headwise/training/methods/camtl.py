@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.heads.attention import VISIBLE, eager
-from headwise.heads.inputs import tiny_inputs
-from headwise.heads.quiet import unchanged
+from headwise.heads._inputs import tiny_inputs
+from headwise.heads._restoration import unchanged
+from headwise.heads._use.attention import VISIBLE, eager
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 KEY = "all tasks"  # where the modules lie in the model's adapters
 HIDDEN = -1e30  # a masked score; in 16 bits still finite
@@ -55,7 +55,7 @@ class CAMTL(Method):
             raise HeadwiseError(f"ca-mtl: blocks is {self.blocks}; it must be at least 1, or None")
 
     def prepare(self, run: "Run") -> None:
-        from headwise.training.graphs import PAD
+        from headwise.training._graphs import PAD
 
         model = multi_task(run.model, self.name)
         length = -(-run.max_length // PAD) * PAD  # on a GPU rows are padded so far

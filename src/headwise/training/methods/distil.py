@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, mse_loss
 
-from headwise import manifest
-from headwise.decoders import DecoderOutput
 from headwise.errors import HeadwiseError
-from headwise.runs import Checkpoint
-from headwise.runs.decision import model_parts
+from headwise.models import DecoderOutput
+from headwise.store import Checkpoint
+from headwise.store import _manifest as manifest
+from headwise.store._decision import model_parts
 from headwise.training.methods.base import Method, last_share, share
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass
@@ -70,9 +70,9 @@ class Distil(Method):
 
     def _opened(self, run: "Run") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
-        from headwise.decoders import open_model
-        from headwise.loading import load
-        from headwise.training.run import Run as Inner
+        from headwise.models import open_model
+        from headwise.store._loading import load
+        from headwise.training._loop import Run as Inner
 
         kept = run.folder / "teacher" if run.folder else None
         for folder in (Path(str(self.teacher)), kept):

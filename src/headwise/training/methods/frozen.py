@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headwise.training.methods.base import Method
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headwise.decoders import DecoderOutput
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.scoring import concrete
-from headwise.scoring.selection import count_for
+from headwise.models import DecoderOutput
+from headwise.scoring import _concrete as concrete
+from headwise.scoring._selection import count_for
+from headwise.training._settings import TrainingSettings
 from headwise.training.methods.base import Method, share
-from headwise.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % of heads too many
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.training._settings import TrainingSettings
 from headwise.training.methods.base import Method, multi_task
-from headwise.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass

@@ -9,12 +9,12 @@ import numpy as np
 
 from headwise.heads import HeadSet
 from headwise.scoring import random_heads, top_heads
-from headwise.tasks.batching import collate
-from headwise.training.masks import from_json, to_json
+from headwise.tasks._batches import collate
+from headwise.training._masks import from_json, to_json
 from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from headwise._base.opener import read_tensors
+from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.opener import read_tensors
+from headwise.training._settings import TrainingSettings
 from headwise.training.methods.base import Method, multi_task
-from headwise.training.settings import TrainingSettings
-from headwise.writing import save_tensors, saving
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 FILE = "lora.safetensors"
 

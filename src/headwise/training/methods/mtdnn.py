@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from headwise.training._settings import TrainingSettings
 from headwise.training.methods.base import Method
-from headwise.training.settings import TrainingSettings
 
 
 @dataclass

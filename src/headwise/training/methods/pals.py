@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from headwise.decoders.pooling import default_pooling
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.models._pooling import default_pooling
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headwise.heads import HeadSet
 from headwise.scoring import top_heads
-from headwise.training.masks import from_json, set_masks, to_json
+from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass

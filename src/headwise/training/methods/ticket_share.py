@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from headwise._base.parsing import read_json
 from headwise.heads import HeadSet
-from headwise.parsing import read_json
-from headwise.runs.atomic import write_text
 from headwise.scoring import top_heads
+from headwise.store._atomic import write_text
 from headwise.tasks import Task
-from headwise.training.evaluating import evaluate
-from headwise.training.masks import from_json, set_masks, to_json
+from headwise.training._evaluation import evaluate
+from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import Method, known_variant, share
 
 if TYPE_CHECKING:
-    from headwise.training.run import Run
+    from headwise.training._loop import Run
 
 
 @dataclass
@@ -62,7 +62,7 @@ class TicketShare(Method):
 
     def _ticket(self, run: "Run", task: Task) -> HeadSet:
         """The heads that `task` does best without, found on a copy of the model."""
-        from headwise.training.run import Run as Inner
+        from headwise.training._loop import Run as Inner
 
         train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
         order = np.random.default_rng(run.settings.seed).permutation(len(train))

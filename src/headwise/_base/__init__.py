@@ -1,0 +1,1 @@
+"""What every room stands on: names, places, files, progress, statistics. Not for users."""

@@ -1,0 +1,273 @@
+"""The one place where configurations, weights and tokenizers are read from a folder or the hub.
+
+Nothing here runs code that a model brings along, unless its user wrote so; nothing is unpickled; and no weight is filled with random
+numbers without a word.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from headwise._base.adapters import INSIDE, find_adapter, outputs
+from headwise._base.places import model_place, not_opened
+from headwise.errors import HeadwiseError
+
+TRUST = "HEADWISE_TRUST_REMOTE_CODE"  # set to 1 by --trust-remote-code, so that worker processes inherit it
+POOLER = "pooler"  # what encoders carry on top for whole texts; many checkpoints lack it, and no token state depends on it
+_trusted: ContextVar[bool] = ContextVar("headwise_trusted", default=False)
+
+
+@contextmanager
+def trusting(trust_remote_code: bool) -> Iterator[None]:
+    """Inside the block, models may run code of their own if `trust_remote_code`, or if a block around this one says so."""
+    token = _trusted.set(_trusted.get() or bool(trust_remote_code))
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def trusted() -> bool:
+    """Whether the user has written that code in a model folder may run."""
+    return _trusted.get() or os.environ.get(TRUST) == "1"
+
+
+def open_config(name: str | Path) -> Any:
+    """The configuration of a model, by folder, hub id, or "demo".
+
+    Raises:
+        HeadwiseError: there is none, or it needs code of its own.
+    """
+    from transformers import AutoConfig
+
+    place = model_place(name)
+    adapter = find_adapter(place)
+    if adapter is not None:
+        return open_config(adapter.base)
+    return _read(place, "model", lambda: AutoConfig.from_pretrained(place, trust_remote_code=trusted()))
+
+
+def open_tokenizer(name: str | Path) -> Any:
+    """The tokenizer of a folder or hub id.
+
+    Raises:
+        HeadwiseError: there is none, it has no words, or it needs code of its own.
+    """
+    from transformers import AutoTokenizer
+
+    place = model_place(name)
+    mend = f"put the tokenizer's files into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
+    try:
+        found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(place, trust_remote_code=trusted()))
+    except ForeignCode:
+        raise
+    except HeadwiseError as error:
+        adapter = find_adapter(place)
+        if adapter is not None:
+            return open_tokenizer(adapter.base)
+        raise HeadwiseError(f"no tokenizer could be opened beside the model's weights at {place!r}: {mend}") from error
+    if len(set(found.get_vocab()) - set(found.all_special_tokens)) < 2:  # transformers makes an empty one where files are missing
+        raise HeadwiseError(
+            f"{place!r} has no tokenizer: without its vocabulary every word would be read as {found.unk_token or 'nothing'}; {mend}"
+        )
+    return found
+
+
+def tokenizer_beside(model: Any) -> Any:
+    """The tokenizer a live model came with: its own, or the one in the place its weights were read from."""
+    if getattr(model, "tokenizer", None) is not None:
+        return model.tokenizer
+    place = model.config.name_or_path
+    if not place:
+        raise HeadwiseError(f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer=")
+    return open_tokenizer(place)
+
+
+def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any) -> Any:
+    """A model with all its weights, in float32 (unless told otherwise) and evaluation mode.
+
+    Args:
+        kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler. Of an adapter that was
+            saved alone, the model it was trained on is opened instead, as the class it was trained on.
+        name: a folder or hub id.
+        config: if it was opened already.
+        brought: names of weights that come from elsewhere and may be missing.
+        loading: passed on to `from_pretrained`.
+
+    Raises:
+        HeadwiseError: there is no such model; its weights are pickled; weights are missing or have another shape than its
+            configuration says; or it needs code of its own.
+    """
+    import torch
+    import transformers
+
+    place = model_place(name)
+    refuse_pickles(place)
+    adapter = find_adapter(place)
+    if adapter is not None:
+        tensors = read_tensors(adapter.weights)
+        config = open_config(adapter.base)
+        config.num_labels = outputs(tensors) or config.num_labels
+        inner = {name.removeprefix(INSIDE) for name in tensors}
+        base = open_weights(adapter.kind or own_kind(config), adapter.base, config, brought=inner, **loading)
+        return adapter.put_on(base, tensors)
+    options = {"dtype": torch.float32, **loading, **({} if config is None else {"config": config})}
+    made = getattr(transformers, kind)
+    model, info = _read(
+        place,
+        f"{kind.removeprefix('AutoModelFor')} model" if kind.startswith("AutoModelFor") else "model",
+        lambda: made.from_pretrained(
+            place,
+            trust_remote_code=trusted(),
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are named below
+            **options,
+        ),
+    )
+    _check_complete(place, model, info, brought)
+    return model
+
+
+def own_kind(config: Any) -> str:
+    """The class a checkpoint was saved with, for `open_weights`; "AutoModel" if its configuration does not say."""
+    import transformers
+
+    for name in config.architectures or ():
+        if hasattr(transformers, name):
+            return str(name)
+        for auto, reference in getattr(config, "auto_map", {}).items():  # a class of its own code
+            if auto.startswith("AutoModel") and str(reference).endswith(f".{name}"):
+                return str(auto)
+    return "AutoModel"
+
+
+def fill(module: Any, file: Path, older: Mapping[str, Any] | None = None) -> None:
+    """Puts the tensors of a safetensors file into a module, all of them and no others.
+
+    Args:
+        module: what they belong to.
+        file: the file.
+        older: tensors that files of earlier versions lack, with what they were then.
+
+    Raises:
+        HeadwiseError: the file cannot be read, or its tensors are not the module's; names them.
+    """
+    held = {**(older or {}), **read_tensors(file)}
+    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    missing, foreign = sorted(set(wanted) - set(held)), sorted(set(held) - set(wanted))
+    if missing or foreign:
+        what = f"lacks {_some(missing)}" if missing else f"holds {_some(foreign)}, which the model does not have"
+        raise HeadwiseError(f"{file} {what}: it does not belong to this model, or was cut short; save the model again")
+    wrong = [(name, tuple(held[name].shape), shape) for name, shape in wanted.items() if tuple(held[name].shape) != shape]
+    if wrong:
+        raise HeadwiseError(f"{file}: {_shapes(wrong)}; it does not belong to this model")
+    module.load_state_dict(held)
+
+
+def read_tensors(file: Path) -> dict[str, Any]:
+    """The tensors of a safetensors file."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return dict(load_file(file))
+    except (OSError, SafetensorError) as error:
+        raise HeadwiseError(f"{file} could not be read as safetensors: {error}") from error
+
+
+class ForeignCode(HeadwiseError):
+    """A model needs code of its own, and its user has not said that it may run."""
+
+
+def refuse_pickles(place: str) -> None:
+    """Raises a HeadwiseError if a folder's only weights are pickled ones, which can run code when they are read."""
+    folder = Path(place)
+    if not folder.is_dir():
+        return
+    for kind, way in (("pytorch_model", "model"), ("adapter_model", "adapter")):
+        pickled = sorted(file.name for file in folder.glob(f"{kind}*.bin"))
+        safe = "model*.safetensors*" if way == "model" else "adapter_model*.safetensors"
+        if pickled and not any(folder.glob(safe)):
+            raise HeadwiseError(_pickled(place, pickled[0]))
+
+
+def _pickled(place: str, file: str) -> str:
+    return (
+        f"{place} has its weights as {file}, a pickle, which can run any code when it is read; headwise reads model.safetensors alone. "
+        f"If you trust where it comes from, convert it once: AutoModel.from_pretrained({place!r}).save_pretrained(NEW_FOLDER), with the "
+        "class its config.json names instead of AutoModel if it has a head"
+    )
+
+
+def _read(place: str, what: str, reading: Callable[[], Any]) -> Any:
+    """Runs a `from_pretrained`; whatever a file can make it raise is one error."""
+    try:
+        return reading()
+    except HeadwiseError:
+        raise
+    except Exception as error:  # tokenizers raises bare Exceptions, and broken files anything
+        text = str(error)
+        if "trust_remote_code" in text:
+            raise ForeignCode(
+                f"{place} needs code of its own{_scripts(place)}, which is not run: read that code, and if you trust it write "
+                "--trust-remote-code (in Python: trust_remote_code=True)"
+            ) from error
+        if "does not appear to have a file named model.safetensors" in text or "cannot be loaded with `safetensors`" in text:
+            raise HeadwiseError(_pickled(place, "pytorch_model.bin")) from error
+        raise not_opened(place, error, what) from error
+
+
+def _scripts(place: str) -> str:
+    found = sorted(file.name for file in Path(place).glob("*.py")) if Path(place).is_dir() else []
+    return f" ({_some(found)})" if found else ""
+
+
+def no_head(what: str, head: str, why: str) -> HeadwiseError:
+    """The error for a model that was to answer and has nothing trained to answer with."""
+    return HeadwiseError(
+        f"{what} has no trained {head}: {why}. Train it first (headwise train --model MODEL --tasks ..., or headwise.train in Python), or give "
+        "a model that was fine-tuned for the task"
+    )
+
+
+def _check_complete(place: str, model: Any, info: Mapping[str, Any], brought: Collection[str]) -> None:
+    """Raises where transformers has filled weights with random numbers, a bare encoder's pooler aside."""
+    prefix = f"{model.base_model_prefix}." if model.base_model is not model else ""
+    wrong = sorted(tuple(entry) for entry in info["mismatched_keys"] if entry[0] not in brought)
+    if wrong:
+        raise HeadwiseError(
+            f"{place}: {_shapes(wrong)} by its config.json. Weights and configuration belong to different models: get both again"
+        )
+    missing = sorted(set(info["missing_keys"]) - set(brought))
+    top = [name for name in missing if not name.startswith(prefix) or name.removeprefix(prefix).startswith(f"{POOLER}.")]
+    inner = [name for name in missing if name not in top]
+    if inner:
+        raise HeadwiseError(
+            f"{place} lacks {_some(inner)}, which would be filled with random numbers: its weights are not complete; save or download it again"
+        )
+    if top and prefix:
+        raise no_head(place, f"{type(model).__name__} head", f"{_some(top)} would be random numbers")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _shapes(wrong: list[Any]) -> str:
+    name, held, wanted = wrong[0]
+    more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    return f"{name}{more} has shape {tuple(held)} and should have {tuple(wanted)}"
+
+
+def fresh(model: Any, seed: int) -> Any:
+    """The same architecture with new random weights, drawn by the seed alone."""
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        other = type(model)(model.config)
+    return other.to(next(model.parameters()).device).train(model.training)

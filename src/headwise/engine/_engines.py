@@ -1,0 +1,275 @@
+"""Who does the work: this process, processes of this machine (joblib's), or a Ray cluster. Each gives the same results."""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
+from typing import Any, Protocol
+
+from headwise.engine._steps import Task
+from headwise.engine._worker import run_batch
+from headwise.errors import HeadwiseError, MissingExtra
+
+Answer = tuple[list[Task], list[dict[str, Any]] | BaseException]  # an exception: the worker died on this batch
+WORKER_BYTES = 4 << 30  # memory one worker is expected to need, when the number of workers is not given
+
+
+class Engine(Protocol):
+    """Runs batches of cells."""
+
+    @property
+    def slots(self) -> int:
+        """How many batches it runs at once."""
+
+    def free(self) -> int:
+        """How many more batches it takes now."""
+
+    def submit(self, batch: list[Task]) -> None: ...
+
+    def wait(self, seconds: float) -> list[Answer]:
+        """Batches that have ended; waits at most `seconds` for the first."""
+
+    def close(self) -> None:
+        """Ends the workers, whatever they are doing."""
+
+
+class Inline:
+    """Everything in this process, one batch after another: for debugging, and for studies whose steps are defined in a script."""
+
+    slots = 1
+
+    def __init__(self, run: Path, threads: int | None) -> None:
+        self._run, self._threads = str(run), threads
+        self._batch: list[Task] | None = None
+
+    def free(self) -> int:
+        return int(self._batch is None)
+
+    def submit(self, batch: list[Task]) -> None:
+        self._batch = batch
+
+    def wait(self, seconds: float) -> list[Answer]:
+        if self._batch is None:
+            time.sleep(seconds)
+            return []
+        import torch
+
+        from headwise.store._checkpoint import random_state, set_random_state
+
+        batch, self._batch = self._batch, None
+        state, threads = random_state(), torch.get_num_threads()
+        try:
+            return [(batch, run_batch(self._run, batch, self._threads))]
+        finally:  # this process is the caller's: its random numbers and threads are left as they were
+            set_random_state(state)
+            torch.set_num_threads(threads)
+
+    def close(self) -> None:
+        pass
+
+
+class Local:
+    """`jobs` processes on this machine. With GPUs each process sees one of them.
+
+    Every process is a pool of its own, so that a death is known to be that of one batch, and costs no other.
+    """
+
+    def __init__(self, run: Path, jobs: int | None, threads: int | None) -> None:
+        gpus = visible_gpus()
+        self.slots = jobs or len(gpus) or default_jobs()
+        self._run = run
+        self._threads = threads or max(1, cores() // self.slots)
+        self._gpus = [gpus[slot % len(gpus)] if gpus else None for slot in range(self.slots)]
+        self._pools: list[Any] = [None] * self.slots
+        self._flight: dict[Future[Any], tuple[int, list[Task]]] = {}
+
+    def free(self) -> int:
+        return self.slots - len(self._flight)
+
+    def submit(self, batch: list[Task]) -> None:
+        slot = next(slot for slot in range(self.slots) if slot not in {used for used, _ in self._flight.values()})
+        if self._pools[slot] is None:
+            self._pools[slot] = self._start(slot)
+        self._flight[self._pools[slot].submit(run_batch, str(self._run), batch, self._threads)] = (slot, batch)
+
+    def wait(self, seconds: float) -> list[Answer]:
+        answers: list[Answer] = []
+        for future in wait(self._flight, timeout=seconds, return_when=FIRST_COMPLETED).done:
+            slot, batch = self._flight.pop(future)
+            error = future.exception()
+            if error is not None:
+                self._pools[slot].shutdown(wait=False, kill_workers=True)
+                self._pools[slot] = None
+            answers.append((batch, error or future.result()))
+        if not self._flight and not answers:
+            time.sleep(seconds)
+        return answers
+
+    def close(self) -> None:
+        busy = {slot for slot, _ in self._flight.values()}
+        for slot, pool in enumerate(self._pools):
+            if pool is not None:  # an idle worker leaves by itself and cleans up behind it
+                pool.shutdown(wait=True, kill_workers=slot in busy)
+
+    def _start(self, slot: int) -> Any:
+        from joblib.externals.loky import ProcessPoolExecutor
+
+        gpu = self._gpus[slot]
+        env = {name: str(self._threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        if gpu is not None:
+            env["CUDA_VISIBLE_DEVICES"] = gpu
+        log = self._run / "logs" / f"worker-{slot}.log"
+        return ProcessPoolExecutor(max_workers=1, env=env, initializer=_enter_worker, initargs=(os.getpid(), str(log)))
+
+
+class OnRay:
+    """Tasks on a Ray cluster: `address`, or this machine if None. A task whose worker or node dies is run again, up to 3 times."""
+
+    def __init__(self, run: Path, jobs: int | None, threads: int | None, address: str | None) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("ray", "ray") from None
+        self._ray = ray
+        self._mine = not ray.is_initialized()
+        if self._mine:
+            local = {} if address else {"include_dashboard": False, "num_cpus": jobs}
+            try:
+                ray.init(address=address, log_to_driver=False, logging_level="error", **local)
+            except (ConnectionError, ValueError) as error:
+                raise HeadwiseError(f"no Ray cluster at {address!r}: {error}; start one with: ray start --head") from error
+        check_shared(run)
+        self._run, self._jobs, self._threads = str(run), jobs, threads or 1
+        gpu = 1 if ray.cluster_resources().get("GPU") else 0
+        self._remote = ray.remote(num_cpus=self._threads, num_gpus=gpu, max_retries=3)(run_batch)
+        self._flight: dict[Any, list[Task]] = {}
+
+    @property
+    def slots(self) -> int:
+        """Batches the cluster can run at once; nodes may come and go."""
+        resources = self._ray.cluster_resources()
+        room = int(resources.get("GPU") or resources.get("CPU", 1) // self._threads)
+        return max(1, min(room, self._jobs or room))
+
+    def free(self) -> int:
+        return self.slots - len(self._flight)
+
+    def submit(self, batch: list[Task]) -> None:
+        self._flight[self._remote.remote(self._run, batch, self._threads)] = batch
+
+    def wait(self, seconds: float) -> list[Answer]:
+        if not self._flight:
+            time.sleep(seconds)
+            return []
+        ready, _ = self._ray.wait(list(self._flight), num_returns=1, timeout=seconds)
+        answers: list[Answer] = []
+        for reference in ready:
+            batch = self._flight.pop(reference)
+            try:
+                answers.append((batch, self._ray.get(reference)))
+            except self._ray.exceptions.RayError as error:
+                answers.append((batch, error))
+        return answers
+
+    def close(self) -> None:
+        for reference in self._flight:
+            self._ray.cancel(reference, force=True)
+        if self._mine:
+            self._ray.shutdown()
+
+
+def check_shared(run: Path) -> None:
+    """Asks every node of the Ray cluster to read a file just written into the run's folder.
+
+    Raises:
+        HeadwiseError: some nodes do not see it.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    token = secrets.token_hex(16)
+    probe = run / f".shared-{token}"
+    probe.write_text(token)
+    try:
+        asked = {}
+        for node in (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")):
+            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            asked[node["NodeManagerAddress"], node["NodeID"]] = ray.remote(num_cpus=0)(_sees).options(
+                scheduling_strategy=strategy
+            )
+        answers = [(address, see.remote(str(probe), token)) for (address, _), see in asked.items()]
+        blind = [address for address, answer in answers if not ray.get(answer, timeout=60)]
+    finally:
+        probe.unlink(missing_ok=True)
+    if blind:
+        raise HeadwiseError(
+            f"the run folder {run} is not on storage that every Ray node shares: not seen on {', '.join(sorted(blind))}; "
+            "choose --out on a shared file system"
+        )
+
+
+def _sees(probe: str, token: str) -> bool:
+    try:
+        return Path(probe).read_text() == token
+    except OSError:
+        return False
+
+
+def visible_gpus() -> list[str]:
+    """Names of the GPUs this process may use, as CUDA_VISIBLE_DEVICES takes them."""
+    import torch
+
+    count = torch.cuda.device_count()
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return given[:count] if given else [str(number) for number in range(count)]
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def default_jobs() -> int:
+    """One worker a core, as far as the free memory goes."""
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return cores()
+    return max(1, min(cores(), free // WORKER_BYTES))
+
+
+def _enter_worker(parent: int, log: str) -> None:
+    """First thing in a new process: Ctrl-C is the parent's business, output goes to the log, and no worker outlives its parent."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def start(engine: str, run: Path, jobs: int | None = None, threads: int | None = None, address: str | None = None) -> Engine:
+    """The engine of that name: "local" (with jobs=0: in this process) or "ray".
+
+    Args:
+        jobs: cells at once; None: one per GPU, or as many as cores and memory allow.
+        threads: CPU threads of each; None shares out the cores.
+        address: of a Ray cluster; None starts one here.
+    """
+    if engine == "local":
+        return Inline(run, threads) if jobs == 0 else Local(run, jobs, threads)
+    if engine == "ray":
+        return OnRay(run, jobs, threads, address)
+    raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")

@@ -1,0 +1,124 @@
+"""Every number of a run in one tidy table: one row a number, as parquet and CSV."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwise.engine._run import Run
+from headwise.store._results import Result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def export(run: Run, target: str | Path) -> int:
+    """Writes `target`.parquet and `target`.csv, cell by cell, and gives the number of rows.
+
+    Columns: step, then the study's coordinates, then `item` (the table, array or JSON value), `row`, `labels` (what the row's words or
+    the array's coordinates say, as JSON), `variable` and `value` (a number; true and false are 1 and 0).
+    """
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = _coordinate_kinds(run)
+    words = {name: pa.string() for name in ("item", "labels", "variable")}
+    numbers = {"row": pa.int64(), "value": pa.float64()}
+    columns = ["step", *kinds, "item", "row", "labels", "variable", "value"]
+    types = {"step": pa.string(), **kinds, **words, **numbers}
+    schema = pa.schema([(name, types[name]) for name in columns])
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    rows = 0
+    with (
+        pq.ParquetWriter(f"{target}.parquet", schema) as parquet,
+        open(f"{target}.csv", "w", encoding="utf-8", newline="") as csv,
+    ):
+        csv.write(",".join(columns) + "\n")
+        for task, result in run.results():
+            for item, frame in _items(result):
+                rows += len(frame)
+                place = {
+                    name: str(value) if kinds[name] == pa.string() and value is not None else value
+                    for name, value in ((name, task["coords"].get(name)) for name in kinds)
+                }
+                whole = pd.DataFrame({"step": task["step"], **place, "item": item}, index=frame.index).join(frame)[columns]
+                parquet.write_table(pa.Table.from_pandas(whole, schema=schema, preserve_index=False))
+                whole.to_csv(csv, index=False, header=False)
+    return rows
+
+
+def _coordinate_kinds(run: Run) -> dict[str, Any]:
+    """Coordinate to arrow type: numbers stay numbers where every cell has one."""
+    import pyarrow as pa
+
+    seen: dict[str, set[type]] = {}
+    for task, _ in run.results():
+        for name, value in task["coords"].items():
+            seen.setdefault(name, set()).add(type(value))
+    number = {name: pa.int64() if kinds == {int} else pa.float64() for name, kinds in seen.items() if kinds <= {int, float}}
+    return {name: number.get(name, pa.string()) for name in seen}
+
+
+def _items(result: Result) -> "Iterator[tuple[str, pd.DataFrame]]":
+    """(name, frame with row, labels, variable, value) of everything in a result that holds numbers."""
+    for file in result.names:
+        name, _, kind = file.partition(".")
+        if kind == "parquet":
+            frame = _tidy(result.table(name))
+        elif kind == "nc":
+            frame = _tidy_array(result.array(name))
+        elif kind == "json":
+            frame = _tidy_json(result.json(name))
+        else:
+            continue
+        if len(frame):
+            yield name, frame
+
+
+def _tidy(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Each number of each row as a row of its own; the other columns become its labels."""
+    import pandas as pd
+
+    numeric = [str(column) for column in frame.columns if pd.api.types.is_numeric_dtype(frame[column])]
+    rest = frame[[column for column in frame.columns if column not in numeric]]
+    labels = [json.dumps(record, default=str) for record in rest.to_dict("records")] if rest.shape[1] else ["{}"] * len(frame)
+    parts = [
+        pd.DataFrame({"row": range(len(frame)), "labels": labels, "variable": column, "value": frame[column].astype("float64")})
+        for column in numeric
+    ]
+    return pd.concat(parts).dropna(subset="value").reset_index(drop=True) if parts else pd.DataFrame()
+
+
+def _tidy_array(array: Any) -> "pd.DataFrame":
+    import numpy as np
+    import pandas as pd
+
+    if array.dtype.kind not in "biuf":
+        return pd.DataFrame()
+    places = [array[dim].values.tolist() if dim in array.coords else list(range(size)) for dim, size in array.sizes.items()]
+    labels = [
+        json.dumps({str(dim): places[axis][i] for axis, (dim, i) in enumerate(zip(array.dims, index, strict=True))}, default=str)
+        for index in np.ndindex(array.shape)
+    ]
+    values = array.values.astype("float64").ravel()
+    flat = pd.DataFrame({"row": range(len(values)), "labels": labels, "variable": "value", "value": values})
+    return flat.dropna(subset="value").reset_index(drop=True)
+
+
+def _tidy_json(value: Any) -> "pd.DataFrame":
+    import pandas as pd
+
+    found = list(_numbers(value, ""))
+    variables, values = [path for path, _ in found], [number for _, number in found]
+    return pd.DataFrame({"row": range(len(found)), "labels": "{}", "variable": variables, "value": values})
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Every number in a JSON value with its path: a.b.0"""
+    if isinstance(value, bool | int | float):
+        yield path or "value", float(value)
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _numbers(inner, f"{path}.{key}" if path else str(key))

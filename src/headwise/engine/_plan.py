@@ -1,0 +1,145 @@
+"""A run's folder and its plan: one JSON line per cell, streamed, so that memory does not grow with the study."""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from headwise._base import command
+from headwise._base.names import check_name
+from headwise._base.parsing import parse_json, read_json
+from headwise._base.writing import room_in
+from headwise.engine._steps import Cell, Task, tasks
+from headwise.errors import HeadwiseError
+from headwise.store import _locks as locks
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import ASIDE, flush, write_text
+from headwise.store._fingerprints import content, fingerprint, remembering
+
+PLAN = "plan.jsonl"
+FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
+FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged", "files")
+
+
+class Plan:
+    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 (kept open: another run may replace the file)
+        self._offsets = array("q")
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.steps: list[str] = []
+        self._step = array("H")
+        known: dict[str, int] = {}
+        offset = 0
+        for number, line in enumerate(self._file):
+            task = json.loads(line)
+            self._offsets.append(offset)
+            offset += len(line)
+            self._step.append(known.setdefault(task["step"], len(known)))
+            if task["after"]:
+                self.after[number] = tuple(task["after"])
+        self.steps = list(known)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def step(self, number: int) -> str:
+        return self.steps[self._step[number]]
+
+    def task(self, number: int) -> Task:
+        self._file.seek(self._offsets[number])
+        task: Task = json.loads(self._file.readline())
+        task["number"] = number
+        return task
+
+
+def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
+    """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
+    aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
+    written = 0
+    try:
+        with room_in(run, lambda: written), open(aside, "w", encoding="utf-8") as file, remembering():
+            for task, _ in tasks(cells):
+                task["files"] = _listed(run, task["files"])
+                written += file.write(json.dumps(task, separators=(",", ":")) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, run / PLAN)
+    finally:
+        aside.unlink(missing_ok=True)
+    flush(run)
+    return Plan(run / PLAN)
+
+
+def _listed(run: Path, files: dict[str, str]) -> str:
+    """The name of the list, in the run's folder, of the files that a cell reads: many cells share one. "" if it reads none."""
+    if not files:
+        return ""
+    name = fingerprint(files)[:20]
+    if not (path := run / "files" / f"{name}.json").is_file():
+        write_text(path, json.dumps(files), durable=False)
+    return name
+
+
+def check_files(run: Path, task: Task) -> None:
+    """Compares the files that a cell reads with what they were when the cell was planned, under whose key its result goes.
+
+    Raises:
+        HeadwiseError: one is another now.
+    """
+    if not (name := task.get("files")):
+        return
+    for path, known in read_json(run / "files" / f"{name}.json").items():
+        if not Path(path).is_file() or content(path) != known:
+            raise HeadwiseError(f"{path} has changed since the study was planned: run the study again, which plans it anew")
+
+
+def read_plan(run: Path) -> Iterator[Task]:
+    """The cells of a run, in order."""
+    if not (run / PLAN).is_file():
+        raise HeadwiseError(f"{run} is not a run of a study: there is no {PLAN} in it")
+    with open(run / PLAN, "rb") as file:
+        for number, line in enumerate(file, 1):
+            task = parse_json(line, f"{run / PLAN}, line {number}")
+            sound = isinstance(task, dict) and all(isinstance(task.get(name), kind) for name, kind in FIELDS.items())
+            if not sound or not all(isinstance(other, int) for other in task["after"]):
+                raise HeadwiseError(f"{run / PLAN}, line {number} is damaged: run the study again, which plans it anew")
+            check_name(task["folder"], "a result's folder")
+            yield task
+
+
+def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
+    """Makes the folders of a run, and removes what killed processes left unfinished; a run that begins notes its command."""
+    if run.exists() and not run.is_dir():
+        raise HeadwiseError(f"{run} is a file: give --out the name of a folder")
+    others = {path.name for path in run.iterdir()} - {*FOLDERS} if run.is_dir() else set()
+    if any(not name.startswith(ASIDE) for name in others) and not (run / manifest.NAME).is_file():
+        raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
+    if (run / manifest.NAME).is_file() and (holds := manifest.read(run)["kind"]) != "study":
+        raise HeadwiseError(f"{run} holds a saved {holds}: give --out a new folder, or that of an earlier run")
+    for name in FOLDERS:
+        (run / name).mkdir(parents=True, exist_ok=True)
+    if begins or not (run / manifest.NAME).is_file():
+        with tempfile.TemporaryDirectory() as staged:
+            manifest.write(Path(staged), "study", study=kind, command=command.given())
+            write_text(run / manifest.NAME, (Path(staged) / manifest.NAME).read_text(encoding="utf-8"))
+    sweep(run)
+
+
+def sweep(run: Path) -> None:
+    """Removes what killed processes left: unfinished folders and locks that nobody holds. Files of others stay where they are."""
+    asides = [path for path in (run / "work").iterdir() if path.is_dir() and not path.name.startswith(".")]
+    left = {path.name for path in (run / "running").iterdir() if path.is_file()} | {path.name.split(".")[0] for path in asides}
+    for name in left:
+        if not (run / "running" / name).is_dir() and (lock := locks.acquire(run / "running" / name)) is not None:
+            for aside in (aside for aside in asides if aside.name.startswith(f"{name}.")):
+                shutil.rmtree(aside, ignore_errors=True)
+            lock.release()
+    for path in run.glob(f"{ASIDE}*"):
+        if path.stat().st_mtime < time.time() - 3600:  # a younger one may be another process's
+            path.unlink(missing_ok=True)

@@ -1,0 +1,173 @@
+"""Recipes: a study described in TOML, read by a pydantic model, with one clear message for each mistake."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError, ValidationInfo
+
+from headwise._base.parsing import parse_toml, whole_number
+from headwise._base.places import EMBEDDED, default_model, model_folder
+from headwise.errors import HeadwiseError
+from headwise.settings import DataPath as DataPath
+from headwise.settings import Settings as Settings
+from headwise.settings import mistakes, placed
+from headwise.store._fingerprints import model_content
+
+
+class RecipeError(HeadwiseError):
+    """A recipe is wrong; nothing was computed."""
+
+
+class Recipe(Settings):
+    """The whole recipe of a study; each kind of study derives its own.
+
+    Attributes:
+        kind: which study this is.
+        title: a line for people.
+    """
+
+    kind: str
+    title: str = ""
+
+
+class ModelName(str):
+    """A model: a folder (relative to the recipe), a hub id, or "demo" (the embedded MiniLM); counts by the content of its weights."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_after_validator_function(
+            cls._check, core_schema.str_schema(), serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def _check(cls, value: str, info: ValidationInfo) -> "ModelName":
+        if value == EMBEDDED:
+            return cls(default_model())
+        folder = placed(value, info)
+        if os.path.isdir(folder):
+            if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
+                raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
+            if not any(folder.rglob("*.safetensors")):
+                raise ValueError(f"looked for a model in {folder}, which has no weights as *.safetensors")
+            return cls(folder)
+        if value.startswith((".", "/", "~")) or value.count("/") > 1:
+            raise ValueError(f"looked for a model folder {folder}, which does not exist")
+        if not _on_hub(value):
+            raise ValueError(f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither exists")
+        return cls(value)
+
+    def folder(self) -> Path:
+        """Where the model lies on this machine; a hub model is downloaded if it must be."""
+        return model_folder(self)
+
+    def fingerprint(self) -> str:
+        """Hash of weights, configuration and tokenizer."""
+        return model_content(self.folder())
+
+
+def _on_hub(name: str) -> bool:
+    """Whether a hub id can be had: it is in the cache, or the network is allowed."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str) or not constants.HF_HUB_OFFLINE
+    except ValueError:  # not a name the hub would have
+        return False
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A recipe file as a dict."""
+    path = Path(path)
+    try:
+        return parse_toml(path.read_bytes(), f"the recipe {path}")
+    except FileNotFoundError:
+        raise RecipeError(f"there is no recipe {path.absolute()}") from None
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    except HeadwiseError as error:
+        raise RecipeError(str(error)) from None
+
+
+def at_scale(data: dict[str, Any], scale: str | None) -> None:
+    """Applies one of a recipe's own scales: the table `[scale.small]` holds what `--scale small` changes, key by key.
+
+    A table in it with `replace = true` stands for the whole table; the others change only the keys they name.
+
+    Raises:
+        RecipeError: the recipe has no such scale.
+    """
+    scales = data.pop("scale", {})
+    if not isinstance(scales, dict) or not all(isinstance(changes, dict) for changes in scales.values()):
+        raise RecipeError("scale: given a value; it must hold tables, [scale.small] and the like")
+    if scale is None:
+        return
+    if scale not in scales:
+        raise RecipeError(f"--scale {scale}: the recipe has {', '.join(scales) or 'no scales: it has no [scale.…] tables'}")
+    _merge(data, scales[scale])
+
+
+def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for name, value in changes.items():
+        if isinstance(value, dict) and isinstance(data.get(name), dict) and not value.pop("replace", False):
+            _merge(data[name], value)
+        else:
+            data[name] = value
+
+
+def override(data: dict[str, Any], sets: Sequence[str]) -> None:
+    """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as TOML, or else as text."""
+    for one in sets:
+        _apply(data, one)
+
+
+def _apply(data: dict[str, Any], given: str) -> None:
+    name, equals, text = given.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
+    value = set_value(text)
+    place: Any = data
+    for part in parts[:-1]:
+        number = _entry(place, part)
+        place = place[number] if number is not None else place.setdefault(part, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict | list):
+            raise RecipeError(f"--set {given}: {part!r} is not a table")
+    if isinstance(place, list):
+        number = _entry(place, parts[-1])
+        if number is None:
+            raise RecipeError(f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}")
+        place[number] = value
+    else:
+        place[parts[-1]] = value
+
+
+def _entry(place: Any, part: str) -> int | None:
+    """The number of an entry of a list, or None if it has no such entry or is no list."""
+    number = whole_number(part)
+    return number if isinstance(place, list) and number is not None and number < len(place) else None
+
+
+def set_value(text: str) -> Any:
+    """The value of a `--set key=value`: TOML where it is that, else the text itself."""
+    try:
+        return parse_toml(f"value = {text}", "--set")["value"]
+    except HeadwiseError:
+        return text.strip()  # bare words are text
+
+
+def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Path) -> Any:
+    """`data` as the recipe `model`; paths are relative to the folder `base`.
+
+    Raises:
+        RecipeError: one line for each mistake.
+    """
+    try:
+        # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
+        return model.model_validate_json(json.dumps(data, default=str), strict=True, context={"base": Path(base)})
+    except ValidationError as error:
+        raise RecipeError("\n".join(mistakes(model, error))) from None

@@ -1,0 +1,178 @@
+"""Reading a run back: its tables and arrays over all cells, its state, and one tidy file of every number."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwise._base.parsing import read_json
+from headwise.engine._plan import read_plan
+from headwise.engine._schedule import read_index
+from headwise.engine._steps import Task, label
+from headwise.errors import HeadwiseError
+from headwise.store import _locks as locks
+from headwise.store import _manifest as manifest
+from headwise.store._checksums import DamagedResult
+from headwise.store._results import Result, damage
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+
+class Run:
+    """A study's folder, opened for reading; works while the study is running.
+
+        run = headwise.engine.open("runs/first")
+        run.table("dissociation")                 # every cell's table of that name, the cells' coordinates as columns
+        run.table("dissociation", seed=0)         # only these cells
+        run.array("scores")                       # labelled array; coordinates that differ between cells become dimensions
+
+    Args:
+        folder: the run's folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        if not self.folder.is_dir():
+            raise HeadwiseError(f"there is no run {self.folder.absolute()}")
+        if (kind := manifest.read(self.folder)["kind"]) != "study":
+            raise HeadwiseError(f"{self.folder} holds a {kind!r}, not a run of a study: open it with headwise.load")
+
+    def __repr__(self) -> str:
+        done = list(self.results())
+        steps = ", ".join(dict.fromkeys(str(task["step"]) for task, _ in done))
+        return f"Run({str(self.folder)!r}: {len(done)} finished cells{f' of {steps}' if steps else ''})"
+
+    def results(self, step: str | None = None, **where: Any) -> Iterator[tuple[Task, Result]]:
+        """Finished cells with their results, in the plan's order; only those of `step`, at the coordinates `where`."""
+        for task in read_plan(self.folder):
+            fits = step in (None, task["step"]) and all(task["coords"].get(name) == value for name, value in where.items())
+            if fits and (folder := self.folder / "results" / task["folder"]).is_dir():
+                yield task, Result(folder)
+
+    def table(self, name: str, step: str | None = None, **where: Any) -> "pd.DataFrame":
+        """The table `name` of every finished cell that has it, one below the other, the cells' coordinates as first columns."""
+        import pandas as pd
+
+        frames = []
+        for task, result in self._having(f"{name}.parquet", step, where):
+            frame = result.table(name)
+            for place, (coordinate, value) in enumerate(task["coords"].items()):
+                if coordinate not in frame.columns:
+                    frame.insert(min(place, frame.shape[1]), coordinate, value)
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def array(self, name: str, step: str | None = None, **where: Any) -> "xr.DataArray":
+        """The array `name` of every finished cell that has it, as one.
+
+        Coordinates on which the cells differ become dimensions in front of the arrays' own; combinations without a cell are NaN.
+        """
+        import xarray as xr
+
+        found = [(task["coords"], result.array(name)) for task, result in self._having(f"{name}.nc", step, where)]
+        names = dict.fromkeys(coordinate for coords, array in found for coordinate in coords if coordinate not in array.dims)
+        vary = [one for one in names if len({coords.get(one) for coords, _ in found}) > 1]
+        parts = []
+        for coords, array in found:
+            given = {one: value for one, value in coords.items() if one in names}
+            parts.append(array.assign_coords(given).expand_dims([one for one in vary if one in given]))
+        if len(parts) == 1:
+            return parts[0]
+        if len({tuple(coords.get(one) for one in vary) for coords, _ in found}) < len(found):
+            raise HeadwiseError(
+                f"several cells with the same coordinates have an array {name!r}: choose one with step= or coordinates"
+            )
+        return xr.combine_by_coords([part.rename(name) for part in parts], combine_attrs="drop_conflicts", join="outer")[name]
+
+    def json(self, name: str, step: str | None = None, **where: Any) -> list[dict[str, Any]]:
+        """The JSON value `name` of every finished cell that has it: [{"coords": ..., "value": ...}]."""
+        return [
+            {"coords": task["coords"], "value": found.json(name)} for task, found in self._having(f"{name}.json", step, where)
+        ]
+
+    def names(self) -> dict[str, list[str]]:
+        """Step to the names its finished cells have saved."""
+        found: dict[str, set[str]] = {}
+        for task, result in self.results():
+            found.setdefault(task["step"], set()).update(file.split("/")[0] for file in result.names)
+        return {step: sorted(files) for step, files in found.items()}
+
+    @cached_property
+    def files(self) -> set[str]:
+        """Every file that some cell had saved when this was first asked."""
+        return {name for _, result in self.results() for name in result.names}
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The recipe as it was run, with its defaults."""
+        return read_json(self.folder / "recipe.json")
+
+    def damage(self) -> dict[str, list[str]]:
+        """Result folder to what is wrong with it, for every result that is not as it was written."""
+        checked = ((task["folder"], damage(result.folder)) for task, result in self.results())
+        return {folder: wrong for folder, wrong in checked if wrong}
+
+    def cells(self) -> Iterator[dict[str, Any]]:
+        """Every cell of the plan: {"cell", "step", "coords", "folder", "state", "seconds", "error", "bar"}.
+
+        The state is done, running, failed, blocked (it needs one that failed) or to come.
+        """
+        present = {entry.name for entry in (self.folder / "results").glob("*/")}
+        busy = locks.running(self.folder / "running")
+        failed = {path.stem: path for path in (self.folder / "failures").glob("*.json")}
+        seconds = self._seconds()
+        stuck: set[int] = set()
+        for number, task in enumerate(read_plan(self.folder)):
+            name = task["folder"]
+            row = {"cell": label(task), "step": task["step"], "coords": task["coords"], "folder": name, "state": "to come"}
+            if name in present:
+                spent = seconds.get(name)
+                row |= {"state": "done", "seconds": self._provenance_seconds(name) if spent is None else spent}
+            elif name in busy:
+                row |= {"state": "running", **busy[name]}
+            elif name in failed:
+                row |= {"state": "failed", **_failure(failed[name])}
+                stuck.add(number)
+            elif not stuck.isdisjoint(task["after"]):
+                row["state"] = "blocked"
+                stuck.add(number)
+            yield row
+
+    def _having(self, file: str, step: str | None, where: dict[str, Any]) -> list[tuple[Task, Result]]:
+        found = [(task, result) for task, result in self.results(step, **where) if file in result.provenance["files"]]
+        if not found:
+            offered = ", ".join(sorted({name for names in self.names().values() for name in names})) or "nothing yet"
+            asked = f" at {where}" if where else ""
+            raise HeadwiseError(f"no finished cell of {self.folder}{asked} has {file}; the run holds: {offered}")
+        return found
+
+    def _seconds(self) -> dict[str, float]:
+        """Seconds by result folder, from the index that the running study keeps."""
+        return {name: known["seconds"] for name, known in read_index(self.folder).items()}
+
+    def _provenance_seconds(self, name: str) -> float | None:
+        try:
+            return float(Result(self.folder / "results" / name).provenance["seconds"])
+        except DamagedResult:
+            return None
+
+
+def _failure(path: Path) -> dict[str, Any]:
+    """The error and the seconds of a cell that failed, as far as its record can be read."""
+    try:
+        record = read_json(path)
+        return {"error": str(record["error"]), "seconds": float(record["seconds"])}
+    except (HeadwiseError, LookupError, ValueError, TypeError):
+        return {"error": f"it failed, but {path} does not tell why: the file is damaged", "seconds": None}
+
+
+def open(folder: str | Path) -> Run:
+    """Opens a study's folder for reading."""
+    return Run(folder)
+
+
+def load_folder(folder: Path, record: dict[str, Any]) -> Run:
+    """`headwise.load` of a study's folder."""
+    return Run(folder)

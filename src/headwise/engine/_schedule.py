@@ -1,0 +1,257 @@
+"""The loop that takes a plan through an engine: finds what is missing, hands it out, survives what goes wrong."""
+
+import json
+import os
+import time
+from collections import Counter, deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from headwise._base.parsing import parse_json
+from headwise.engine._engines import Engine
+from headwise.engine._plan import Plan
+from headwise.engine._steps import Task, label
+from headwise.errors import HeadwiseError
+from headwise.store._atomic import write_text
+from headwise.store._checksums import DamagedResult
+from headwise.store._results import Result, damage, digest_of, stale, stamp
+
+WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
+BATCH_S = 0.2  # short cells travel together until they make up this much work
+BATCH_CELLS = 32
+DEATHS = 3  # a cell on which this many workers died is given up
+INDEX = "done.jsonl"
+
+
+def read_index(run: Path) -> dict[str, dict[str, Any]]:
+    """What the last run noted of each finished result, by folder; lines that a kill cut off are left out."""
+    known: dict[str, dict[str, Any]] = {}
+    with suppress(OSError):
+        for line in (run / INDEX).read_bytes().splitlines():
+            with suppress(HeadwiseError, LookupError, ValueError, TypeError):
+                record = parse_json(line, INDEX)
+                known[record["folder"]] = {**record, "seconds": float(record["seconds"])}
+    return known
+
+
+class View(Protocol):
+    def update(self, board: "Board", slots: int) -> None: ...
+    def say(self, line: str) -> None: ...
+
+
+@dataclass
+class Board:
+    """How a study stands.
+
+    Attributes:
+        found: cells that were done before.
+        computed: cells done now.
+        failed, blocked: cells that failed, and cells that wait for one that did.
+        damaged: results that were found damaged and are computed anew.
+        left: step to cells neither done nor failed.
+        seconds: step to (cells, seconds, longest) of those done.
+    """
+
+    total: int
+    found: int = 0
+    computed: int = 0
+    failed: int = 0
+    blocked: int = 0
+    damaged: int = 0
+    left: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, tuple[int, float, float]] = field(default_factory=dict)
+
+    def took(self, step: str, seconds: float) -> None:
+        cells, spent, longest = self.seconds.get(step, (0, 0.0, 0.0))
+        self.seconds[step] = (cells + 1, spent + seconds, max(longest, seconds))
+
+    def seconds_left(self, slots: int) -> float | None:
+        """Time left by the mean of each step's cells so far; None before the first."""
+        cells, spent = (
+            (sum(values) for values in list(zip(*self.seconds.values(), strict=True))[:2]) if self.seconds else (0, 0.0)
+        )
+        if not cells:
+            return None
+        means = {step: known[1] / known[0] for step, known in self.seconds.items()}
+        return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(1, slots)
+
+
+def carry_out(run: Path, plan: Plan, engine: Engine, view: View) -> Board:
+    """Computes every cell of `plan` that has no sound result in `run` yet."""
+    loop = _Loop(run, plan, view)
+    while True:
+        while engine.free() > 0 and (batch := loop.next_batch()):
+            engine.submit(batch)
+        if loop.finished():
+            view.update(loop.board, engine.slots)
+            return loop.board
+        for batch, outcomes in engine.wait(0.5):
+            loop.settle(batch, outcomes)
+        view.update(loop.board, engine.slots)
+
+
+class _Loop:
+    def __init__(self, run: Path, plan: Plan, view: View) -> None:
+        self.run, self.plan, self.view = run, plan, view
+        self.board = Board(len(plan), left=Counter(plan.step(number) for number in range(len(plan))))
+        self.state = bytearray(len(plan))  # WAITING
+        self.fresh = iter(range(len(plan)))
+        self.parked: list[int] = []  # looked at, but something they need is not finished
+        self.again: deque[Task] = deque()  # ready, and put back
+        self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time
+        self.deaths: Counter[int] = Counter()
+        self.running = 0
+        self.changed = False
+        self.known = read_index(run)
+        self.digests: dict[str, str] = {}  # of results that are sound, by folder
+        (run / INDEX).write_text("")  # only a shortcut for `study show`; written anew as results are checked
+
+    def finished(self) -> bool:
+        return not (self.running or self.parked or self.again or self.busy)
+
+    def next_batch(self) -> list[Task]:
+        """Ready cells that make up about BATCH_S of work; a cell whose step is long, unknown, or killed a worker goes alone."""
+        batch: list[Task] = []
+        room = BATCH_S
+        while len(batch) < BATCH_CELLS and (task := self._next_ready()):
+            longest = self.board.seconds[task["step"]][2] if task["step"] in self.board.seconds else BATCH_S
+            expected = BATCH_S if self.deaths[task["number"]] else longest
+            if batch and expected > room:
+                self.again.appendleft(task)
+                break
+            batch.append(task)
+            room -= expected
+            if room <= 0:
+                break
+        for task in batch:
+            self.state[task["number"]] = RUNNING
+        self.running += len(batch)
+        return batch
+
+    def settle(self, batch: list[Task], outcomes: list[dict[str, Any]] | BaseException) -> None:
+        """Takes in what became of a batch."""
+        self.running -= len(batch)
+        died = isinstance(outcomes, BaseException)
+        answers = [self._after_death(task, outcomes) for task in batch] if isinstance(outcomes, BaseException) else outcomes
+        lines = []
+        for task, outcome in zip(batch, answers, strict=True):
+            state = outcome["state"]
+            if state == "done":
+                self.board.computed += 1
+                lines.append(self._done(task, outcome))
+            elif state == "failed":
+                self.view.say(f"failed: {label(task)}: {outcome['error']}")
+                self._end(task, FAILED)
+                self.board.failed += 1
+            else:
+                self.state[task["number"]] = WAITING
+                if died:
+                    self.again.append(task)
+                else:
+                    self.busy.append((time.monotonic() + 1, task))
+        self._index(lines)
+
+    def _after_death(self, task: Task, error: BaseException) -> dict[str, Any]:
+        """The worker died: the cell is done if its result is there, else it is tried again alone, else given up."""
+        self.deaths[task["number"]] += 1
+        if (self.run / "results" / task["folder"]).is_dir():
+            return {"state": "done", "seconds": 0.0}
+        if self.deaths[task["number"]] < DEATHS:
+            return {"state": "again"}
+        said = f"the worker process died {DEATHS} times on this cell (out of memory?); last: {type(error).__name__}: {error}"
+        record = {"error": said, "seconds": 0.0, "time": time.time(), "host": os.uname().nodename, "log": str(error)}
+        with suppress(OSError):  # a full disk: the error is at least shown
+            write_text(self.run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
+        return {"state": "failed", "error": said}
+
+    def _next_ready(self) -> Task | None:
+        if self.again:
+            return self.again.popleft()
+        now = time.monotonic()
+        for entry in [entry for entry in self.busy if entry[0] <= now]:
+            self.busy.remove(entry)
+            if task := self._consider(entry[1]["number"]):
+                return task
+        if self.changed:  # something ended: look through the parked ones once, as far as they are wanted
+            self.changed = False
+            parked, self.parked = self.parked, []
+            for place, number in enumerate(parked):
+                if task := self._consider(number):
+                    self.parked += parked[place + 1 :]
+                    self.changed = True
+                    return task
+        for number in self.fresh:
+            if task := self._consider(number):
+                return task
+        return None
+
+    def _consider(self, number: int) -> Task | None:
+        """The cell if it is ready to be computed; parks it, or settles it, otherwise."""
+        needed = [self.state[other] for other in self.plan.after.get(number, ())]
+        if any(state in (WAITING, RUNNING) for state in needed):
+            self.parked.append(number)
+            return None
+        task = self.plan.task(number)
+        if (found := self._sound(task)) is not None:
+            self.board.found += 1
+            self._index([self._done(task, found)])
+        elif any(state in (FAILED, BLOCKED) for state in needed):
+            self.board.blocked += 1
+            self._end(task, BLOCKED)
+        else:
+            return task
+        return None
+
+    def _sound(self, task: Task) -> dict[str, Any] | None:
+        """What is known of a stored result, or None if there is none; a damaged or outdated one is reported and put away.
+
+        A result that was found sound before, and to whose files nobody has written since, is not read again: whoever reads it
+        compares it with its checksums, and `damage` compares all of them.
+        """
+        folder = self.run / "results" / task["folder"]
+        if not folder.is_dir():
+            return None
+        seen = stamp(folder)
+        known = self.known.get(task["folder"], {})
+        if known.get("stamp") == seen and self._inputs(task) == known.get("inputs"):
+            return known
+        self.view.update(self.board, 1)  # checking large results takes a while
+        wrong = damage(folder)
+        if not wrong:
+            try:
+                record = Result(folder).provenance
+                if not (changed := stale(self.run, task, record)):
+                    found = {"seconds": float(record["seconds"]), "stamp": seen, "digest": digest_of(record)}
+                    return {**found, "inputs": record["inputs"]}
+                wrong = [f"it was computed from another {changed!r} than there is now"]
+            except DamagedResult as error:
+                wrong = [str(error)]
+        self.board.damaged += 1
+        self.view.say(f"damaged: {label(task)}: results/{task['folder']}: {'; '.join(wrong)}; computing it again")
+        os.rename(folder, self.run / "damaged" / f"{task['folder']}.{time.time_ns():x}")
+        return None
+
+    def _inputs(self, task: Task) -> dict[str, list[str | None]]:
+        """The digests of a cell's inputs, as far as they are known."""
+        several = {name: [given] if isinstance(given, str) else given for name, given in task["inputs"].items()}
+        return {name: [self.digests.get(folder) for folder in folders] for name, folders in several.items()}
+
+    def _done(self, task: Task, found: dict[str, Any]) -> str:
+        self.board.took(task["step"], found["seconds"])
+        self._end(task, DONE)
+        if "digest" in found:
+            self.digests[task["folder"]] = found["digest"]
+        facts = {name: found[name] for name in ("stamp", "digest", "inputs") if name in found}
+        return json.dumps({"folder": task["folder"], "seconds": round(found["seconds"], 3), **facts})
+
+    def _end(self, task: Task, state: int) -> None:
+        self.state[task["number"]] = state
+        self.board.left[task["step"]] -= 1
+        self.changed = True
+
+    def _index(self, lines: list[str]) -> None:
+        if lines:
+            with suppress(OSError), open(self.run / INDEX, "a", encoding="utf-8") as file:
+                file.write("\n".join(lines) + "\n")

@@ -1,0 +1,124 @@
+"""Running a study: from a recipe to results, and again where it stopped."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwise._base.parsing import read_json
+from headwise._base.writing import no_space
+from headwise.engine import _engines as engines
+from headwise.engine._plan import prepare, sweep, write_plan
+from headwise.engine._recipe import RecipeError, read_recipe
+from headwise.engine._schedule import Board, carry_out
+from headwise.engine._steps import Study, tasks
+from headwise.engine._view import summary, view
+from headwise.errors import HeadwiseError, Interrupted
+from headwise.store._atomic import write_text
+from headwise.store._fingerprints import remembering
+
+RECIPE = "recipe.json"
+
+
+def run_study(
+    study: Study,
+    recipe: Any,
+    out: str | Path,
+    *,
+    engine: str = "local",
+    jobs: int | None = None,
+    threads: int | None = None,
+    address: str | None = None,
+    quiet: bool = False,
+) -> Board:
+    """Computes what is missing of a study in the folder `out`.
+
+    Args:
+        study: which study.
+        recipe: its recipe, an instance of `study.recipe`.
+        out: the run's folder: a new one, or one to go on with.
+        engine: "local" or "ray".
+        jobs: cells at once (local: 0 computes in this process); None decides by GPUs, cores and memory.
+        threads: CPU threads of each worker; None shares out the cores. Sums may differ in the last bit with other numbers.
+        address: of a Ray cluster.
+        quiet: show nothing.
+
+    Returns:
+        how many cells were found, computed, failed; read results with `engine.open(out)`.
+
+    Raises:
+        Interrupted: Ctrl-C; nothing finished is lost.
+    """
+    if engine not in ("local", "ray"):
+        raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")
+    run = Path(out).absolute()
+    shown = workers = None
+    try:
+        now = recipe.model_dump(mode="json")
+        prepare(run, recipe.kind, begins=not _goes_on(run, now))
+        write_text(run / RECIPE, json.dumps(now, indent=1))
+        plan = write_plan(run, study.cells(recipe))
+        workers = engines.start(engine, run, jobs, threads, address)
+        shown = view(run, quiet)
+        board = carry_out(run, plan, workers, shown)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped; nothing finished is lost. Go on with: headwise study run {out}") from None
+    except OSError as error:
+        raise no_space(error, run) or HeadwiseError(f"cannot go on in the run's folder {run}: {error}") from error
+    finally:
+        if shown is not None:
+            shown.close()
+        if workers is not None:
+            workers.close()
+        if (run / "work").is_dir():
+            sweep(run)
+    shown.say(summary(board, 1))
+    return board
+
+
+def _goes_on(run: Path, recipe: dict[str, Any]) -> bool:
+    """Whether a run was begun with this very recipe."""
+    try:
+        return bool(read_json(run / RECIPE) == json.loads(json.dumps(recipe)))
+    except HeadwiseError:  # there is none, or it is damaged
+        return False
+
+
+def stored_recipe(run: Path) -> dict[str, Any]:
+    """The recipe a run was started with."""
+    try:
+        return read_json(run / RECIPE)
+    except HeadwiseError as error:
+        raise RecipeError(f"{run} has no recipe to go on with: {error}") from None
+
+
+def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> tuple[Any, dict[str, Any]]:
+    """Checks everything a study needs before any work: the recipe, its data and models, and the disk.
+
+    Returns:
+        the recipe, and {"cells", "done", "megabytes" to come, "free" megabytes}.
+
+    Raises:
+        RecipeError: one line for each thing that is wrong.
+    """
+    recipe = read_recipe(study.recipe, data, base)
+    wrong: Sequence[str] = list(study.check(recipe)) if study.check else []
+    if wrong:
+        raise RecipeError("\n".join(wrong))
+    run = Path(out).absolute()
+    cells, done, needed = 0, 0, 0.0
+    with remembering():
+        for task, megabytes in tasks(study.cells(recipe)):
+            cells += 1
+            if (run / "results" / task["folder"]).is_dir():
+                done += 1
+            else:
+                needed += megabytes
+    if not cells:
+        raise RecipeError("the recipe asks for no cells at all: one of its lists is empty")
+    disk = next(folder for folder in (run, *run.parents) if folder.is_dir())
+    free = shutil.disk_usage(disk).free / 1e6
+    if needed > free:
+        raise RecipeError(f"{run} needs about {needed:,.0f} MB for {cells - done} cells, but {disk} has {free:,.0f} MB free")
+    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free": round(free)}

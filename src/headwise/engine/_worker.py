@@ -1,0 +1,185 @@
+"""What a worker does: computes cells one after another, each into a folder of its own that then appears whole."""
+
+import json
+import os
+import random
+import shutil
+import socket
+import threading
+import time
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwise._base.command import carrying_out
+from headwise._base.progress import reporting
+from headwise._base.writing import no_space, size_of
+from headwise.engine._plan import check_files
+from headwise.engine._steps import Task, label, resolve, typed
+from headwise.store import _locks as locks
+from headwise.store._atomic import publish, write_sealed, write_text
+from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings
+from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, saved, stamp
+
+GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
+
+
+@dataclass
+class Current:
+    """The cell this process computes, for the thread that reports it."""
+
+    lock: locks.Lock
+    status: dict[str, Any]
+
+
+_current: Current | None = None
+_reporter: threading.Thread | None = None
+
+
+def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str, Any]]:
+    """Computes the cells of `batch` and gives one outcome for each: done, failed (with the error), or busy (computed elsewhere)."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    _start_reporter()
+    folder = Path(run)
+    outcomes: list[dict[str, Any]] = []
+    group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]] = []
+    since = time.monotonic()
+    for task in batch:
+        try:
+            lock = locks.acquire(folder / "running" / task["folder"])
+        except OSError as error:
+            outcomes.append(_failed(folder, task, no_space(error, folder) or error, 0.0))
+            continue
+        if lock is None:
+            outcomes.append({"state": "busy"})
+        elif (folder / "results" / task["folder"]).is_dir():  # another process finished it since it was handed out
+            lock.release()
+            outcomes.append({"state": "done", "seconds": 0.0})
+        else:
+            aside, outcome = _compute(folder, task, lock)
+            outcomes.append(outcome)
+            if aside is None:
+                lock.release()
+            else:
+                group.append((task, lock, aside, outcome))
+        if time.monotonic() - since > GROUP_S:
+            _publish(folder, group)
+            group, since = [], time.monotonic()
+    _publish(folder, group)
+    return outcomes
+
+
+def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict[str, Any]]:
+    """Runs one step into a folder aside. Gives that folder, or None if the step failed, and the outcome."""
+    global _current
+    name = task["folder"]
+    aside = run / "work" / f"{name}.{socket.gethostname()}.{os.getpid()}.{time.monotonic_ns():x}"
+    clock = time.perf_counter()
+    status = {"cell": label(task), "host": socket.gethostname(), "pid": os.getpid(), "started": time.time()}
+    try:
+        aside.mkdir()
+        target = resolve(task["target"])
+        _seed(task["seed"])
+        reset_peak_memory()
+        results = run / "results"
+        inputs = {
+            label: Result(results / given) if isinstance(given, str) else [Result(results / one) for one in given]
+            for label, given in task["inputs"].items()
+        }
+        out = Out(aside, task["seed"], task["coords"], run / "checkpoints" / name)
+        lock.write(status)
+        _current = Current(lock, status)
+        clock = time.perf_counter()  # from here on: loading libraries is not the step's time
+        check_files(run, task)
+        with reporting(lambda *bar: status.update(bar=bar)), carrying_out(""):  # the study keeps the command, not each cell
+            target(typed(target, task["config"]), inputs, out)
+        seconds = time.perf_counter() - clock
+        check_files(run, task)  # what was read in between was the same
+        record = {
+            **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
+            "inputs": {label: [digest(one.folder) for one in _several(given)] for label, given in inputs.items()},
+            "files": saved(aside),
+            **surroundings(),
+            "seconds": round(seconds, 6),
+            "peak_memory": peak_memory(),
+            "finished": time.time(),
+        }
+        write_sealed(aside / PROVENANCE, record)
+    except (Exception, SystemExit) as error:
+        written = size_of(aside) if aside.is_dir() else 0
+        shutil.rmtree(aside, ignore_errors=True)
+        return None, _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
+    finally:
+        _current = None
+    known = {"digest": digest_of(record), "inputs": record["inputs"]}
+    return aside, {"state": "done", "seconds": seconds, **known}
+
+
+def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]]) -> None:
+    if not group:
+        return
+    try:
+        publish(*((aside, run / "results" / task["folder"]) for task, _, aside, _ in group))
+    except OSError as error:
+        for task, _, aside, outcome in group:
+            if not (run / "results" / task["folder"]).is_dir():
+                written = size_of(aside) if aside.is_dir() else 0
+                outcome.update(_failed(run, task, no_space(error, run, written) or error, outcome["seconds"]))
+                shutil.rmtree(aside, ignore_errors=True)
+    for task, lock, _, outcome in group:
+        if outcome["state"] == "done":
+            outcome["stamp"] = stamp(run / "results" / task["folder"])
+            (run / "failures" / f"{task['folder']}.json").unlink(missing_ok=True)
+            shutil.rmtree(run / "checkpoints" / task["folder"], ignore_errors=True)
+        lock.release()
+
+
+def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict[str, Any]:
+    """Keeps the error of a cell, as far as the disk allows, and gives the outcome."""
+    said = f"{type(error).__name__}: {error}"
+    record = {"error": said, "seconds": seconds, "time": time.time(), "host": socket.gethostname(), "log": traceback.format_exc()}
+    try:
+        write_text(run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
+    except OSError as second:
+        said += f" (and the error could not be stored: {second})"
+    return {"state": "failed", "error": said, "seconds": seconds}
+
+
+def _several(given: Result | list[Result]) -> list[Result]:
+    return given if isinstance(given, list) else [given]
+
+
+def _start_reporter() -> None:
+    global _reporter
+    if _reporter is None or not _reporter.is_alive():
+        _reporter = threading.Thread(target=_report, daemon=True)
+        _reporter.start()
+
+
+def _report() -> None:
+    """Once a second, writes how far the current cell is; cells shorter than that cost nothing."""
+    seen: Current | None = None
+    while True:
+        time.sleep(1)
+        current = _current
+        if current is not None and current is seen:
+            with suppress(OSError):  # a full disk: only the display suffers
+                current.lock.write(current.status)
+        seen = current
+
+
+def _seed(seed: int) -> None:
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    # What torch.manual_seed does, without the stack trace it keeps for each device that is not there.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)

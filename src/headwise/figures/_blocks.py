@@ -1,0 +1,100 @@
+"""What a report is made of: sections with findings, head maps, charts and tables. Knows neither HTML nor files."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; numbers are shown with `digits` decimals. `name` is its file name among the figures for papers."""
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    caption: str = ""
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure that `draw` makes: the same on the page and in a paper."""
+
+    name: str
+    title: str
+    draw: "Callable[[], Figure]"
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class HeadMaps:
+    """One value per task and head, to be explored: (task, layer, head), NaN where a layer has no such head.
+
+    `chosen` marks each task's selected heads, (layer, head) pairs; `measure` says what the values are.
+    """
+
+    name: str
+    title: str
+    measure: str
+    values: xr.DataArray
+    chosen: Mapping[str, Iterable[Sequence[int]]] = field(default_factory=dict)
+    caption: str = ""
+
+    def draw(self) -> "Figure":
+        """The maps for a paper; the page has its own, which answer to the mouse."""
+        from headwise.figures._probing import heatmaps
+
+        return heatmaps(self.values.transpose("task", "layer", "head"), chosen=self.chosen)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study in a report.
+
+    Attributes:
+        title: a line.
+        findings: plain sentences with numbers and intervals; the report starts with these.
+        blocks: figures and tables in order.
+        methods: how it was done, for the methods paragraph.
+        settings, provenance: as tables at the end; of a study's section the report fills them in.
+        reproduce: the command or call that makes it again; the report fills it in.
+    """
+
+    title: str
+    findings: Sequence[str]
+    blocks: Sequence[Table | Chart | HeadMaps]
+    methods: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    reproduce: str = ""
+
+
+def number(value: Any, digits: int = 1, sign: bool = False) -> str:
+    """A number for a sentence; a dash where there is none."""
+    value = float(value)
+    return "–" if np.isnan(value) else f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def between(low: Any, high: Any, digits: int = 1) -> str:
+    """An interval for a sentence."""
+    return (
+        ""
+        if np.isnan(float(low)) or np.isnan(float(high))
+        else f" (95 % interval {number(low, digits)} to {number(high, digits)})"
+    )
+
+
+def sign(low: Any, high: Any) -> int:
+    """What an interval of a difference carries: 1 above zero, −1 below, 0 where it holds zero or is missing."""
+    low, high = float(low), float(high)
+    return 1 if low > 0 else -1 if high < 0 else 0
+
+
+NOT_SHOWN = "no difference could be shown"

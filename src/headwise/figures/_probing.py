@@ -1,0 +1,152 @@
+"""Figures of probing: heat maps of many tasks on one page, the syntactic–semantic scatter, the sweep over n, and shifts."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headwise.figures._style import (
+    COLOURS,
+    SEQUENTIAL,
+    colour_bar,
+    grouped_bars,
+    heads_heatmap,
+    legend_above,
+    over_powers,
+    panels,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDE = 5  # panels side by side
+
+
+def heatmaps(
+    values: xr.DataArray,
+    *,
+    sort: bool = False,
+    shared: bool = False,
+    limits: tuple[float, float] | None = None,
+    signed: bool = False,
+    chosen: Mapping[str, Any] | None = None,
+) -> "Figure":
+    """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own unless `shared`.
+
+    Args:
+        values: (task, layer, head).
+        sort: heads of each layer from best to worst, so that position no longer names a head (Figs. 3, 6).
+        shared: one colour range for all panels.
+        limits: that range; default: from the values.
+        signed: colours centred on zero.
+        chosen: by task, the (layer, head) pairs that get a frame.
+    """
+    tasks = [str(name) for name in values["task"].values]
+    columns = min(WIDE, len(tasks))
+    figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.9, 2.4))
+    array = within_layers(values.values) if sort else values.values
+    if limits is None and shared:
+        bound = float(np.nanmax(np.abs(array)))
+        limits = (-bound, bound) if signed else (float(np.nanmin(array)), float(np.nanmax(array)))
+    flat = list(axes.flat)
+    for number, (ax, task) in enumerate(zip(flat, tasks, strict=False)):
+        marked = np.zeros(array.shape[1:], dtype=bool)
+        for head in (chosen or {}).get(task, ()):
+            marked[tuple(head)] = True
+        image = heads_heatmap(ax, array[number], title=task, limits=limits, signed=signed, marked=marked)
+        if sort:
+            ax.set_xlabel("heads, best first")
+        colour_bar(figure, image, ax, shrink=0.85)
+    for ax in flat[len(tasks) :]:
+        ax.set_axis_off()
+    return figure
+
+
+def within_layers(values: Any) -> Any:
+    """(…, layers, heads) with the heads of every layer in descending order; missing heads (NaN) last."""
+    array = np.asarray(values, dtype=float)
+    return -np.sort(-array, axis=-1)
+
+
+def before_and_after(before: xr.DataArray, after: dict[str, xr.DataArray], *, sort: bool = False) -> "Figure":
+    """A row per task: before, then each way of fine-tuning, in one colour range per task (Fig. 4).
+
+    Args:
+        before: (task, layer, head).
+        after: by name, the same after fine-tuning.
+        sort: heads of each layer from best to worst.
+    """
+    tasks = [str(name) for name in before["task"].values]
+    columns = {"before": before, **after}
+    figure, axes = panels(len(tasks), len(columns), size=(2.9, 2.4))
+    for row, task in enumerate(tasks):
+        arrays = [part.sel(task=task).values for part in columns.values()]
+        if sort:
+            arrays = [within_layers(array) for array in arrays]
+        limits = (float(min(map(np.nanmin, arrays))), float(max(map(np.nanmax, arrays))))
+        for ax, name, array in zip(axes[row], columns, arrays, strict=True):
+            image = heads_heatmap(ax, array, title=f"{task}: {name}", limits=limits)
+        colour_bar(figure, image, list(axes[row]), shrink=0.85)
+    return figure
+
+
+def syntactic_semantic(heads: pd.DataFrame, title: str = "") -> "Figure":
+    """Every head's syntactic against its semantic score, layers by colour (Fig. 5).
+
+    Args:
+        heads: columns layer, syntactic, semantic.
+        title: shown above.
+    """
+    figure, axes = panels(1, 1, size=(4.2, 3.6))
+    ax = axes[0, 0]
+    points = ax.scatter(heads["syntactic"], heads["semantic"], c=heads["layer"], cmap=SEQUENTIAL, s=22, edgecolors="none")
+    if len(heads) > 2 and heads["syntactic"].std() > 0 and heads["semantic"].std() > 0:
+        r = float(np.corrcoef(heads["syntactic"], heads["semantic"])[0, 1])
+        title = f"{title} r = {r:.2f}".strip()
+    ax.set_title(title)
+    ax.set_xlabel("syntactic score")
+    ax.set_ylabel("semantic score")
+    colour_bar(figure, points, ax, "layer")
+    return figure
+
+
+def embeddings(rows: pd.DataFrame) -> "Figure":
+    """Last layer, best layer and top heads side by side, in percent.
+
+    Args:
+        rows: columns task, embedding, test.
+    """
+    kinds = rows.assign(kind=rows["embedding"].str.split().str[0], percent=100 * rows["test"])
+    wide = kinds.pivot_table(index="task", columns="kind", values="percent", sort=False)
+    return legend_above(
+        grouped_bars(wide.rename(columns=dict(zip(kinds["kind"], kinds["embedding"], strict=True))), "test score (%)")
+    )
+
+
+def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
+    """Test score of the top-n embedding against n, one panel per task, the best layer as a dashed line.
+
+    Args:
+        rows: columns task, n, test, stderr.
+        embeddings: columns task, embedding, test.
+    """
+    tasks = list(dict.fromkeys(rows["task"]))
+    columns = min(WIDE, len(tasks))
+    figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.6, 2.3))
+    flat = list(axes.flat)
+    for ax, task in zip(flat, tasks, strict=False):
+        part = rows[rows["task"] == task].sort_values("n")
+        ax.errorbar(part["n"], part["test"], yerr=1.96 * part["stderr"], color=COLOURS[0], marker="o", markersize=3, linewidth=1)
+        layer = embeddings[(embeddings["task"] == task) & (embeddings["embedding"] == "best layer")]
+        if len(layer):
+            ax.axhline(float(layer["test"].iloc[0]), color=COLOURS[3], linestyle="--", linewidth=1, label="best layer")
+            ax.legend(frameon=False, fontsize=7)
+        over_powers(ax, part["n"])
+        ax.set_title(task)
+        ax.set_xlabel("heads n")
+        ax.set_ylabel("test")
+    for ax in flat[len(tasks) :]:
+        ax.set_axis_off()
+    return figure

@@ -1,0 +1,1 @@
+"""Finding the heads of a model by watching one small pass."""

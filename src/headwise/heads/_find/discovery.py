@@ -1,0 +1,203 @@
+"""Finding the sites of a model by watching one small forward pass.
+
+Every attention result becomes a fresh leaf of the autograd graph. When a projection is called with an input that depends
+on such leaves, gradients tell which slice of the input comes from which head: a site is a projection whose input splits into
+slices of equal width, each from heads of its own. That needs no table of names, and proves order and width.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig
+
+from headwise.heads._errors import UnsupportedModel
+from headwise.heads._find.gradients import Leaf, Split, split_heads
+from headwise.heads._find.observation import AttentionResult, Watcher
+from headwise.heads._find.site_names import attention_modules, kind_of, layer_of, within
+from headwise.heads._inputs import ENCODER_TOKENS, root_of, tiny_inputs
+from headwise.heads._restoration import unchanged
+from headwise.heads._sites import Site, projection_weight
+from headwise.heads._use.attention import visible
+
+# Inputs to try: some classifiers take a batch only if a padding token is set, or want a decoder input as long as the encoder's.
+ATTEMPTS: tuple[Callable[[nn.Module], dict[str, Any]], ...] = (
+    lambda model: tiny_inputs(model, batch=2),
+    lambda model: tiny_inputs(model, batch=2, decoder_tokens=ENCODER_TOKENS),
+    lambda model: tiny_inputs(model, batch=1),
+)
+
+
+@dataclass
+class Findings:
+    """What one watched pass showed.
+
+    Attributes:
+        sites: in the order of the pass.
+        missed: {module path: reason} for attention that no site covers.
+        inputs: the keyword arguments that were passed.
+    """
+
+    sites: list[Site] = field(default_factory=list)
+    missed: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+
+def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Findings:
+    """Watches one forward pass of `model` in evaluation mode, and leaves the model as it was.
+
+    Args:
+        model: any model that `example` (default: a tiny input made for it) can be passed to.
+        example: keyword arguments of the model's forward pass.
+
+    Raises:
+        UnsupportedModel: the pass failed.
+    """
+    root = root_of(model)
+    if not isinstance(getattr(root, "config", None), PreTrainedConfig):
+        wrapped = "; Heads goes on the model inside, before torch.compile" if hasattr(model, "_orig_mod") else ""
+        raise UnsupportedModel(
+            f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT model{wrapped}"
+        )
+    problem: Exception | None = None
+    for make in ATTEMPTS if example is None else (lambda _: dict(example),):
+        try:
+            with unchanged(model), visible(model), torch.no_grad():
+                return _Watch(model).run(make(model))
+        except Exception as error:
+            problem = problem or error
+    raise UnsupportedModel(
+        f"{type(root).__name__}: looked for its heads by watching one small forward pass, which failed with "
+        f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': ...}})"
+    ) from problem
+
+
+class _Watch:
+    """The state of one watched pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.names = {module: name for name, module in model.named_modules()}
+        self.expected = attention_modules(model)
+        self.running: list[str] = []  # paths of the modules being called, outermost first
+        self.executed: set[str] = set()
+        self.calls: dict[str, int] = {}
+        self.leaves: list[Leaf] = []  # attention results that no projection has taken in yet
+        self.normed: dict[str, Leaf] = {}  # path of a norm over all heads that is running -> what to call its output
+        self.covered: set[str] = set()  # where found attention happened
+        self.findings = Findings()
+
+    def run(self, inputs: dict[str, Any]) -> Findings:
+        self.findings.inputs = inputs
+        handles = [module.register_forward_pre_hook(self._enter, with_kwargs=True) for module in self.names]
+        handles += [module.register_forward_hook(self._leave) for module in self.names]
+        try:
+            with Watcher(on_result=self._result, on_functional=self._functional):
+                self.model(**inputs)
+        finally:
+            for handle in handles:
+                handle.remove()
+        for leaf in self.leaves:
+            around = any(within([leaf.where], site.path) for site in self.findings.sites) and not within(
+                self.expected, leaf.where
+            )
+            if around:  # a softmax that mixes streams around attention (hyper-connections), not attention
+                continue
+            self._miss(leaf.where, "its attention result reaches no projection module whose input splits into heads")
+        for path in self.expected:
+            if self.model.get_submodule(path) not in self.names:  # BigBird exchanges modules as it runs
+                continue
+            if not any(within([path], where) for where in (*self.covered, *self.findings.missed)):
+                ran = path in self.executed
+                self._miss(path, "it ran, but made no softmax attention" if ran else "the example input did not reach it")
+        self._count_calls()
+        return self.findings
+
+    def _result(self, result: AttentionResult) -> Tensor:
+        leaf = Leaf.of(result, self.running[-1] if self.running else "")
+        self.leaves.append(leaf)
+        torch.set_grad_enabled(True)  # from here to the projection; the caller's no_grad ends it in any case
+        return leaf.tensor.clone()  # models may go on in place, which a leaf forbids
+
+    def _functional(self, name: str) -> None:
+        self._miss(self.running[-1], f"it projects inside torch's {name}, where no module is called that could be hooked")
+
+    def _miss(self, path: str, reason: str) -> None:
+        self.findings.missed.setdefault(path, reason)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        path = self.names[module]
+        self.running.append(path)
+        self.executed.add(path)
+        self.calls[path] = self.calls.get(path, 0) + 1
+        if self.leaves and args and isinstance(args[0], Tensor) and args[0].requires_grad:
+            if projection_weight(module) is not None:
+                self._try_site(path, args[0])
+            elif any(p.shape == args[0].shape[-1:] for p in module.parameters(recurse=False)):
+                self._try_norm(path, args[0])
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> Any:
+        path = self.running.pop()
+        if path in self.normed:
+            leaf = self.normed.pop(path).renewed(output)
+            self.leaves.append(leaf)
+            return leaf.tensor.clone()
+        if self.findings.sites and self.findings.sites[-1].path == path and isinstance(output, Tensor):
+            return output.detach()
+        return None
+
+    def _try_site(self, path: str, x: Tensor) -> None:
+        weight = projection_weight(self.model.get_submodule(path))
+        if weight is None or x.shape[-1] not in weight.shape:
+            return
+        feeding = [leaf for leaf in self.leaves if leaf.reaches(x)]
+        if not feeding:
+            return
+        split = split_heads(x, feeding)
+        if split is not None and split.n_heads == 1 and not within(self.expected, feeding[0].where):
+            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]  # a softmax that pools tokens is not a head
+            return
+        if split is None:
+            for leaf in feeding:
+                self._miss(leaf.where, f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each")
+        else:
+            self._add_site(path, x, split, feeding)
+        self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
+        torch.set_grad_enabled(bool(self.leaves))
+
+    def _try_norm(self, path: str, x: Tensor) -> None:
+        """A norm over all heads mixes their gradients; heads are still side by side in its output (BitNet)."""
+        feeding = [leaf for leaf in self.leaves if leaf.reaches(x)]
+        split = split_heads(x, feeding) if feeding else None
+        if split is not None and split.n_heads > 1:
+            self.normed[path] = feeding[0].split(split)
+            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
+
+    def _add_site(self, path: str, x: Tensor, split: Split, feeding: list[Leaf]) -> None:
+        first = feeding[0].result
+        groups = first.value_heads if len(feeding) == 1 and first.value_heads is not None else split.n_heads
+        batch = next((v.shape[0] for v in self.findings.inputs.values() if isinstance(v, Tensor) and v.ndim > 1), 1)
+        self.covered |= {path, *(leaf.where for leaf in feeding)}
+        self.findings.sites.append(
+            Site(
+                index=len(self.findings.sites),
+                kind=kind_of(first, path, root_of(self.model).config, self.findings.inputs),
+                path=path,
+                n_heads=split.n_heads,
+                head_dim=split.head_dim,
+                n_groups=groups if split.n_heads % groups == 0 else split.n_heads,
+                call=self.calls[path] - 1,
+                layer_path=layer_of(self.model, path),
+                rest=x.shape[-1] - split.n_heads * split.head_dim,
+                batch_first=not (x.ndim == 3 and x.shape[1] == batch != x.shape[0]),
+                head_order=split.order,
+            )
+        )
+
+    def _count_calls(self) -> None:
+        totals: dict[str, int] = {}
+        for site in self.findings.sites:
+            totals[site.path] = max(totals.get(site.path, 0), site.call + 1)
+        self.findings.sites = [replace(site, n_calls=totals[site.path]) for site in self.findings.sites]

@@ -1,0 +1,140 @@
+"""Is the view true? Checked once, when `Heads` is built, on the small pass its sites were found with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from headwise.errors import HeadwiseError
+from headwise.heads._errors import UnsupportedModel
+from headwise.heads._inputs import root_of
+from headwise.heads._restoration import unchanged
+from headwise.heads._sites import Site, input_axis
+from headwise.heads._use.gates import Gates
+from headwise.heads._use.positions import read_pass
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+
+def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
+    """Checks that gates of one change nothing, to the last bit, and that silencing a head equals zeroing its columns of W_O.
+
+    Returns:
+        Whether gates of one row of a batch reach that row alone (taken for granted if `inputs` have one row).
+
+    Raises:
+        UnsupportedModel: the view does not hold; says where.
+    """
+    name = type(root_of(heads.model)).__name__
+    ones = Gates(torch.ones(heads.shape), heads.sites, skip=False)
+    with unchanged(heads.model), torch.no_grad():
+        columns = _Columns(heads.model, heads.sites)
+        try:
+            plain = _run(heads, inputs)
+        finally:
+            columns.remove()
+        with heads._taps.applying(ones, heads.sites):
+            gated = _run(heads, inputs)
+        apart = _rows_apart(heads, inputs, plain)
+    if len(plain) != len(gated) or not all(torch.equal(a, b) for a, b in zip(plain, gated, strict=True)):
+        raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated truly")
+    if columns.wrong:
+        site = columns.wrong[0]
+        raise UnsupportedModel(
+            f"{name}: silencing head 0 of layer {site.index} does not equal zeroing its columns of the output projection {site.path} "
+            f"({type(heads.model.get_submodule(site.path)).__name__}), so a head is not a slice of its input"
+        )
+    return apart
+
+
+def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) -> bool:
+    """With the first row's gates at one and the others' at zero, some output must keep its first row and change the others."""
+    rows = read_pass(inputs).batch
+    if rows is None or rows < 2:
+        return True
+    gates = torch.zeros(rows, *heads.shape)
+    gates[0] = 1
+    try:
+        with heads._taps.applying(Gates(gates, heads.sites, skip=False), heads.sites):
+            gated = _run(heads, inputs)
+    except HeadwiseError:  # its projections see another number of rows
+        return False
+    for before, after in zip(plain, gated, strict=True):
+        if before.shape == after.shape and before.numel() % rows == 0:
+            moved = (before - after).abs().reshape(rows, -1).amax(1)  # (rows,)
+            if moved[0] <= 1e-4 * (1 + before.abs().max()) and bool((moved[1:] > moved[0]).all()):
+                return True
+    return False
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Every floating tensor in a model's output, in order."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value.nan_to_num(1e9)  # NaN is not equal to itself
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors_in(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_in(part)
+
+
+def _run(heads: Heads, inputs: Mapping[str, Any]) -> list[Tensor]:
+    torch.manual_seed(0)  # some models draw random numbers in evaluation mode too
+    return list(tensors_in(heads.model(**inputs)))
+
+
+class _Columns:
+    """Compares at each projection, as it runs: its input with one head at zero, and its weight with that head's columns at zero."""
+
+    def __init__(self, model: nn.Module, sites: tuple[Site, ...]) -> None:
+        self.wrong: list[Site] = []
+        self.busy = False
+        first = {site.path: site for site in reversed(sites)}
+        self.handles = [model.get_submodule(path).register_forward_hook(self._hook(site)) for path, site in first.items()]
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def _hook(self, site: Site) -> Any:
+        def hook(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+            weights = _without(module, site)
+            if self.busy or weights is None:
+                return
+            self.busy = True  # the calls below come back here
+            try:
+                x = args[0].clone()
+                zeroed = functional_call(module, weights, args)
+                x[..., site.columns(0)] = 0
+                silenced = module.forward(x, *args[1:])
+            finally:
+                self.busy = False
+            pairs = zip(tensors_in(silenced), tensors_in(zeroed), strict=True)  # some projections also return a scale
+            if not all(torch.allclose(one, other, rtol=1e-3, atol=1e-5) for one, other in pairs):
+                self.wrong.append(site)
+
+        return hook
+
+
+def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
+    """The projection's weights with the columns of head 0 at zero (of a LoRA layer: those of both its matrices that read the input).
+
+    None where they cannot be read as numbers: weights that are offloaded or quantized.
+    """
+    width, axis, changed = site.width + site.rest, input_axis(module), {}
+    for name, parameter in module.named_parameters():
+        if parameter.device.type == "meta" or not parameter.is_floating_point():
+            return None
+        along = axis if name in ("weight", "base_layer.weight") else 1
+        if parameter.ndim == 2 and parameter.shape[along] == width:
+            weight = parameter.detach().clone()
+            weight.movedim(along, 0)[site.columns(0)] = 0
+            changed[name] = weight
+    return changed or None

@@ -1,0 +1,1 @@
+"""Training only some heads."""

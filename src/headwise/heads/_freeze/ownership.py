@@ -1,0 +1,139 @@
+"""Which parameters belong to a head: its rows of W_Q, W_K and W_V with their biases, and its columns of W_O.
+
+They are found from gradients, not from names (`tracing`). Grouped queries share the keys and values of their group, so
+those rows have several owners. Parts that heads reach only through another projection (the compressed states
+of latent attention) and parts that serve all heads alike (a norm of queries) belong to no head.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from headwise.heads._errors import UnsupportedModel
+from headwise.heads._find.dependence import Dependence, trace, weight_axes
+from headwise.heads._sites import Site
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+
+@dataclass(frozen=True, eq=False)
+class Owned:
+    """A parameter whose entries along one axis belong to heads.
+
+    Attributes:
+        name: as in `model.get_parameter(name)`.
+        dim: the axis.
+        output: whether it belongs to the output projection; else it makes queries, keys, values or a position bias.
+        owners: for each site that uses it (several where layers share weights) who owns which entry, (entries, heads) bool.
+    """
+
+    name: str
+    dim: int
+    output: bool
+    owners: dict[int, Tensor]
+
+    def touched(self, heads: Set[tuple[int, int]]) -> Tensor:
+        """Entries that belong, alone or with others, to a head of the set, (entries,) bool."""
+        rows = []
+        for site, marks in self.owners.items():
+            member = torch.tensor([(site, head) in heads for head in range(marks.shape[1])])  # (heads,)
+            rows.append((marks & member).any(1))
+        return torch.stack(rows).any(0)
+
+
+_FOUND: "WeakKeyDictionary[Heads, tuple[Owned, ...]]" = WeakKeyDictionary()
+
+
+def ownership(heads: "Heads") -> tuple[Owned, ...]:
+    """Every parameter of which some part belongs to a head; found once for each `Heads`."""
+    if heads not in _FOUND:
+        _FOUND[heads] = owned_parameters(heads.model, heads.sites, trace(heads.model, heads.sites, heads.example))
+    return _FOUND[heads]
+
+
+def parameters_per_head(heads: "Heads") -> list[int]:
+    """For each site, the parameters one head works with; the keys and values it shares with its group count in full."""
+    counts = [torch.zeros(site.n_heads, dtype=torch.long) for site in heads.sites]
+    for owned in ownership(heads):
+        shape = heads.model.get_parameter(owned.name).shape
+        for site, marks in owned.owners.items():
+            counts[site] += marks.sum(0) * (shape.numel() // shape[owned.dim])
+    return [int(count.max()) for count in counts]
+
+
+def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[Dependence]) -> tuple[Owned, ...]:
+    """Turns what each site depends on into slices of parameters.
+
+    Raises:
+        UnsupportedModel: a projection's weight is not stored with one row for each of its outputs (as after quantization).
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}  # tied parameters have one name
+    result: dict[str, Owned] = {}
+
+    def add(parameter: nn.Parameter, dim: int, output: bool, site: Site, marks: Tensor) -> None:
+        name = names[parameter]
+        if parameter.shape[dim] != marks.shape[0]:
+            raise UnsupportedModel(
+                f"{name} has shape {tuple(parameter.shape)}, but its projection has {marks.shape[0]} features: "
+                "the parameters of one head cannot be told apart (are the weights quantized? load them in full precision)"
+            )
+        if site.n_groups > 1:
+            marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is nobody's own
+        if not marks.any():
+            return
+        owned = result.setdefault(name, Owned(name, dim, output, {}))
+        if owned.dim != dim:
+            raise UnsupportedModel(f"{name} is used both by rows and by columns, so its parts cannot be told apart by heads")
+        owned.owners[site.index] = owned.owners.get(site.index, torch.zeros_like(marks)) | marks
+
+    for site, dependence in zip(sites, found, strict=True):
+        for path, marks in dependence.features.items():
+            projection = model.get_submodule(path)
+            axes = weight_axes(projection)
+            assert axes is not None  # only projections have features
+            for name, parameter in projection.named_parameters(recurse=False):
+                add(parameter, axes[0] if name == "weight" else 0, False, site, marks)  # a bias follows its weight
+        for path in dependence.readers:
+            axes = weight_axes(model.get_submodule(path))
+            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)  # (features, heads)
+            marks = torch.cat([marks, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
+            for name, parameter in model.get_submodule(path).named_parameters(recurse=False):
+                if axes is None:  # a norm before the projection
+                    add(parameter, 0, True, site, marks)
+                elif name == "weight":
+                    add(parameter, axes[1], True, site, marks)
+        for name, entries in dependence.parameters.items():
+            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow their weights.
+            weight = name.replace("bias", "weight")
+            if weight in dependence.parameters and dependence.parameters[weight].shape == entries.shape:
+                entries = dependence.parameters[weight]
+            dim = head_axis(entries)
+            if dim is not None:
+                add(model.get_parameter(name), dim, False, site, owners_along(entries, dim))
+    return tuple(result.values())
+
+
+def head_axis(marks: Tensor) -> int | None:
+    """The axis along which entries belong to different heads, equally many to each; None if they serve all heads alike, or are mixed.
+
+    Args:
+        marks: which entries reach which head, (heads, *shape) bool.
+    """
+    for dim in range(marks.ndim - 1):
+        owners = owners_along(marks, dim)  # (entries, heads)
+        shape = [marks.shape[0]] + [1] * (marks.ndim - 1)
+        shape[dim + 1] = marks.shape[dim + 1]
+        alike = torch.equal(marks, owners.T.reshape(shape) & marks.any(0))
+        if alike and not owners.all(1).any() and owners.sum(0).min() == owners.sum(0).max() > 0:
+            return dim
+    return None
+
+
+def owners_along(marks: Tensor, dim: int) -> Tensor:
+    """Which entry along `dim` reaches which head, (entries, heads) bool."""
+    return marks.movedim(dim + 1, 1).flatten(2).any(2).T if marks.ndim > 2 else marks.T

@@ -1,0 +1,144 @@
+"""Training only some heads: the parameters of all others, and their optimizer state, stay bit-identical.
+
+Zeroing gradients is not enough: momentum and weight decay go on moving what has none. So the frozen part of weights and
+optimizer state is also put aside before each optimizer step, and put back after it. A parameter that is frozen as a whole
+gets no gradient at all, and optimizers pass it over.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from math import gcd
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.optim import LBFGS, SGD, Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from headwise.errors import HeadwiseError
+from headwise.heads._freeze.ownership import Owned, ownership
+from headwise.heads._freeze.preservation import Frozen, Keeper
+from headwise.heads._headset import HeadSet
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+KEPT_PLANS = 64  # per Heads: multi-task training comes back to a few sets again and again
+
+
+@contextmanager
+def training_only(
+    heads: "Heads", head_set: HeadSet, optimizer: Optimizer, output_projection: bool = True, drift: bool = False
+) -> Iterator[None]:
+    """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state, bit-identical.
+
+    Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of latent attention)
+    learns as always. Keys and values of grouped queries learn if any head of their group does, and weights that layers share
+    if a head of any of these layers does. Nested blocks train the heads that all of them name. Gradients are masked as they
+    are accumulated, so that clipping sees only what learns; those present on entry are masked too.
+
+    Args:
+        heads: the heads of the model being trained.
+        head_set: the heads that learn.
+        optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per element is
+            kept exactly; where elements share state (Adafactor's row and column statistics) the weights are.
+        output_projection: whether a head's columns of W_O are frozen with it.
+        drift: only take the gradient of what is frozen, so that momentum and weight decay go on moving it: what published code does
+            that masks gradients alone.
+
+    Raises:
+        HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state quantized,
+            or holds no parameter of this model.
+    """
+    optimizer = _checked(optimizer, heads.model)
+    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
+    if drift:
+        parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer goes on with it
+    keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection))
+    with ExitStack() as undo:
+        for part in parts:
+            part.mask(part.parameter)
+            if part.parameter.requires_grad:
+                handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]
+                undo.callback(handle.remove)
+        if parts and not drift:
+            undo.callback(optimizer.register_step_pre_hook(keeper.before).remove)
+            undo.callback(optimizer.register_step_post_hook(keeper.after).remove)
+            undo.callback(keeper.after)  # for a step that failed half-way
+        yield
+
+
+def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
+    """The optimizer that really steps, if heads can be kept from it."""
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    while isinstance(optimizer, AcceleratedOptimizer):
+        optimizer = optimizer.optimizer
+    if isinstance(optimizer, LBFGS):
+        raise HeadwiseError(
+            "LBFGS moves all parameters along one direction found from their common history and searches its length by the loss, so "
+            "some of them cannot be held still inside a step: use an optimizer with per-element state such as AdamW or SGD"
+        )
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if held.isdisjoint(id(parameter) for parameter in model.parameters()):
+        raise HeadwiseError(
+            f"this {type(optimizer).__name__} holds no parameter of the {type(model).__name__} that Heads was built on: "
+            "pass the optimizer that trains it (was the model copied, or the optimizer made for another one?)"
+        )
+    return optimizer
+
+
+_PLANS: "WeakKeyDictionary[Heads, dict[tuple[HeadSet, bool], list[Frozen]]]" = WeakKeyDictionary()
+
+
+def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Frozen]:
+    """What is frozen; worked out once for each head set."""
+    plans = _PLANS.setdefault(heads, {})
+    key = (head_set, output_projection)
+    if key not in plans:
+        parts = [_frozen(heads.model, owned, head_set) for owned in ownership(heads) if output_projection or not owned.output]
+        plans[key] = [part for part in parts if part is not None]
+        if len(plans) > KEPT_PLANS:
+            del plans[next(iter(plans))]
+    for i, part in enumerate(plans[key]):
+        if type(part.parameter) is not nn.Parameter:
+            raise HeadwiseError(
+                f"{part.name} of a {type(part.home).__name__} is a {type(part.parameter).__name__}, not a plain parameter (sharded or "
+                "quantized weights), and one head's part of it cannot be held still: train with plain or data-parallel parameters"
+            )
+        if part.index is not None and part.index.device != part.parameter.device:
+            plans[key][i] = replace(part, index=part.index.to(part.parameter.device))
+    return plans[key]
+
+
+def _frozen(model: nn.Module, owned: Owned, head_set: HeadSet) -> Frozen | None:
+    """The entries that have owners, none of which is in `head_set`."""
+    everyone = HeadSet((site, head) for site, marks in owned.owners.items() for head in range(marks.shape[1]))
+    frozen = owned.touched(everyone) & ~owned.touched(head_set)  # (entries,)
+    if not frozen.any():
+        return None
+    path, _, name = owned.name.rpartition(".")
+    home = model.get_submodule(path)
+    if frozen.all():
+        return Frozen(home, name, owned.dim, len(frozen), None, (0, 1))
+    edges = [i + 1 for i, (a, b) in enumerate(pairwise(frozen.tolist())) if a != b]
+    block = gcd(len(frozen), *edges)
+    borders = [0, *([0] if frozen[0] else []), *edges, len(frozen)]
+    runs = tuple((stop - start) // block for start, stop in pairwise(borders))
+    return Frozen(home, name, owned.dim, block, frozen.view(-1, block)[:, 0].nonzero()[:, 0], runs)
+
+
+def _for(optimizer: Optimizer, part: Frozen) -> Frozen:
+    """torch's fused SGD fails where only some parameters have momentum, so there a whole parameter is frozen like a part of one."""
+    return _as_part(part) if isinstance(optimizer, SGD) and optimizer.defaults["fused"] else part
+
+
+def _as_part(part: Frozen) -> Frozen:
+    """A whole parameter as its one part, so that its gradient is set to zero instead of taken away."""
+    if part.index is not None:
+        return part
+    return replace(part, index=torch.zeros(1, dtype=torch.long, device=part.parameter.device))

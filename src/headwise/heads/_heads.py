@@ -1,0 +1,219 @@
+"""`Heads`: the attention heads of one model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+from headwise.heads._errors import UnsupportedModel
+from headwise.heads._find.discovery import Findings, find_sites
+from headwise.heads._find.site_names import REASONS
+from headwise.heads._find.verification import check_view
+from headwise.heads._headset import HeadSet
+from headwise.heads._inputs import root_of
+from headwise.heads._sites import Site
+from headwise.heads._use.attention import maps_on
+from headwise.heads._use.blocks import Edit, refuse_if_open
+from headwise.heads._use.gates import Gates, check_gates
+from headwise.heads._use.positions import check_position
+from headwise.heads._use.recording import Tape, watch_hidden
+from headwise.heads._use.replacement import Reference, mean_outputs, replacement
+from headwise.heads._use.taps import Taps
+
+KEPT_SETS = 64  # lesions whose gates are kept, for each model
+
+
+class Heads:
+    """Finds every attention layer of a model, and gates, silences, records, freezes or removes its heads.
+
+    The model is wrapped, never changed: outside a `with` block it is exactly what it was.
+
+    Args:
+        model: a live `PreTrainedModel` (task models included), or one wrapped by PEFT.
+        partial: accept a model of which some attention cannot be reached (`heads.missed` says which, and why).
+        example: keyword arguments of a small forward pass, for models whose input cannot be guessed.
+
+    Raises:
+        UnsupportedModel: no heads were found, or not all of them; says what was looked for and what was found.
+        HeadwiseError: a block of another `Heads` of this model is open.
+    """
+
+    def __init__(self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None) -> None:
+        refuse_if_open(model)
+        findings = find_sites(model, example)
+        if not findings.sites or (findings.missed and not partial):
+            raise UnsupportedModel(_complaint(model, findings))
+        self.model = model
+        self.sites: tuple[Site, ...] = tuple(findings.sites)
+        self.missed: dict[str, str] = findings.missed
+        self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
+        self._taps = Taps(model, self.sites)
+        self._silencers: dict[tuple[HeadSet, bool], Gates] = {}
+        self.rows_apart: bool = check_view(self, self.example)  # whether rows of a batch may have gates of their own
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(layers, heads of the widest layer)."""
+        return len(self.sites), max(site.n_heads for site in self.sites)
+
+    @property
+    def valid(self) -> Tensor:
+        """Boolean (layers, heads): False where a layer has fewer heads than the widest."""
+        return torch.arange(self.shape[1])[None] < torch.tensor([site.n_heads for site in self.sites])[:, None]
+
+    @property
+    def total(self) -> int:
+        """Number of heads."""
+        return sum(site.n_heads for site in self.sites)
+
+    def all(self) -> HeadSet:
+        """Every head."""
+        return HeadSet((site.index, head) for site in self.sites for head in range(site.n_heads))
+
+    def check(self, head_set: Iterable[tuple[int, int]]) -> HeadSet:
+        """Returns `head_set` if the model has all of its heads.
+
+        Raises:
+            HeadwiseError: it names a head the model does not have.
+        """
+        chosen = head_set if isinstance(head_set, HeadSet) else HeadSet(head_set)
+        for layer, head in chosen:
+            if layer >= len(self.sites) or head >= self.sites[layer].n_heads:
+                has = (
+                    f"layer {layer} has {self.sites[layer].n_heads} heads"
+                    if layer < len(self.sites)
+                    else f"it has {len(self.sites)} layers"
+                )
+                raise HeadwiseError(
+                    f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {has}, counted from 0. "
+                    "Was the set made for another model?"
+                )
+        return chosen
+
+    def gated(self, gates: Tensor) -> AbstractContextManager[None]:
+        """Multiplies every head's output by its gate, in each pass inside the block.
+
+        Args:
+            gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads), on any device; may require gradients.
+
+        Raises:
+            HeadwiseError: at once, if the shape does not fit the model.
+            HeadsDidNotFire: on leaving, if no pass reached the heads.
+        """
+        gates = check_gates(gates, self.shape)
+        if gates.ndim > 2 and not self.rows_apart:
+            raise HeadwiseError(
+                f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per row would reach other rows: "
+                "run rows one by one with gates (layers, heads)"
+            )
+        return self._with(Gates(gates, self.sites, skip=not self._taps.installed))
+
+    def _with(self, edit: Gates) -> AbstractContextManager[None]:
+        return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
+
+    def _silencer(self, head_set: HeadSet) -> Gates:
+        """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the device stays there."""
+        key = head_set, self._taps.installed
+        edit = self._silencers.get(key)
+        if edit is None:
+            with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
+                gates = 1 - torch.from_numpy(head_set.to_mask(self.shape)).to(torch.get_default_dtype())
+                edit = self._silencers[key] = Gates(gates, self.sites, skip=not self._taps.installed)
+            if len(self._silencers) > KEPT_SETS:
+                self._silencers.pop(next(iter(self._silencers)), None)
+        return edit
+
+    def silenced(
+        self, head_set: HeadSet, how: str = "zero", reference: Reference | None = None, seed: int = 0
+    ) -> AbstractContextManager[None]:
+        """A lesion: in each pass inside the block the output of every head in `head_set` is replaced.
+
+        Args:
+            head_set: which heads.
+            how: "zero"; "mean" over the real tokens of a reference set; "resample": the output of a reference example drawn at
+                random for each row, token by token.
+            reference: for "mean" and "resample" a batch of model inputs (keyword arguments) or several; for "mean" also the means
+                themselves, (layers, heads, head_dim), as `mean_outputs` gives them. The reference is run once, on entering.
+            seed: of the draws of "resample".
+
+        Raises:
+            HeadwiseError: a head is not in the model, or the reference is missing.
+        """
+        head_set = self.check(head_set)
+        if how == "zero":
+            return self._with(self._silencer(head_set))
+        edit = replacement(self, head_set, how, reference, seed)
+        return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
+
+    def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
+        """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads, head_dim) in float64."""
+        return mean_outputs(self, batches)
+
+    def edited(self, edit: Edit) -> AbstractContextManager[None]:
+        """Runs every head output in each pass inside the block through an edit of one's own; gates and tapes are such edits."""
+        return self._taps.applying(edit, self.sites)
+
+    @contextmanager
+    def recorded(
+        self, position: str = "cls", attention: bool = False, hidden: bool = False, detach: bool = True
+    ) -> Iterator[Tape]:
+        """Records what every head puts out in each pass inside the block.
+
+        Args:
+            position: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
+            attention: also record attention maps (eager attention while recording).
+            hidden: also record each layer's output at the same position.
+            detach: cut what is recorded from the autograd graph.
+        """
+        tape = Tape(self.sites, check_position(position), detach)
+        maps = maps_on(tape, self.model, self.sites) if attention else nullcontext()
+        with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
+            yield tape
+
+    def training_only(
+        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True, drift: bool = False
+    ) -> AbstractContextManager[None]:
+        """Lets only `head_set` among the heads learn: see `headwise.heads._freeze.training_only.training_only`."""
+        from headwise.heads._freeze.training_only import training_only
+
+        return training_only(self, self.check(head_set), optimizer, output_projection, drift)
+
+    def remove(self, head_set: HeadSet) -> nn.Module:
+        """A really smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""
+        from headwise.heads._remove.removal import remove
+
+        return remove(self, self.check(head_set))
+
+    def install(self) -> None:
+        """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come later."""
+        self._taps.install()
+
+    def uninstall(self) -> None:
+        """Takes the hooks of `install` off."""
+        self._taps.uninstall()
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))
+        return f"Heads({type(root_of(self.model)).__name__}: {len(self.sites)} layers, {self.total} heads; {kinds})"
+
+
+def _complaint(model: nn.Module, findings: Findings) -> str:
+    """What was looked for, what was found, and what can be done."""
+    root: Any = root_of(model)
+    few = [f"{path}: {reason}" for path, reason in list(findings.missed.items())[:3]]
+    missed = "; ".join(few + [f"and {len(findings.missed) - 3} more"] * (len(findings.missed) > 3))
+    known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
+    if not findings.sites:
+        return (
+            f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a softmax, then a product with values) "
+            f"whose result enters a projection module head by head; found {missed or 'no attention at all'}"
+        )
+    return (
+        f"{type(root).__name__}: {len(findings.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
+        "them, Heads(model, example={...}), or accept with Heads(model, partial=True) that they are out of reach"
+    )

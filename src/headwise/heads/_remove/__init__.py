@@ -1,0 +1,1 @@
+"""Removing heads for good."""

@@ -1,0 +1,1 @@
+"""Gating, silencing and recording heads while a model runs."""

@@ -1,0 +1,140 @@
+"""Which tokens of a pass are real, and pooling head outputs over them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads._sites import Site
+
+Position = Literal["cls", "last", "mean", "all"]
+
+
+TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")  # (batch, tokens) or (batch, tokens, dim)
+OTHERS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}  # axes, with the batch first
+GRIDS = ("grid_thw", "image_grid_thw")  # images cut into patches that run together: (images, 3)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What the arguments of a forward pass say about its batch.
+
+    Attributes:
+        batch: number of rows; None if no argument tells.
+        lengths: how many tokens a row may have, as far as arguments tell; for projections that see all rows run together.
+        masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was passed.
+        cached: whether earlier tokens come from a cache, so that a mask also covers tokens that are not in this pass.
+    """
+
+    batch: int | None = None
+    lengths: frozenset[int] = frozenset()
+    masks: Mapping[str, Tensor | None] = field(default_factory=dict)
+    cached: bool = False
+    _known: dict[Any, Tensor | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # found once for all layers of a pass
+
+    def rows(self, site: Site, x: Tensor) -> Tensor:
+        """The input of a projection as (batch, tokens, heads, head_dim)."""
+        if not site.batch_first:
+            x = x.transpose(0, 1)
+        if x.ndim == 2:
+            batch = self.together(site, x, self.batch or 1)
+        else:
+            batch = self.batch if self.batch is not None else x.shape[0]
+        return x[..., : site.width].reshape(batch, -1, site.n_heads, site.head_dim)
+
+    def together(self, site: Site, x: Tensor, batch: int) -> int:
+        """Returns `batch` if x (rows × tokens, width) surely holds that many rows of one length.
+
+        Raises:
+            HeadwiseError: rows may have different lengths, as where padding is left out or images are packed.
+        """
+        if batch > 1 and x.shape[0] not in {batch * length for length in (1, *self.lengths)}:  # 1: tokens were pooled
+            raise HeadwiseError(
+                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, and where one row ends cannot be "
+                "told: run rows one by one, or with padding (attn_implementation='sdpa')"
+            )
+        return batch
+
+    def real(self, kind: str, tokens: int) -> Tensor | None:
+        """Real tokens at sites of this kind, (batch, tokens) bool; None if all are real.
+
+        Raises:
+            HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as in models that
+                shorten their input.
+        """
+        if (kind, tokens) not in self._known:
+            self._known[kind, tokens] = self._real(kind, tokens)
+        return self._known[kind, tokens]
+
+    def _real(self, kind: str, tokens: int) -> Tensor | None:
+        mask = self.masks.get(kind)
+        if mask is None:
+            return None
+        if mask.ndim != 2:
+            raise HeadwiseError(
+                f"an attention mask of shape {tuple(mask.shape)} does not say which tokens are real: pass one of (batch, tokens), "
+                "or record position='all'"
+            )
+        mask = mask[:, -tokens:].bool() if self.cached else mask.bool()
+        if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
+            return None
+        if mask.shape[1] != tokens:
+            raise HeadwiseError(
+                f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of them: "
+                "record one example at a time without padding, or position='all'"
+            )
+        return mask
+
+    def pooled(self, position: Position, kind: str, x: Tensor) -> Tensor:
+        """Takes x (batch, tokens, ...) to (batch, ...): its first real token ("cls"), its last, or the mean; with "all" it stays."""
+        if position == "all":
+            return x
+        tokens = x.shape[1]
+        real = self.real(kind, tokens)
+        if real is None:
+            return x[:, 0] if position == "cls" else x[:, -1] if position == "last" else x.mean(1)
+        key = (position, kind, tokens, x.device, x.dtype)
+        if key not in self._known:
+            self._known[key] = _weights(position, real).to(x.device, x.dtype if position == "mean" else None)
+        weights = self._known[key]
+        assert weights is not None
+        if position == "mean":
+            return torch.bmm(weights[:, None], x.flatten(2)).view(x.shape[0], *x.shape[2:])
+        return x[torch.arange(x.shape[0], device=x.device), weights]
+
+
+def _weights(position: Position, real: Tensor) -> Tensor:
+    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,)."""
+    if position == "mean":
+        return real.float() / real.float().sum(1, keepdim=True).clamp(min=1)
+    return real.int().argmax(1) if position == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
+
+
+def read_pass(arguments: Mapping[str, Any]) -> Pass:
+    """Reads batch size and masks from the named arguments of a model's forward pass."""
+    given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    rows = [given[name].shape[0] for name in TEXTS if name in given]
+    rows += [given[name].shape[0] for name in GRIDS if name in given]
+    rows += [given[name].shape[0] for name, axes in OTHERS.items() if name in given and given[name].ndim >= axes]
+    lengths = {given[name].shape[1] for name in TEXTS if name in given}
+    lengths |= {int(grid[0].prod()) for name in GRIDS if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())}
+    own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
+    in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
+    return Pass(
+        batch=rows[0] if rows else None,
+        lengths=frozenset(lengths),
+        masks={"self": own, "decoder": decoder, "cross": decoder if in_pair else own},
+        cached=arguments.get("past_key_values") is not None,
+    )
+
+
+def check_position(position: str) -> Position:
+    """Returns `position` if it is one of "cls", "last", "mean", "all"; raises HeadwiseError otherwise."""
+    if position not in get_args(Position):
+        raise HeadwiseError(f"position is one of {', '.join(get_args(Position))}; got {position!r}")
+    return position  # type: ignore[return-value]

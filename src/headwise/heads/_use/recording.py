@@ -1,0 +1,157 @@
+"""`Tape`: what each head put out, and each layer's hidden state, pooled as the pass goes by."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from headwise.errors import HeadwiseError
+from headwise.heads._hooks import Hooks
+from headwise.heads._sites import Site
+from headwise.heads._use.blocks import in_backward
+from headwise.heads._use.positions import Pass, Position, read_pass
+from headwise.heads._use.taps import Taps
+
+
+class Tape:
+    """Recorded head outputs; passes inside one block follow each other along the batch axis.
+
+    Args:
+        sites: the model's sites.
+        position: "cls", "last", "mean" (over real tokens), or "all" tokens.
+        detach: cut recorded tensors from the autograd graph.
+    """
+
+    def __init__(self, sites: Sequence[Site], position: Position, detach: bool = True) -> None:
+        self.sites, self.position, self.detach = tuple(sites), position, detach
+        self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
+        self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
+        self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
+        self._pass = Pass()
+        self._latest: Tensor | None = None  # attention maps on their way to a projection
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """A forward pass begins."""
+        self._pass = read_pass(arguments)
+        self._latest = None
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
+        if not in_backward():  # not when gradient checkpointing runs the layer again
+            rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
+            self._keep(self._heads, site, self._pass.pooled(self.position, site.kind, rows))
+            if self._latest is not None:
+                self._keep_map(site, self._latest)
+                self._latest = None
+        return x
+
+    def seen(self, probabilities: Tensor) -> Tensor:
+        """Attention maps appear just before their projection is called: the latest ones are that site's own."""
+        self._latest = probabilities
+        return probabilities
+
+    def hidden_at(self, site: Site, output: Any) -> None:
+        """Keeps the output of the layer that `site` belongs to."""
+        if not in_backward():
+            state = output if isinstance(output, Tensor) else output[0]
+            rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
+            self._keep(self._hidden, site, self._pass.pooled(self.position, site.kind, rows))
+
+    def pooled(self, state: Tensor) -> Tensor:
+        """A state (batch, tokens, dim) of the present pass, at the tape's position."""
+        return self._pass.pooled(self.position, self.sites[-1].kind, state)
+
+    def _keep_map(self, site: Site, probabilities: Tensor) -> None:
+        maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
+        order = site.head_order
+        self._keep(self._maps, site, maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)])
+
+    def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
+        # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in place).
+        store[site.index].append(value.detach().clone() if self.detach else value)
+
+    def clear(self) -> None:
+        """Forgets all passes so far, to record a stream in one block."""
+        for store in (self._heads, self._hidden, self._maps):
+            for passes in store.values():
+                passes.clear()
+
+    def of(self, layer: int) -> Tensor:
+        """Head outputs of one layer: (batch, heads, head_dim), with position "all" (batch, tokens, heads, head_dim)."""
+        return _joined(self._heads[layer], "head outputs", layer)
+
+    @property
+    def outputs(self) -> Tensor:
+        """Head outputs (batch, layers, heads, head_dim), with position "all" (batch, tokens, layers, heads, head_dim).
+
+        Where layers differ in heads, head size or tokens, the rest is NaN.
+        """
+        return _stack([self.of(site.index) for site in self.sites], axis=2 if self.position == "all" else 1)
+
+    @property
+    def hidden(self) -> Tensor:
+        """Each layer's output (batch, layers, dim), with position "all" (batch, tokens, layers, dim).
+
+        Sites of one layer (the self and cross attention of a decoder) repeat it; NaN as in `outputs`.
+        """
+        layers = [_joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index) for site in self.sites]
+        return _stack(layers, axis=2 if self.position == "all" else 1)
+
+    @property
+    def attention(self) -> tuple[Tensor, ...]:
+        """One attention map per layer, (batch, heads, queries, keys), rows summing to 1 over keys."""
+        return tuple(
+            _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index) for site in self.sites
+        )
+
+
+@contextmanager
+def watch_hidden(tape: Tape, taps: Taps) -> Iterator[None]:
+    """Puts every layer's output on `tape`, while it is open on `taps`."""
+    hooks = Hooks()
+    try:
+        for path in dict.fromkeys(site.layer_path for site in tape.sites):
+            members = [site for site in tape.sites if site.layer_path == path]
+            hooks.after(taps.model.get_submodule(path), _layer_hook(tape, taps, members))
+        yield
+    finally:
+        hooks.remove()
+
+
+def _layer_hook(tape: Tape, taps: Taps, members: Sequence[Site]) -> Any:
+    first_call = [site for site in members if site.call == 0]
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        if not taps.acting(tape):  # a pass of another thread
+            return
+        if members[0].n_calls == 1:
+            for site in first_call:
+                tape.hidden_at(site, output)
+        else:  # a shared layer: the next of its sites that this pass has not reached yet
+            seen = [len(tape._hidden[site.index]) for site in members]
+            tape.hidden_at(members[seen.index(min(seen))], output)
+
+    return hook
+
+
+def _joined(passes: list[Tensor], what: str, layer: int) -> Tensor:
+    if not passes:
+        raise HeadwiseError(f"there are no {what} of layer {layer} on this tape: run the model inside the block")
+    return passes[0] if len(passes) == 1 else torch.cat(_padded(passes, free=0))
+
+
+def _stack(layers: list[Tensor], axis: int) -> Tensor:
+    return torch.stack([layer.to(layers[0].device) for layer in _padded(layers)], dim=axis)
+
+
+def _padded(tensors: list[Tensor], free: int | None = None) -> list[Tensor]:
+    """Tensors padded with NaN to a common shape, axis `free` excepted."""
+    sizes = [max(t.shape[axis] for t in tensors) for axis in range(tensors[0].ndim)]
+    out = []
+    for tensor in tensors:
+        gaps = [0 if axis == free else sizes[axis] - tensor.shape[axis] for axis in range(tensor.ndim)]
+        out.append(pad(tensor, [n for gap in reversed(gaps) for n in (0, gap)], value=float("nan")) if any(gaps) else tensor)
+    return out

@@ -1,0 +1,167 @@
+"""Lesions other than zero: a head's output replaced by its mean over a reference set, or by that of another example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from headwise.errors import HeadwiseError
+from headwise.heads._headset import HeadSet
+from headwise.heads._restoration import unchanged
+from headwise.heads._sites import Site
+from headwise.heads._use.blocks import Edit
+from headwise.heads._use.gates import on_heads, per_row
+from headwise.heads._use.positions import Pass, read_pass
+from headwise.heads._use.recording import Tape
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+Reference = Tensor | Mapping[str, Any] | Iterable[Mapping[str, Any]]
+
+
+def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference | None, seed: int) -> Edit:
+    """The edit that silences `head_set` by "mean" or "resample".
+
+    Raises:
+        HeadwiseError: `how` is something else, or the reference is missing or does not fit.
+    """
+    if how not in ("mean", "resample"):
+        raise HeadwiseError(f"how is one of zero, mean, resample; got {how!r}")
+    if reference is None:
+        raise HeadwiseError(
+            f"silencing by {how!r} needs reference=: batches of model inputs{' or (layers, heads, head_dim) means' * (how == 'mean')}"
+        )
+    if how == "mean":
+        means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
+        if means.ndim != 3 or tuple(means.shape[:2]) != heads.shape:
+            raise HeadwiseError(
+                f"reference means have shape {tuple(means.shape)}; expected ({heads.shape[0]}, {heads.shape[1]}, head_dim)"
+            )
+        return Means(head_set, means)
+    if isinstance(reference, Tensor):
+        raise HeadwiseError("silencing by 'resample' takes other examples: reference= batches of model inputs, not a tensor")
+    return Resampled(head_set, _examples(heads, head_set, reference), seed)
+
+
+def mean_outputs(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
+    """Mean output of every head over all real tokens of `batches`, (layers, heads, head_dim) in float64.
+
+    Every token weighs the same, so the result does not depend on how examples are batched or padded. The model runs in evaluation
+    mode, outside any open context, and is left as it was.
+    """
+    return mean_of(heads, _reference_passes(heads, batches))
+
+
+def mean_of(heads: Heads, passes: Iterable[tuple[Tape, Pass]]) -> Tensor:
+    """`mean_outputs` of passes that were recorded at all positions."""
+    sums = [torch.zeros(site.n_heads, site.head_dim, dtype=torch.float64) for site in heads.sites]
+    counts = [0] * len(heads.sites)
+    for tape, passed in passes:
+        for i, site in enumerate(heads.sites):
+            tokens = real_tokens(tape.of(site.index), passed, site)  # (tokens, heads, head_dim)
+            sums[i] += tokens.double().sum(0).cpu()
+            counts[i] += tokens.shape[0]
+    if not all(counts):
+        raise HeadwiseError("the reference set is empty: give at least one batch of model inputs")
+    width = max(site.head_dim for site in heads.sites)
+    means = torch.full((*heads.shape, width), float("nan"), dtype=torch.float64)
+    for i, site in enumerate(heads.sites):
+        means[i, : site.n_heads, : site.head_dim] = sums[i] / counts[i]
+    return means
+
+
+def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
+    """Real tokens of outputs (batch, tokens, ...), run together: (real tokens, ...)."""
+    real = passed.real(site.kind, outputs.shape[1])
+    return outputs.flatten(0, 1) if real is None else outputs[real.to(outputs.device)]
+
+
+def _reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
+    for inputs in [batches] if isinstance(batches, Mapping) else batches:
+        tape = Tape(heads.sites, "all")
+        with unchanged(heads.model), torch.no_grad(), heads._taps.alone(), heads._taps.applying(tape, heads.sites):
+            heads.model(**inputs)
+        yield tape, read_pass(dict(inputs))
+
+
+def _examples(
+    heads: Heads, head_set: HeadSet, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]
+) -> dict[int, list[Tensor]]:
+    """Per layer that has heads in the set: each example's head outputs at its real tokens, (real tokens, heads, head_dim)."""
+    bank: dict[int, list[Tensor]] = {layer: [] for layer in head_set.layers()}
+    for tape, passed in _reference_passes(heads, batches):
+        for layer, kept in bank.items():
+            outputs = tape.of(layer)  # (batch, tokens, heads, head_dim)
+            real = passed.real(heads.sites[layer].kind, outputs.shape[1])
+            for row in range(outputs.shape[0]):
+                kept.append(outputs[row] if real is None else outputs[row][real[row].to(outputs.device)])
+    if not all(bank.values()):
+        raise HeadwiseError("the reference set is empty: give at least one batch of model inputs")
+    return bank
+
+
+class Means:
+    """Puts fixed vectors (layers, heads, head_dim) in place of the outputs of a set of heads."""
+
+    alike = True  # for every row
+
+    def __init__(self, head_set: HeadSet, means: Tensor) -> None:
+        self.members, self.means = head_set.layers(), means
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """The same for every pass."""
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        """x: (..., heads × head_dim)."""
+        if site.index not in self.members:
+            return x
+        mask = _member_mask(site, self.members[site.index], x)
+        values = self.means[site.index, : site.n_heads, : site.head_dim].to(x.device, x.dtype)
+        return on_heads(site, x, lambda heads: torch.where(mask, values, heads))
+
+
+class Resampled:
+    """Puts another example's outputs in place of those of a set of heads, token by token.
+
+    Each row draws one reference example; the t-th real token gets that example's t-th, starting over where it is shorter. Draws
+    follow the order of examples, so they do not depend on the batch size.
+    """
+
+    def __init__(self, head_set: HeadSet, bank: dict[int, list[Tensor]], seed: int) -> None:
+        self.members, self.bank = head_set.layers(), bank
+        self.generator = torch.Generator().manual_seed(seed)
+        self.passed = Pass()
+        self.chosen: list[int] = []
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """A pass begins: draws a reference example for each of its rows."""
+        self.passed = read_pass(arguments)
+        if self.passed.batch is None:
+            raise HeadwiseError("cannot tell the batch size of this pass: give its inputs as tensors (batch, ...)")
+        size = len(next(iter(self.bank.values())))
+        self.chosen = [int(torch.randint(size, (), generator=self.generator)) for _ in range(self.passed.batch)]
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        """x: (..., heads × head_dim)."""
+        if site.index not in self.members:
+            return x
+        mask = _member_mask(site, self.members[site.index], x)
+        tokens = x.shape[:-1].numel() // len(self.chosen)
+        real = self.passed.real(site.kind, tokens)
+        rows = []
+        for row, example in enumerate(self.chosen):
+            source = self.bank[site.index][example].to(x.device, x.dtype)  # (real tokens, heads, head_dim)
+            places = torch.arange(tokens) if real is None else (real[row].cumsum(0) - 1).clamp(min=0).cpu()
+            rows.append(source[(places % source.shape[0]).to(x.device)])
+        values = per_row(site, x, torch.stack(rows))  # (batch, tokens, heads, head_dim), as x has its axes
+        return on_heads(site, x, lambda heads: torch.where(mask, values, heads))
+
+
+def _member_mask(site: Site, members: tuple[int, ...], x: Tensor) -> Tensor:
+    mask = torch.zeros(site.n_heads, 1, dtype=torch.bool)
+    mask[list(members)] = True
+    return mask.to(x.device)  # (heads, 1)

@@ -1,0 +1,163 @@
+"""`headwise.lesion`: every set of heads silenced, every task evaluated, every example kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise._passes.lesioned import evaluate
+from headwise._passes.subject import opened, prepare
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.lesions._settings import Lesion
+from headwise.models._memory import as_trained
+from headwise.settings import operation
+from headwise.tasks import KINDS
+from headwise.tasks import _metrics as metrics
+from headwise.tasks._names import as_tasks
+from headwise.tasks._task import Task
+
+INTACT = "intact"
+
+
+@dataclass(frozen=True)
+class TaskOutcome:
+    """One task under all lesions.
+
+    Attributes:
+        kind, metric: of the task.
+        predictions: (lesions, examples), or (lesions, examples, columns) where a row holds counts.
+        losses: (lesions, examples).
+        labels: (examples,); None where predictions are counts.
+        chance: the metric of the best guess that ignores the text.
+        ways: how the lesions were run.
+    """
+
+    kind: str
+    metric: str
+    predictions: NDArray[Any]
+    losses: NDArray[Any]
+    labels: NDArray[Any] | None
+    chance: float
+    ways: dict[str, Any]
+
+    @cached_property
+    def values(self) -> NDArray[np.float64]:
+        """The metric of every lesion, (lesions,)."""
+        return np.array([metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions])
+
+
+@dataclass(frozen=True)
+class Lesions:
+    """What `lesion` found.
+
+    Attributes:
+        sets: the heads each lesion silences, by name; "intact" silences none.
+        tasks: by task name, every example's prediction under every lesion, in the order of `sets`.
+        settings: how it was run.
+    """
+
+    sets: dict[str, HeadSet]
+    tasks: dict[str, TaskOutcome]
+    settings: dict[str, Any]
+
+    @cached_property
+    def performance(self) -> pd.DataFrame:
+        """The metric of every task (columns) under every lesion (rows), on the metric's own scale."""
+        values = {name: outcome.values for name, outcome in self.tasks.items()}
+        return pd.DataFrame(values, index=pd.Index(list(self.sets), name="lesion"))
+
+    def joined(self, other: "Lesions") -> "Lesions":
+        """These lesions and further ones of the same tasks and examples; the intact model is kept once."""
+        more = [i for i, name in enumerate(other.sets) if name not in self.sets]
+        tasks = {}
+        for name, mine in self.tasks.items():
+            theirs = other.tasks[name]
+            predictions = np.concatenate([mine.predictions, theirs.predictions[more]])
+            losses = np.concatenate([mine.losses, theirs.losses[more]])
+            tasks[name] = replace(mine, predictions=predictions, losses=losses)
+        return Lesions({**self.sets, **{k: v for k, v in other.sets.items() if k not in self.sets}}, tasks, self.settings)
+
+    def table(self) -> pd.DataFrame:
+        """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
+
+        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll) otherwise.
+        """
+        names = list(self.sets)
+        parts = []
+        for task, outcome in self.tasks.items():
+            lesions, examples = outcome.losses.shape
+            part: dict[str, Any] = {
+                "lesion": pd.Categorical(np.repeat(names, examples), categories=names),
+                "task": pd.Categorical([task] * (lesions * examples), categories=list(self.tasks)),
+                "example": np.tile(np.arange(examples), lesions),
+            }
+            if outcome.predictions.ndim == 2:
+                part["prediction"] = outcome.predictions.reshape(-1).astype(float)
+                part["label"] = np.tile(np.asarray(outcome.labels, dtype=float), lesions)
+            else:
+                for number, column in enumerate(KINDS[outcome.kind].counts[: outcome.predictions.shape[2]]):
+                    part[column] = outcome.predictions[..., number].reshape(-1).astype(float)
+            part["loss"] = outcome.losses.reshape(-1)
+            part["metric"] = pd.Categorical([outcome.metric] * (lesions * examples))
+            part["value"] = np.repeat(outcome.values, examples)
+            parts.append(pd.DataFrame(part))
+        return pd.concat(parts, ignore_index=True)
+
+
+@operation(Lesion, "head_sets")
+def lesion(
+    model: Any, tasks: Task | Sequence[Task], head_sets: Mapping[str, HeadSet] | Sequence[HeadSet], settings: Lesion
+) -> Lesions:
+    """Evaluates every task with every set of heads silenced.
+
+    Weights stay frozen and attention as it is; batches are sorted by length. Lesions that touch only upper layers start from the
+    intact model's lower ones, lesions of many heads run in a really smaller model, and several lesions share a small batch, each
+    where that pays. The choice is automatic and changes results by rounding at most.
+
+    Args:
+        model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
+        tasks: the task or tasks.
+        head_sets: sets by name, or a list (then they are called "0", "1", …). The intact model is always evaluated too.
+
+    Returns:
+        per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
+    """
+    several = as_tasks(tasks)
+    sets = named_sets(head_sets)
+    answering = opened(model, several, settings)
+    several = as_trained(answering, several)
+    settings = settings.with_changes(heads=settings.heads or Heads(answering.encoder))
+    how = settings.how
+    outcomes = {}
+    for task in several:
+        subject = prepare(answering, task, settings)
+        reference = _reference(answering, task, settings) if how != "zero" else None
+        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference)
+        labels = subject.encoded.examples.labels
+        gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
+        level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
+        outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
+    noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way")}
+    return Lesions(sets, outcomes, noted)
+
+
+def _reference(model: Any, task: Task, settings: Lesion) -> Any:
+    """What heads put out on training examples: their means, or inputs to draw from."""
+    subject = prepare(model, task, settings.with_changes(split="train", examples=settings.reference_examples))
+    inputs = [batch.inputs for batch in subject.read(subject.plan())]
+    return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
+
+
+def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:
+    """Sets by name, the intact model first."""
+    if isinstance(head_sets, HeadSet):
+        raise HeadwiseError("head_sets is one HeadSet; give a list of them, [head_set], or a dict by name")
+    named = dict(head_sets) if isinstance(head_sets, Mapping) else {str(i): head_set for i, head_set in enumerate(head_sets)}
+    if named.get(INTACT):
+        raise HeadwiseError(f"the name {INTACT!r} is kept for the model without a lesion; call this set something else")
+    return {INTACT: HeadSet(), **{name: head_set for name, head_set in named.items() if name != INTACT}}

@@ -1,0 +1,127 @@
+"""`headwise.dissociate`: are they different heads?"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headwise._passes.subject import opened
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.lesions import _dissociation as d
+from headwise.lesions._evaluation import INTACT, lesion
+from headwise.lesions._result import Dissociation, at, by
+from headwise.lesions._settings import Dissociate, Lesion
+from headwise.lesions._statistics import TestOfD, resplit_test
+from headwise.models._memory import LENGTH, as_trained, length_of
+from headwise.scoring._estimators import score
+from headwise.scoring._files import load_scores
+from headwise.scoring._selection import count_for, random_heads, top_heads
+from headwise.scoring._settings import Score
+from headwise.settings import operation
+from headwise.tasks._names import as_tasks
+from headwise.tasks._task import Task
+
+
+@operation(Dissociate)
+def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Dissociation:
+    """Scores heads for every task, silences each task's top heads, and compares what that does to every task (Eq. 5–7).
+
+    Args:
+        model: a multi-task model, or a folder that headwise saved.
+        tasks: two tasks or more. Scores are always taken on their training split.
+
+    Returns:
+        scores, sets, lesions, D with intervals, verdicts and tests: see `Dissociation`.
+    """
+    several = as_tasks(tasks)
+    names = tuple(task.name for task in several)
+    if len(several) < 2:
+        raise HeadwiseError(f"a dissociation compares two tasks or more; got {', '.join(names) or 'none'}")
+    for name in names:
+        if name == INTACT or name.startswith("random "):
+            raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
+    model = opened(model, several, settings)
+    several = as_trained(model, several)
+    _check(several)
+    heads = settings.heads or Heads(model.encoder)
+    fraction, least, seed = settings.fraction, settings.min_per_layer, settings.seed
+    if not count_for(fraction, heads.total):
+        raise HeadwiseError(
+            f"fraction is {fraction}, which is less than one head of {heads.total}: there would be nothing to silence"
+        )
+    scores = settings.scores
+    if isinstance(scores, str | Path):
+        scores = load_scores(scores)
+    reading = {**settings.part(Lesion), "heads": heads, "tokenizer": None, "trust_remote_code": False}
+    if scores is None:
+        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples}
+        scores = score(model, several, **{**chosen, "heads": heads, "tokenizer": None, "trust_remote_code": False})
+    elif list(scores["task"].to_numpy()) != list(names):
+        raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
+
+    shares = tuple(share for share in dict.fromkeys(settings.fractions) if share != fraction)
+    sets = {name: _chosen(scores, name, fraction, least) for name in names}
+    random = random_heads(heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least)
+    swept = {at(name, share): _chosen(scores, name, share, least) for share in shares for name in names}
+    found = lesion(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, **reading)
+    also = tuple(dict.fromkeys(settings.also))
+    for how in also:
+        found = found.joined(lesion(model, several, {by(name, how): chosen for name, chosen in sets.items()}, how=how, **reading))
+    noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed")
+    result = Dissociation(
+        scores=scores,
+        sets=sets,
+        lesions=found,
+        fraction=fraction,
+        fractions=shares,
+        also=also,
+        tests={},
+        settings={
+            "method": scores.attrs.get("method", "given"),
+            "variant": scores.attrs.get("variant"),
+            "heads_each": count_for(fraction, heads.total),
+            "heads_total": heads.total,
+            "metrics": {task.name: task.metric for task in several},
+            **{name: getattr(settings, name) for name in noted},
+            "max_length": {task.name: length_of(model, task.name, settings.max_length) or LENGTH for task in several},
+        },
+    )
+    if settings.test_draws:
+        for number, (a, b) in enumerate(combinations(several, 2)):
+            result.tests[a.name, b.name] = _test(model, a, b, result, settings, seed + number, reading)
+    return result
+
+
+def _chosen(scores: xr.DataArray, name: str, fraction: float, min_per_layer: int) -> HeadSet:
+    return top_heads(scores.sel(task=name), fraction, min_per_layer=min_per_layer)
+
+
+def _check(tasks: Sequence[Task]) -> None:
+    for task in tasks:
+        if not task.higher_is_better:
+            raise HeadwiseError(
+                f"task {task.name!r} is judged by {task.metric}, where lower is better, and a ratio to it would turn D around; "
+                "choose another metric, for instance metric='token-accuracy'"
+            )
+
+
+def _test(
+    model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: dict[str, Any]
+) -> TestOfD:
+    """Lesions both tasks again under every re-split; only the metrics are kept."""
+
+    def evaluate(splits: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
+        sets = {f"{i} {side}": chosen for i, pair in enumerate(splits) for side, chosen in zip("AB", pair, strict=True)}
+        table = lesion(model, [a, b], sets, **reading).performance
+        intact = table.loc[INTACT].to_numpy()
+        values = table.drop(INTACT).to_numpy().reshape(len(splits), 2, 2)  # (splits, lesions, tasks)
+        return [float(value) for value in d.overall(d.relative_performance(values, intact))]
+
+    places = [result.tasks.index(task.name) for task in (a, b)]
+    observed = float(d.overall(result.analysis.rp[np.ix_(places, places)]))
+    sets = result.sets[a.name], result.sets[b.name]
+    return resplit_test(observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers)

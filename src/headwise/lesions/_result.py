@@ -1,0 +1,238 @@
+"""`Dissociation`: what `headwise.dissociate` found, with its tables, its figures, and its folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from headwise._base import command
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.lesions._analysis import Analysis, analyse
+from headwise.lesions._evaluation import Lesions, TaskOutcome
+from headwise.lesions._statistics import TestOfD, permutation_test
+from headwise.lesions._tables import TABLES
+from headwise.scoring._files import load_scores, save_scores
+from headwise.store import _manifest as manifest
+from headwise.tasks import KINDS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KIND = "dissociation"
+
+
+@dataclass(frozen=True)
+class Dissociation:
+    """A dissociation study of one model.
+
+    Attributes:
+        scores: (task, layer, head), what the heads were chosen by.
+        sets: each task's top heads.
+        lesions: every example's prediction under every lesion.
+        fraction: of heads in each set.
+        fractions: further shares of heads (the α sweep).
+        also: ways of silencing beside by zero.
+        tests: re-split tests of pairs that were run, by (A, B).
+        settings: how it was run.
+    """
+
+    scores: xr.DataArray
+    sets: dict[str, HeadSet]
+    lesions: Lesions
+    fraction: float
+    fractions: tuple[float, ...]
+    also: tuple[str, ...]
+    tests: dict[tuple[str, str], TestOfD]
+    settings: dict[str, Any]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the tasks."""
+        return tuple(self.sets)
+
+    @property
+    def random(self) -> tuple[str, ...]:
+        """Names of the random lesions."""
+        return tuple(name for name in self.lesions.sets if name.startswith("random "))
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """Relative performance, D and their bootstrap draws."""
+        return self._analysis({name: name for name in self.tasks})
+
+    @cached_property
+    def sweep(self) -> dict[float, Analysis]:
+        """The same at every other share of heads."""
+        return {share: self._analysis({name: at(name, share) for name in self.tasks}) for share in self.fractions}
+
+    @cached_property
+    def kinds(self) -> dict[str, Analysis]:
+        """The same for every way of silencing."""
+        others = {how: self._analysis({name: by(name, how) for name in self.tasks}) for how in self.also}
+        return {"zero": self.analysis, **others}
+
+    def _analysis(self, own: Mapping[str, str]) -> Analysis:
+        settings = {key: self.settings[key] for key in ("bootstrap", "level", "seed")}
+        return analyse(self.lesions, list(own), list(own.values()), **settings)
+
+    @property
+    def d(self) -> float:
+        """D of all tasks, as a fraction (0.1 = 10 %)."""
+        return self.analysis.d
+
+    @cached_property
+    def permutation(self) -> TestOfD:
+        """The test of D that needs no new lesions: which lesion counts as a task's own is permuted."""
+        return permutation_test(self.analysis.rp, seed=self.settings["seed"])
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know before trusting the figures."""
+        found = self.analysis.notes()
+        ways = {outcome.ways["note"] for outcome in self.lesions.tasks.values() if "note" in outcome.ways}
+        for pair, test in self.tests.items():
+            if test.note:
+                found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
+        return [*found, *sorted(ways)]
+
+    def table(self, kind: str = "performance") -> pd.DataFrame:
+        """One of the study's tables, in percent.
+
+        Args:
+            kind: "performance" (Table 3), "summary" (D with intervals), "pairs" (verdicts and tests), "pairwise" (Table 10),
+                "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected" (chance-corrected RP), "sweep" (over α),
+                "kinds" (ways of silencing).
+        """
+        if kind not in TABLES:
+            raise HeadwiseError(f"there is no table {kind!r}; choose one of {', '.join(TABLES)}")
+        return TABLES[kind](self)
+
+    def plot(self, kind: str = "relative") -> "Figure":
+        """One of the study's figures (needs matplotlib, the extra `figures`).
+
+        Args:
+            kind: "relative" or "corrected" (heat map of tasks under lesions), "pairs" (D of every pair with intervals), "layers"
+                (Fig. 4), "overlap", "scores" (heads by importance, chosen ones framed), "sweep" (D over α), "null" (the tests of D).
+        """
+        from headwise.figures import _dissociation as figures
+        from headwise.figures._probing import heatmaps
+
+        if kind == "null" and not self.tests:
+            raise HeadwiseError("no re-split test was run, so there is no null to plot: call dissociate(..., test_draws=199)")
+        drawn = {
+            "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)"),
+            "corrected": lambda: figures.lesion_matrix(self.table("corrected"), "chance-corrected performance (%)"),
+            "pairs": lambda: figures.pair_scores(self.table("pairs")),
+            "layers": lambda: figures.heads_per_layer(self.table("layers")),
+            "overlap": lambda: figures.overlap(self.table("overlap")),
+            "scores": lambda: heatmaps(self.scores, chosen=self.sets),
+            "sweep": lambda: figures.sweep(self.table("sweep")),
+            "null": lambda: figures.nulls({f"{a} – {b}": (test.d, test.null, test.p) for (a, b), test in self.tests.items()}),
+        }
+        if kind not in drawn:
+            raise HeadwiseError(f"there is no figure {kind!r}; choose one of {', '.join(drawn)}")
+        return drawn[kind]()
+
+    def save(self, folder: str | Path, **noted: Any) -> Path:
+        """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.
+
+        Args:
+            folder: where to.
+            noted: further facts for its manifest: what decided the result.
+
+        Raises:
+            HeadwiseError: the folder exists already.
+        """
+        from headwise.store._atomic import atomic_folder
+
+        target = Path(folder)
+        if target.exists():
+            raise HeadwiseError(f"{target} exists already; choose another folder, or remove it first")
+        with atomic_folder(target) as aside:
+            save_scores(self.scores, aside / "scores.nc")
+            self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
+            for kind in TABLES:
+                self.table(kind).reset_index().to_csv(aside / f"{kind}.csv", index=False)
+            manifest.write(
+                aside,
+                KIND,
+                # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every array
+                sets=[[name, chosen.to_json()] for name, chosen in self.sets.items()],
+                lesions=[[name, chosen.to_json()] for name, chosen in self.lesions.sets.items()],
+                lesion_settings=self.lesions.settings,
+                tasks=[
+                    [name, {"kind": outcome.kind, "metric": outcome.metric, "chance": outcome.chance, "ways": outcome.ways}]
+                    for name, outcome in self.lesions.tasks.items()
+                ],
+                fraction=self.fraction,
+                fractions=list(self.fractions),
+                also=list(self.also),
+                tests=[
+                    {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
+                    for (a, b), t in self.tests.items()
+                ],
+                settings=self.settings,
+                command=command.given(),
+                **noted,
+            )
+        return target
+
+
+def at(task: str, fraction: float) -> str:
+    """The name of a task's lesion in the α sweep."""
+    return f"{task} at {fraction:g}"
+
+
+def by(task: str, how: str) -> str:
+    """The name of a task's lesion in another way of silencing."""
+    return f"{task} by {how}"
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
+    """Opens what `Dissociation.save` wrote."""
+    scores = load_scores(folder / "scores.nc")
+    predictions = pd.read_parquet(folder / "predictions.parquet")
+    sets = {name: HeadSet.from_json(text) for name, text in record["lesions"]}
+    outcomes = {name: _outcome(predictions[predictions["task"] == name], len(sets), facts) for name, facts in record["tasks"]}
+    return Dissociation(
+        scores=scores,
+        sets={name: HeadSet.from_json(text) for name, text in record["sets"]},
+        lesions=Lesions(sets, outcomes, record["lesion_settings"]),
+        fraction=record["fraction"],
+        fractions=tuple(record["fractions"]),
+        also=tuple(record["also"]),
+        tests={
+            (t["a"], t["b"]): TestOfD(_number(t["d"]), _number(t["p"]), np.array(t["null"]), t["exact"], t["note"])
+            for t in record["tests"]
+        },
+        settings=record["settings"],
+    )
+
+
+def _json(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _outcome(rows: pd.DataFrame, lesions: int, facts: Mapping[str, Any]) -> TaskOutcome:
+    """Rows lie lesion by lesion, example by example, as `Lesions.table` writes them."""
+    columns = [name for name in KINDS[facts["kind"]].counts if name in rows and rows[name].notna().all()]
+    labels: NDArray[Any] | None = None
+    predictions: NDArray[Any]
+    if columns:
+        predictions = rows[columns].to_numpy().reshape(lesions, -1, len(columns))
+    else:
+        predictions = rows["prediction"].to_numpy().reshape(lesions, -1)
+        labels = rows["label"].to_numpy().reshape(lesions, -1)[0]
+    losses = rows["loss"].to_numpy().reshape(lesions, -1)
+    return TaskOutcome(facts["kind"], facts["metric"], predictions, losses, labels, facts["chance"], facts["ways"])

@@ -1,0 +1,139 @@
+"""The tables of a dissociation study, in the layout of the paper's; performance and scores in percent."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise._base.inference import false_discovery
+from headwise.lesions import _dissociation as d
+from headwise.lesions._analysis import Analysis
+from headwise.lesions._evaluation import INTACT
+
+if TYPE_CHECKING:
+    from headwise.lesions._result import Dissociation
+
+
+def performance(result: "Dissociation") -> pd.DataFrame:
+    """Table 3: each task (columns) under each lesion (rows, T† = the top heads of T silenced), random sets, intact, and D_i.
+
+    Beside the mean of R random sets stand the lowest and the highest: a further random set lies between them with probability
+    (R − 1) ÷ (R + 1), 82 % for ten and 95 % for 39.
+    """
+    found = result.lesions.performance[list(result.tasks)] * 100
+    rows = {f"{name}†": found.loc[name] for name in result.tasks}
+    if result.random:
+        random = found.loc[list(result.random)]
+        rows["random"] = random.mean()
+        rows["random lowest"], rows["random highest"] = random.min(), random.max()
+    rows["intact"] = found.loc[INTACT]
+    rows["D_i"] = pd.Series(100 * result.analysis.d_i, index=list(result.tasks))
+    return pd.DataFrame(rows).T.rename_axis("lesion")
+
+
+def summary(result: "Dissociation") -> pd.DataFrame:
+    """One row per task and one for all: relative performance under its own and under the others' lesions, D with its interval."""
+    a = result.analysis
+    n = len(a.tasks)
+    own = np.diagonal(a.rp)
+    low, high = a.d_i_interval()
+    rows = pd.DataFrame(
+        {
+            "metric": [result.lesions.tasks[name].metric for name in a.tasks],
+            "intact": 100 * a.intact,
+            "chance": 100 * a.chance,
+            "RP own": 100 * own,
+            "RP others": 100 * (a.rp.sum(axis=0) - own) / (n - 1),
+            "D": 100 * a.d_i,
+            "D low": 100 * low,
+            "D high": 100 * high,
+            "D corrected": 100 * d.per_task(a.corrected),
+        },
+        index=pd.Index(a.tasks, name="task"),
+    )
+    d_low, d_high = a.d_interval()
+    rows.loc["all", ["D", "D low", "D high", "D corrected"]] = [
+        100 * a.d,
+        100 * d_low,
+        100 * d_high,
+        100 * float(d.overall(a.corrected)),
+    ]
+    rows.loc["all", "metric"] = ""
+    return rows
+
+
+def pairs(result: "Dissociation") -> pd.DataFrame:
+    """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, and p and FDR where the test was run (Table 9)."""
+    table = result.analysis.pairs()
+    for column in ("D_A", "D_B", "D", "D_low", "D_high", "D_corrected"):
+        table[column] *= 100
+    names = list(zip(table["A"], table["B"], strict=True))
+    table["overlap"] = [100 * result.sets[a].overlap(result.sets[b]) for a, b in names]
+    table["p"] = [result.tests[pair].p if pair in result.tests else np.nan for pair in names]
+    table["p_fdr"] = false_discovery(table["p"].to_numpy())
+    return table
+
+
+def pairwise(result: "Dissociation") -> pd.DataFrame:
+    """Table 10: D_A in percent, A in columns, B in rows."""
+    names = list(result.tasks)
+    values = 100 * d.pairwise(result.analysis.rp).T  # (B, A)
+    return pd.DataFrame(values, index=pd.Index(names, name="B"), columns=pd.Index(names, name="A"))
+
+
+def overlap(result: "Dissociation") -> pd.DataFrame:
+    """Table 11: the share of A's heads that B's set holds too, in percent."""
+    return d.overlap_matrix(result.sets)
+
+
+def layers(result: "Dissociation") -> pd.DataFrame:
+    """Fig. 4: chosen heads per layer and task, their mean and σ between tasks."""
+    return d.heads_per_layer(result.sets, result.scores.sizes["layer"])
+
+
+def relative(result: "Dissociation") -> pd.DataFrame:
+    """RP_i(H_j) in percent: tasks in columns, lesions in rows."""
+    return _matrix(result, result.analysis.rp)
+
+
+def corrected(result: "Dissociation") -> pd.DataFrame:
+    """Chance-corrected RP in percent: 100 is unharmed, 0 is chance."""
+    return _matrix(result, result.analysis.corrected)
+
+
+def sweep(result: "Dissociation") -> pd.DataFrame:
+    """D and D_i in percent at each share of heads silenced, with the interval of D."""
+    every = sorted({**result.sweep, result.fraction: result.analysis}.items())
+    return pd.DataFrame([{"fraction": fraction, **_scores(a)} for fraction, a in every])
+
+
+def kinds(result: "Dissociation") -> pd.DataFrame:
+    """D and D_i in percent for each way of silencing, with the interval of D."""
+    return pd.DataFrame([{"silenced by": how, **_scores(a)} for how, a in result.kinds.items()])
+
+
+def _scores(a: Analysis) -> dict[str, float]:
+    low, high = a.d_interval()
+    by_task = {f"D_{name}": 100 * float(value) for name, value in zip(a.tasks, a.d_i, strict=True)}
+    return {"D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task}
+
+
+def _matrix(result: "Dissociation", values: NDArray[np.float64]) -> pd.DataFrame:
+    index = pd.Index([f"{name}†" for name in result.tasks], name="lesion")
+    return pd.DataFrame(100 * values, index=index, columns=list(result.tasks))
+
+
+TABLES: Mapping[str, Callable[["Dissociation"], pd.DataFrame]] = {
+    "performance": performance,
+    "summary": summary,
+    "pairs": pairs,
+    "pairwise": pairwise,
+    "overlap": overlap,
+    "layers": layers,
+    "relative": relative,
+    "corrected": corrected,
+    "sweep": sweep,
+    "kinds": kinds,
+}

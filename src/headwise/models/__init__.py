@@ -1,0 +1,69 @@
+"""What sits on the encoder for each kind of task.
+
+A decoder is a module whose `forward(states, batch)` takes token states (batch, tokens, dim) and a batch of
+`headwise.tasks`, and returns a `DecoderOutput`: one loss and one prediction per example. `build` makes the decoder of a
+task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` gives a plain transformers model the same face;
+`open_model` makes either of whatever a user brings.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from headwise import tasks
+from headwise._base.lazy import lazily
+from headwise.errors import HeadwiseError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.models._decoders.output import DecoderOutput as DecoderOutput
+    from headwise.models._decoders.output import SavedTask as SavedTask
+    from headwise.models._decoders.output import TaskLike as TaskLike
+    from headwise.models._export import export_task as export_task
+    from headwise.models._model import MultiTaskModel as MultiTaskModel
+    from headwise.models._opening import open_model as open_model
+    from headwise.models._plain import TaskModel as TaskModel
+    from headwise.models._plain import as_task_model as as_task_model
+    from headwise.models._pooling import pool as pool
+
+# task kind -> the module here whose function `build` takes (task, dim, *, config, pooling, **options) and returns the decoder
+KINDS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
+
+_WHERE = {
+    "DecoderOutput": "_decoders.output",
+    "MultiTaskModel": "_model",
+    "SavedTask": "_decoders.output",
+    "TaskLike": "_decoders.output",
+    "TaskModel": "_plain",
+    "as_task_model": "_plain",
+    "export_task": "_export",
+    "open_model": "_opening",
+    "pool": "_pooling",
+}
+__all__ = ["KINDS", "build", *_WHERE]
+
+
+def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
+    """The decoder for `task` on an encoder of width `dim`.
+
+    Args:
+        task: anything with name, kind, classes and metric.
+        dim: width of the encoder's token states.
+        config: the encoder's configuration; sequence decoders take the shape of that family's own classifiers.
+        pooling: for sequence-level kinds, "cls", "last" or "mean"; default: the family's own.
+        options: settings of that kind's decoder (JSON values; a saved model keeps them).
+
+    Raises:
+        HeadwiseError: no decoder exists for the task's kind.
+    """
+    if task.kind not in KINDS:
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
+            f"{', '.join(sorted(KINDS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
+        )
+    module = import_module(f"headwise.models._decoders.{KINDS[task.kind]}")
+    decoder: nn.Module = module.build(task, dim, config=config, pooling=pooling, **options)
+    return decoder
+
+
+__getattr__ = lazily("headwise.models", _WHERE)

@@ -1,0 +1,152 @@
+"""Constituency parsing: a CRF over spans, then a label for every span of the tree (Zhang, Zhou & Li 2020)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from headwise.models._decoders.biaffine import Biaffine, Role
+from headwise.models._decoders.counts import DecodedLater, match_counts, table
+from headwise.models._decoders.output import DecoderOutput, TaskLike
+from headwise.models._decoders.trees import cky, log_partition, span_marginals
+from headwise.models._decoders.words import pool_words
+
+# evalb's usual equivalence
+SAME = {"PRT": "ADVP"}
+JOINT = "+"  # joins the labels of a unary chain, top to bottom
+
+
+class ConstituentDecoder(nn.Module):
+    """Stage one scores unlabelled spans, stage two labels those of the tree; "no constituent" is label 0.
+
+    A fence post between two words is read from both of them; at the sentence's ends a vector of its own stands for the missing word.
+
+    Args:
+        dim: width of the encoder.
+        classes: names of the labels, unary chains joined by "+".
+        span, label: widths of the vectors of stage one and stage two.
+        dropout: on word and post vectors.
+    """
+
+    def __init__(self, dim: int, classes: Sequence[str], span: int = 500, label: int = 100, dropout: float = 0.33) -> None:
+        super().__init__()
+        self.chains = unary_chains(classes)  # (classes, longest chain)
+        self.dropout = nn.Dropout(dropout)
+        self.edge = nn.Parameter(torch.randn(dim) * 0.02)
+        self.span_left, self.span_right = Role(2 * dim, span, dropout), Role(2 * dim, span, dropout)
+        self.label_left, self.label_right = Role(2 * dim, label, dropout), Role(2 * dim, label, dropout)
+        self.span, self.label = Biaffine(span), Biaffine(label, len(classes) + 1)
+
+    def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
+        """From token states (batch, tokens, dim) to the loss of tree and labels per word, and counts of labelled brackets with
+        punctuation and the top node left out."""
+        lengths = batch.n_words
+        posts = self.posts(self.dropout(pool_words(states, batch)), lengths)  # (batch, posts, 2 dim)
+        scores = self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()  # (batch, posts, posts)
+        left, right = self.label_left(posts), self.label_right(posts)
+        labels, sizes = batch.labels.cpu().numpy(), lengths.tolist()
+        gold = torch.from_numpy(binary_spans(labels, sizes)).to(states.device)
+        owner, start, end, name = gold.unbind(1)  # (spans,)
+        stage_two = nn.functional.cross_entropy(
+            self.label.pairs(left[owner, start], right[owner, end]).float(), name, reduction="none"
+        )
+        loss = stage_two - scores[owner, start, end]
+        loss = loss.new_zeros(len(scores)).index_add(0, owner, loss)
+        loss = (loss + log_partition(scores, lengths)) / lengths
+
+        def decode() -> Tensor:
+            row, first, last = cky(span_marginals(scores, lengths), lengths).nonzero(as_tuple=True)
+            found = self.label.pairs(left[row, first], right[row, last]).argmax(-1) - 1
+            predicted = table(row, first, last, found)
+            counts = bracket_counts(predicted[predicted[:, 3] >= 0], labels, sizes, self.chains)
+            return torch.from_numpy(counts).to(scores.device)
+
+        return DecodedLater(loss, decode, scores)
+
+    def posts(self, vectors: Tensor, lengths: Tensor) -> Tensor:
+        """The words on either side of every fence post; (batch, words + 1, 2 dim)."""
+        batch, words, dim = vectors.shape
+        edge = self.edge.to(vectors.dtype).expand(batch, 1, dim)
+        before = torch.cat([edge, vectors], 1)
+        after = torch.cat([vectors, edge], 1)
+        last = torch.arange(words + 1, device=lengths.device) == lengths[:, None]  # the post after the last word
+        after = torch.where(last[..., None], edge, after)
+        return torch.cat([before, after], -1)
+
+
+def binary_spans(labels: NDArray[np.int64], lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Gold trees made binary: children are gathered from the left, spans that are no constituents have label 0.
+
+    Args:
+        labels: (constituents, 4): sentence, start, end, class; class -1 marks words that do not count.
+        lengths: words of each sentence.
+
+    Returns:
+        (spans, 4): sentence, start, end, class + 1; 2n - 1 rows for a sentence of n words.
+    """
+    out: list[tuple[int, int, int, int]] = []
+    trees: list[dict[tuple[int, int], int]] = [{(0, n): 0, **{(i, i + 1): 0 for i in range(n)}} for n in lengths]
+    for b, s, e, c in labels.tolist():
+        if c >= 0:
+            trees[b][s, e] = c + 1
+    for b, tree in enumerate(trees):
+        # Parents before children, left to right: by start, then the wider first.
+        nodes = sorted(((s, e, c) for (s, e), c in tree.items()), key=lambda node: (node[0], -node[1]))
+        stack: list[tuple[int, int, int]] = []  # (start, end, children so far) of the open nodes
+        for s, e, c in nodes:
+            out.append((b, s, e, c))
+            while stack and stack[-1][1] <= s:
+                stack.pop()
+            if stack:
+                top_s, top_e, children = stack[-1]
+                stack[-1] = (top_s, top_e, children + 1)
+                if children and e < top_e:  # the second, third, ... child joins what lies left of it
+                    out.append((b, top_s, e, 0))
+            stack.append((s, e, 0))
+    return np.array(out, dtype=np.int64).reshape(-1, 4)
+
+
+def unary_chains(classes: Sequence[str]) -> NDArray[np.int64]:
+    """(classes, longest chain) numbers of the labels in each joint label, -1 for none; labels evalb calls the same share a number."""
+    chains = [[SAME.get(part, part) for part in name.split(JOINT)] for name in classes]
+    number = {part: i for i, part in enumerate(sorted({part for chain in chains for part in chain}))}
+    table = np.full((len(chains), max(map(len, chains), default=1)), -1, dtype=np.int64)
+    for row, chain in zip(table, chains, strict=True):
+        row[: len(chain)] = [number[part] for part in chain]
+    return table
+
+
+def bracket_counts(
+    predicted: NDArray[np.int64], gold: NDArray[np.int64], lengths: Sequence[int], chains: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Labelled brackets as evalb counts them: unary chains taken apart, words that do not count removed and spans renumbered.
+
+    Args:
+        predicted: (constituents, 4): sentence, start, end, class.
+        gold: (constituents, 4), the same; a row (sentence, i, i+1, -1) says that word i (punctuation) does not count.
+        lengths: words of each sentence.
+        chains: see `unary_chains`.
+
+    Returns:
+        (batch, 3) correct, predicted, gold.
+    """
+    counts = np.ones((len(lengths), max(lengths)), dtype=np.int64)
+    removed = gold[gold[:, 3] < 0]
+    counts[removed[:, 0], removed[:, 1]] = 0
+    place = np.concatenate([np.zeros((len(lengths), 1), dtype=np.int64), counts.cumsum(1)], 1)  # post -> post among counted words
+
+    def brackets(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        spans = np.stack([rows[:, 0], place[rows[:, 0], rows[:, 1]], place[rows[:, 0], rows[:, 2]]], 1)
+        parts = chains[rows[:, 3]]  # (rows, longest chain)
+        row, link = ((parts >= 0) & (spans[:, 1] < spans[:, 2])[:, None]).nonzero()
+        return np.concatenate([spans[row], parts[row, link][:, None]], 1)
+
+    return match_counts(brackets(predicted), brackets(gold[gold[:, 3] >= 0]), len(lengths))
+
+
+def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> ConstituentDecoder:
+    """The decoder of a task of kind "constituents"; `config` and `pooling` matter to whole-text decoders only."""
+    return ConstituentDecoder(dim, list(task.classes), **options)

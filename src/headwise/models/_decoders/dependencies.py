@@ -1,0 +1,73 @@
+"""Dependency parsing: biaffine arcs and relations (Dozat & Manning 2017), with tree decoding."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise.errors import HeadwiseError
+from headwise.models._decoders.arcs import projective_tree, spanning_tree
+from headwise.models._decoders.biaffine import Biaffine, Role
+from headwise.models._decoders.counts import DecodedLater
+from headwise.models._decoders.output import DecoderOutput, TaskLike
+from headwise.models._decoders.words import pool_words
+
+TREES = {"spanning": spanning_tree, "projective": projective_tree}
+
+
+class DependencyDecoder(nn.Module):
+    """A head and a relation for every word; the root is a vector of its own.
+
+    Args:
+        dim: width of the encoder.
+        classes: number of relations.
+        arc, relation: widths of the vectors that choose heads, and relations.
+        dropout: on word, head and dependent vectors.
+        tree: "spanning" (any tree) or "projective" (no crossing arcs).
+    """
+
+    def __init__(
+        self, dim: int, classes: int, arc: int = 500, relation: int = 100, dropout: float = 0.33, tree: str = "spanning"
+    ) -> None:
+        super().__init__()
+        if tree not in TREES:
+            raise HeadwiseError(f"tree decoding {tree!r} is unknown; choose one of {', '.join(TREES)}")
+        self.tree = tree
+        self.dropout = nn.Dropout(dropout)
+        self.root = nn.Parameter(torch.randn(dim) * 0.02)
+        self.arc_dependent, self.arc_head = Role(dim, arc, dropout), Role(dim, arc, dropout)
+        self.relation_dependent, self.relation_head = Role(dim, relation, dropout), Role(dim, relation, dropout)
+        self.arc, self.relation = Biaffine(arc), Biaffine(relation, classes)
+
+    def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
+        """From token states (batch, tokens, dim) to the mean over words of the losses of head and relation, and counts
+        (right head and relation, words, words, right head), punctuation left out."""
+        lengths = batch.n_words
+        vectors = pool_words(states, batch)  # (batch, words, dim)
+        vectors = self.dropout(torch.cat([self.root.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1))
+        scores = self.arc(self.arc_dependent(vectors), self.arc_head(vectors)).squeeze(1).float()  # (batch, dependent, head)
+        node = torch.arange(scores.shape[1], device=scores.device)
+        masked = scores.masked_fill((node > lengths[:, None])[:, None], -torch.inf)
+        dependents, heads_as = self.relation_dependent(vectors), self.relation_head(vectors)
+
+        owner, word = (batch.labels[..., 0] >= 0).nonzero(as_tuple=True)  # (all words,)
+        head, relation, counted = batch.labels[owner, word].unbind(1)
+        word = word + 1  # its node
+        arc_loss = nn.functional.cross_entropy(masked[owner, word], head, reduction="none")  # (all words,)
+        labels = self.relation.pairs(dependents[owner, word], heads_as[owner, head]).float()
+        loss = arc_loss + nn.functional.cross_entropy(labels, relation, reduction="none")
+        loss = loss.new_zeros(len(scores)).index_add(0, owner, loss) / lengths
+
+        def decode() -> Tensor:
+            found = TREES[self.tree](scores, lengths)[owner, word]
+            right = (found == head) & counted.bool()
+            named = self.relation.pairs(dependents[owner, word], heads_as[owner, found]).argmax(-1) == relation
+            table = torch.stack([right & named, counted, counted, right], 1).long()  # (all words, 4)
+            return table.new_zeros(len(scores), 4).index_add(0, owner, table)
+
+        return DecodedLater(loss, decode, scores)
+
+
+def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> DependencyDecoder:
+    """The decoder of a task of kind "dependencies"; `config` and `pooling` matter to whole-text decoders only."""
+    return DependencyDecoder(dim, len(task.classes), **options)

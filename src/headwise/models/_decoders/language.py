@@ -1,0 +1,164 @@
+"""Token-level outputs of plain transformers models: language modelling, minimal pairs, and tags read at the first sub-word.
+
+The loss of an example is the mean over its predicted tokens. An example may be several rows of a batch (windows of a long
+text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which example.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad, softplus
+
+from headwise.models._decoders.output import DecoderOutput
+from headwise.tasks._kinds import IGNORED, KINDS
+
+AT_ONCE = 1 << 24  # logits worked on at once
+
+
+def token_output(logits: Tensor, gold: Tensor, batch: Any) -> DecoderOutput:
+    """Losses and counts from token logits.
+
+    Args:
+        logits: (rows, tokens, vocabulary), or (predicted, vocabulary) at the positions alone where `gold` has a token, row after row.
+        gold: (rows, tokens), token numbers, -100 where nothing is predicted.
+        batch: says which rows belong to which of its n examples.
+
+    Returns:
+        loss (n,): mean negative log-likelihood in nats; prediction (n, 3): tokens right, tokens, summed negative log-likelihood.
+    """
+    counted = gold != IGNORED  # (rows, tokens)
+    summed, right = _by_row(logits, gold, counted)
+    nll = by_example(summed, batch)  # (n,)
+    tokens = by_example(counted.sum(dim=1).float(), batch)
+    prediction = torch.stack([by_example(right, batch), tokens, nll.detach()], dim=1)  # (n, 3)
+    return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
+
+
+def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's summed negative log-likelihood and number of tokens right, (rows,).
+
+    The classes lie next to each other in memory, and few positions are worked on at once: transposed logits take several times as
+    long, and a second copy of all of them may not fit.
+    """
+    rows = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)
+    if logits.ndim == 2:
+        rows, gold = rows[counted], gold[counted]  # (predicted,)
+    else:
+        rows, gold = rows.reshape(-1), gold.reshape(-1)
+    summed = torch.zeros(counted.shape[0], device=logits.device)
+    right = torch.zeros_like(summed)
+    step = max(1, AT_ONCE // logits.shape[-1])
+    for part, own, row in _parts(logits, gold, rows, step):
+        own, row = own.to(part.device), row.to(part.device)
+        part = part.float()
+        summed = summed.index_add(0, row, cross_entropy(part, own, reduction="none", ignore_index=IGNORED))
+        right = right.index_add(0, row, (part.detach().argmax(dim=-1) == own).float())
+    return summed, right
+
+
+def _parts(logits: Tensor, gold: Tensor, rows: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """(logits, gold, row) of some positions at a time."""
+    if logits.ndim == 2:
+        for start in range(0, len(gold), step):
+            yield logits[start : start + step], gold[start : start + step], rows[start : start + step]
+        return
+    tokens = logits.shape[1]
+    whole = max(1, step // max(tokens, 1))  # rows at a time
+    for start in range(0, logits.shape[0], whole):
+        place = slice(start * tokens, (start + whole) * tokens)
+        yield logits[start : start + whole].reshape(-1, logits.shape[-1]), gold[place], rows[place]
+
+
+@contextmanager
+def only_where(model: Any, wanted: Tensor) -> Iterator[None]:
+    """Inside, a language model's last projection, the costly one, works on the positions `wanted` (rows, tokens) alone.
+
+    The model's logits are then (1, predicted, vocabulary), row after row.
+    """
+    place = wanted.reshape(-1).nonzero()[:, 0]
+
+    def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
+        states = args[0]
+        if states.shape[:-1].numel() != wanted.numel():
+            return None
+        return (states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None], *args[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(chosen)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def by_example(values: Tensor, batch: Any) -> Tensor:
+    """Sums of rows (rows,) over the examples they belong to, (n,)."""
+    return values.new_zeros(len(batch)).index_add(0, batch.owner, values)
+
+
+def next_token_gold(batch: Any) -> Tensor:
+    """What each position has to predict, (rows, tokens): the next token, -100 where that is no text, and at the last position.
+
+    Under left padding the first real token follows padding, so nothing predicts it, as under right padding.
+    """
+    after_real = batch.inputs["attention_mask"][:, :-1].bool()
+    return pad(torch.where(after_real, batch.labels[:, 1:], IGNORED), (0, 1), value=IGNORED)
+
+
+def gold_tokens(kind: str, batch: Any) -> Tensor:
+    """What each position has to predict, (rows, tokens), -100 where nothing."""
+    labels: Tensor = batch.labels
+    return labels if KINDS[kind].masks else next_token_gold(batch)
+
+
+def next_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """A left-to-right model on raw text; logits (rows, tokens, vocabulary), or (predicted, vocabulary)."""
+    return token_output(logits, next_token_gold(batch), batch)
+
+
+def masked_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """A masked model on text whose masked positions `batch.labels` (rows, tokens) names; -100 elsewhere."""
+    return token_output(logits, batch.labels, batch)
+
+
+def minimal_pair_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """Which sentence of each pair a left-to-right model finds more probable; rows are good, bad, good, bad, ...
+
+    Returns:
+        loss (n,): −log of the probability of the good sentence against the bad one; prediction (n,): 0 where the good one is
+        more probable, else 1; logits (n, 2): the two log-probabilities.
+    """
+    gold = next_token_gold(batch)
+    log_p = -_by_row(logits, gold, gold != IGNORED)[0].view(-1, 2)  # (n, 2)
+    good, bad = log_p.unbind(dim=1)
+    return DecoderOutput(softplus(bad - good), (bad >= good).long(), log_p)
+
+
+def tag_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """One tag per word, read at the word's first sub-word, as transformers' token classifiers are trained.
+
+    Args:
+        logits: (rows, tokens, tags).
+        batch: `words` (rows, tokens) holds word numbers or -1; `labels` (n, words) tags, -100 beyond a sentence.
+
+    Returns:
+        loss (n,): mean over words; prediction (n, 3): words right, words, words.
+    """
+    words: Tensor = batch.words
+    first = words >= 0  # (rows, tokens)
+    first[:, 1:] &= words[:, 1:] != words[:, :-1]
+    gold = batch.labels[batch.owner].gather(1, words.clamp(min=0))  # (rows, tokens)
+    output = token_output(logits, gold.masked_fill(~first, IGNORED), batch)
+    right, count = output.prediction[:, 0], output.prediction[:, 1]
+    return DecoderOutput(output.loss, torch.stack([right, count, count], dim=1), logits)
+
+
+# what reads the logits of a plain model's own head, by kind of task; whole texts have `sequence_output`
+OUTPUTS: dict[str, Callable[[Tensor, Any], DecoderOutput]] = {
+    "tags": tag_output,
+    "next-token": next_token_output,
+    "masked-token": masked_token_output,
+    "minimal-pairs": minimal_pair_output,
+}

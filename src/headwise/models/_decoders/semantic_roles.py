@@ -1,0 +1,171 @@
+"""Semantic roles end to end: predicates and argument spans are ranked, pruned, and paired (He et al. 2018).
+
+phi(p, a, l) = phi_p(p) + phi_a(a) + phi_l(p, a) for a predicate word p, an argument span a and a role l; phi of "no role" is 0.
+Three things keep it small: spans are ranked by a biaffine form of their first and last word, so no vector is made for the n² spans; only
+the best `spans` × n spans and `predicates` × n words are paired; and phi_l is a biaffine form of narrow vectors.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from headwise.models._decoders.biaffine import Biaffine, Role
+from headwise.models._decoders.counts import DecodedLater, match_counts, table
+from headwise.models._decoders.output import DecoderOutput, TaskLike
+from headwise.models._decoders.spans import choose_flat, possible
+from headwise.models._decoders.words import pool_words
+
+
+class Parts(NamedTuple):
+    """What candidates are scored from."""
+
+    predicate: Tensor  # (batch, words) phi_p
+    span: Tensor  # (batch, words, words) phi_a by first and last word
+    as_predicate: Tensor  # (batch, words, width)
+    as_start: Tensor  # (batch, words, width)
+    as_end: Tensor  # (batch, words, width)
+    real: Tensor  # (batch, words, words) bool
+    lengths: Tensor  # (batch,)
+
+
+class Candidates(NamedTuple):
+    """The pairs that are looked at; `chosen` tells true candidates from filling."""
+
+    word: Tensor  # (batch, P)
+    word_on: Tensor  # (batch, P) bool
+    first: Tensor  # (batch, K)
+    last: Tensor  # (batch, K)
+    span_on: Tensor  # (batch, K) bool
+
+
+class RoleDecoder(nn.Module):
+    """Predicates, their arguments and the arguments' roles.
+
+    The loss is the cross-entropy of every candidate pair's role, plus two terms that teach the ranking (is the word a predicate, is the
+    span an argument of any). For the loss the true predicates and spans are always among the candidates; for decoding they are not.
+
+    Args:
+        dim: width of the encoder.
+        classes: number of roles; role 0 is "V", which the predicates themselves carry: here its place means "no role".
+        width: of the vectors that rank and that are paired.
+        predicates, spans: candidates kept, as shares of the number of words.
+        dropout: on word vectors and roles.
+    """
+
+    def __init__(
+        self, dim: int, classes: int, width: int = 200, predicates: float = 0.4, spans: float = 1.0, dropout: float = 0.2
+    ) -> None:
+        super().__init__()
+        self.predicates, self.spans = predicates, spans
+        self.dropout = nn.Dropout(dropout)
+        self.start, self.end, self.predicate = (Role(dim, width, dropout) for _ in range(3))
+        self.pair_start, self.pair_end, self.pair_predicate = (Role(dim, width, dropout) for _ in range(3))
+        self.rank_span, self.rank_predicate = Biaffine(width), nn.Linear(width, 1)
+        self.role = Biaffine(width, classes - 1)
+
+    def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
+        """From token states (batch, tokens, dim) to the loss per word, and counts of (predicate, span, role)."""
+        vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
+        parts = self.parts(vectors, batch.n_words)
+        loss = self.loss(parts, batch.labels)
+
+        def decode() -> Tensor:
+            row, word, first, last, role = self.decode(parts)
+            predicted = table(row, word, first, last + 1, role)
+            gold = table(*batch.labels.unbind(1))
+            gold = gold[gold[:, 4] > 0]  # "V" marks predicates and is not counted, as in the CoNLL scorer
+            return torch.from_numpy(match_counts(predicted, gold, len(loss))).to(loss.device)
+
+        return DecodedLater(loss, decode, parts.span)
+
+    def parts(self, vectors: Tensor, lengths: Tensor) -> Parts:
+        """Ranking scores and pairing vectors of a batch of word vectors (batch, words, dim)."""
+        return Parts(
+            self.rank_predicate(self.predicate(vectors)).squeeze(-1).float(),
+            self.rank_span(self.start(vectors), self.end(vectors)).squeeze(1).float(),
+            self.pair_predicate(vectors),
+            self.pair_start(vectors),
+            self.pair_end(vectors),
+            possible(lengths, vectors.shape[1]),
+            lengths,
+        )
+
+    def loss(self, parts: Parts, labels: Tensor) -> Tensor:
+        """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role."""
+        owner, word, start, end, role = labels.unbind(1)
+        is_predicate, is_span = torch.zeros_like(parts.predicate), torch.zeros_like(parts.span)
+        is_predicate[owner, word] = 1
+        argument = role > 0
+        o, w, s, e, r = owner[argument], word[argument], start[argument], end[argument] - 1, role[argument]
+        is_span[o, s, e] = 1
+        word_loss = nn.functional.binary_cross_entropy_with_logits(parts.predicate, is_predicate, reduction="none")
+        span_loss = nn.functional.binary_cross_entropy_with_logits(parts.span, is_span, reduction="none")
+        diagonal = parts.real.diagonal(dim1=1, dim2=2)  # real words
+        ranking = word_loss.masked_fill(~diagonal, 0).sum(1) + span_loss.masked_fill(~parts.real, 0).sum((1, 2))
+
+        found = self.candidates(parts, is_predicate.bool(), is_span.bool())
+        scores = self.pair_scores(parts, found)  # (batch, P, K, classes)
+        batch, words = parts.predicate.shape
+        # Where each gold word and span stands among the candidates; both are always there.
+        word_place = torch.zeros(batch, words, dtype=torch.long, device=owner.device)
+        span_place = torch.zeros(batch, words, words, dtype=torch.long, device=owner.device)
+        everyone = torch.arange(batch, device=owner.device)[:, None]
+        word_place[everyone, found.word] = torch.arange(found.word.shape[1], device=owner.device)
+        span_place[everyone, found.first, found.last] = torch.arange(found.first.shape[1], device=owner.device)
+        gold = torch.zeros(scores.shape[:3], dtype=torch.long, device=owner.device)
+        gold[o, word_place[o, w], span_place[o, s, e]] = r
+        pair_loss = nn.functional.cross_entropy(scores.movedim(-1, 1), gold, reduction="none")
+        both = found.word_on[:, :, None] & found.span_on[:, None, :]
+        return (ranking + pair_loss.masked_fill(~both, 0).sum((1, 2))) / parts.lengths
+
+    def candidates(self, parts: Parts, words_in: Tensor | None = None, spans_in: Tensor | None = None) -> Candidates:
+        """The best words and spans; those marked in `words_in` (batch, words) and `spans_in` (batch, words, words) come first.
+
+        How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in the batch.
+        """
+        spans = parts.span.detach().masked_fill(~parts.real, -torch.inf)
+        words = parts.predicate.detach().masked_fill(~parts.real.diagonal(dim1=1, dim2=2), -torch.inf)
+        keep_words = (parts.lengths * self.predicates).ceil().long()
+        keep_spans = (parts.lengths * self.spans).ceil().long()
+        if words_in is not None and spans_in is not None:
+            words, spans = words.masked_fill(words_in, torch.inf), spans.masked_fill(spans_in, torch.inf)
+            keep_words, keep_spans = keep_words.maximum(words_in.sum(1)), keep_spans.maximum(spans_in.sum((1, 2)))
+        word, word_on = _best(words, keep_words)
+        flat, span_on = _best(spans.flatten(1), keep_spans)
+        longest = spans.shape[2]
+        return Candidates(word, word_on, flat // longest, flat % longest, span_on)
+
+    def pair_scores(self, parts: Parts, found: Candidates) -> Tensor:
+        """phi of every candidate pair and role, 0 for no role in place 0; (batch, P, K, classes)."""
+        row = torch.arange(len(parts.lengths), device=parts.lengths.device)[:, None]
+        spans = parts.as_start[row, found.first] + parts.as_end[row, found.last]  # (batch, K, width)
+        words = parts.as_predicate[row, found.word]  # (batch, P, width)
+        role = self.role(words, spans).float().movedim(1, -1)  # (batch, P, K, roles)
+        ranks = parts.predicate[row, found.word][:, :, None] + parts.span[row, found.first, found.last][:, None, :]
+        role = role + ranks[..., None]
+        return torch.cat([torch.zeros_like(role[..., :1]), role], -1)
+
+    def decode(self, parts: Parts) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Row, predicate word, first and last word (inclusive) and role of every argument; a predicate's arguments do not overlap."""
+        found = self.candidates(parts)
+        best, role = self.pair_scores(parts, found)[..., 1:].max(-1)  # (batch, P, K)
+        best = best.masked_fill(~(found.word_on[:, :, None] & found.span_on[:, None, :]), 0)
+        batch, p, k = best.shape
+        first, last = (places[:, None, :].expand(batch, p, k).reshape(-1, k) for places in (found.first, found.last))
+        pair, span = choose_flat(best.reshape(-1, k), first, last)
+        row, word = pair // p, pair % p
+        return row, found.word[row, word], first[pair, span], last[pair, span], role[row, word, span] + 1
+
+
+def _best(scores: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real; (batch, max keep) both."""
+    most = min(int(keep.max()), scores.shape[1])
+    value, place = scores.sort(dim=1, descending=True, stable=True)
+    on = (torch.arange(most, device=scores.device) < keep[:, None]) & (value[:, :most] > -torch.inf)
+    return place[:, :most], on
+
+
+def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> RoleDecoder:
+    """The decoder of a task of kind "roles"; `config` and `pooling` matter to whole-text decoders only."""
+    return RoleDecoder(dim, len(task.classes), **options)

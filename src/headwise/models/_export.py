@@ -1,0 +1,79 @@
+"""One task of a multi-task model as an ordinary sequence classifier that plain transformers loads."""
+
+from pathlib import Path
+from typing import Any
+
+from headwise._base.writing import saving
+from headwise.errors import HeadwiseError, did_you_mean
+from headwise.models._decoders.sequence import SequenceDecoder
+from headwise.models._families import FAMILIES
+from headwise.models._model import MultiTaskModel
+
+
+def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None) -> Any:
+    """The `AutoModelForSequenceClassification` that answers task `name` with the same logits.
+
+    Args:
+        model: the multi-task model.
+        name: a task of kind "classes" or "number".
+        folder: if given, model and tokenizer are saved there.
+
+    Raises:
+        HeadwiseError: the task is not at sequence level, the family's own classifier has another shape, or the task sees
+            an encoder of its own (masked heads, adapters), which a plain model cannot express.
+    """
+    from transformers import AutoModelForSequenceClassification
+
+    if name not in model.tasks:
+        raise HeadwiseError(f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has {', '.join(model.tasks)}")
+    task, decoder, config = model.tasks[name], model.decoders[name], model.encoder.config
+    family = FAMILIES.get(config.model_type)
+    if not isinstance(decoder, SequenceDecoder):
+        raise HeadwiseError(
+            f"task {name!r} is of kind {task.kind!r}; only 'classes' and 'number' export as a sequence classifier"
+        )
+    if family is None or family.pooling != decoder.pooling:
+        raise HeadwiseError(
+            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equal in plain transformers; families that "
+            f"export, with their own pooling: {', '.join(f'{k} ({v.pooling})' for k, v in sorted(FAMILIES.items()))}"
+        )
+    if name in model.contexts:
+        raise HeadwiseError(f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot do")
+    classes = task.classes if task.kind == "classes" else (name,)
+    labels = {"id2label": dict(enumerate(classes)), "label2id": {label: i for i, label in enumerate(classes)}}
+    problem = "regression" if task.kind == "number" else "single_label_classification"
+    plain_config = type(config).from_dict({**config.to_dict(), "problem_type": problem, "architectures": None, **labels})
+    plain = AutoModelForSequenceClassification.from_config(plain_config)
+    base: str = plain.base_model_prefix
+    weights = {f"{base}.{key}": value for key, value in model.encoder.state_dict().items()}
+    places = {"out": family.out, **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {})}
+    for part, place in places.items():
+        weights |= {f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()}
+    if task.kind == "number":
+        _put_into_own_unit(weights, family.out, decoder, name)
+    wanted = plain.state_dict().keys()
+    missing = wanted - weights.keys()
+    if missing:
+        raise HeadwiseError(
+            f"the classifier of {config.model_type} has weights that the multi-task model lacks: {sorted(missing)}"
+        )
+    # a classifier of some families has no pooler; the encoder's own is not used by it
+    plain.load_state_dict({key: weights[key] for key in wanted})
+    plain.eval()
+    if folder is not None:
+        with saving(folder, plain.state_dict().values()):
+            plain.save_pretrained(folder)
+            model.tokenizer.save_pretrained(folder)
+    return plain
+
+
+def _put_into_own_unit(weights: dict[str, Any], place: str, decoder: SequenceDecoder, name: str) -> None:
+    """A decoder's mean and sd as part of its last layer, since plain transformers has neither."""
+    weights[f"{place}.weight"] = weights[f"{place}.weight"] * decoder.unit[:, None]
+    if f"{place}.bias" in weights:
+        weights[f"{place}.bias"] = weights[f"{place}.bias"] * decoder.unit + decoder.mean
+    elif float(decoder.mean) != 0:
+        raise HeadwiseError(
+            f"task {name!r} predicts numbers around {float(decoder.mean):.4g}, and the classifier of this family has no bias to hold "
+            "that mean: use the model through headwise, or subtract the mean from the targets before training"
+        )

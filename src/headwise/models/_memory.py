@@ -1,0 +1,77 @@
+"""What a trained model remembers of its tasks: how it was judged, and at which length their texts were cut."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from headwise.errors import HeadwiseError
+from headwise.models._decoders.output import SavedTask
+from headwise.store import _manifest as manifest
+from headwise.tasks._names import as_tasks, find_tasks
+from headwise.tasks._source import TaskSource
+from headwise.tasks._task import Task
+
+LENGTH = 256  # where nothing is remembered
+
+
+class Remembering(Protocol):
+    """A model with the facts of its tasks by name."""
+
+    @property
+    def tasks(self) -> Mapping[str, SavedTask]: ...
+
+
+def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
+    """Notes in a model how it is trained and judged on each task, for whatever is done with it later."""
+    for task in tasks:
+        model.tasks[task.name] = replace(SavedTask.of(task), max_length=max_length, origin=task.origin)
+
+
+def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
+    """The tasks with the metric that the model was trained and judged by, where a user has not chosen another."""
+
+    def known(task: Task) -> bool:
+        return not task.metric_given and task.name in model.tasks and model.tasks[task.name].kind == task.kind
+
+    return [task.with_metric(model.tasks[task.name].metric, given=False) if known(task) else task for task in tasks]
+
+
+def length_of(model: Remembering, task: str, max_length: int | None = None) -> int | None:
+    """Tokens at which texts of a task are cut: as asked, else as the model was trained on it; None: neither is known."""
+    return max_length or (model.tasks[task].max_length if task in model.tasks else None)
+
+
+def longest(model: Remembering) -> int:
+    """The longest texts a model was trained with, in tokens: what a task that is new to it starts from."""
+    return max((task.max_length for task in model.tasks.values() if task.max_length), default=LENGTH)
+
+
+def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
+    """The tasks by name; without names, those the model was trained on. A saved model remembers where its own came from, so that
+    data, file, size and seed need no repeating.
+
+    Raises:
+        HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
+    """
+    record = manifest.read(model).get("tasks", []) if (Path(model) / manifest.NAME).is_file() else []
+    saved = [task for task in record if isinstance(task, dict)]
+    origins = {task["name"]: {"name": task["name"], **(task.get("origin") or {})} for task in saved}
+    by_name = origins | {origin["name"]: origin for origin in origins.values()}
+    if not source.names and source.file is not None:
+        return source.find()
+    wanted = source.names or [str(origin["name"]) for origin in origins.values()]
+    found = []
+    for name in wanted:
+        origin = by_name.get(name, {"name": name})
+        places = {"data": source.data, "file": source.file}
+        for key, given in places.items():
+            if given is None and key in origin:
+                places[key] = known = Path(origin[key])
+                if not known.exists():
+                    option = "--data" if key == "data" else "--tasks-file"
+                    raise HeadwiseError(f"{model} learnt {name} from {known}, which has gone: give {option}")
+        before = {"size": origin.get("size"), "seed": origin.get("seed")}
+        chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
+        found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)
+    return as_tasks(found) if found else find_tasks([])

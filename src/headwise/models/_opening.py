@@ -1,0 +1,204 @@
+"""`open_model`: whatever a user calls a model (a name, a folder, a live model) becomes a model here, and nowhere else."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from headwise._base.adapters import find_adapter
+from headwise._base.names import file_name
+from headwise._base.opener import no_head, open_config, open_tokenizer, open_weights, own_kind, tokenizer_beside, trusting
+from headwise._base.places import model_place
+from headwise.errors import HeadwiseError
+from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.models._model import MultiTaskModel, with_padding
+from headwise.models._plain import ANSWERS, AUTO, TaskModel, as_task_model, head_kind, is_peft
+from headwise.models._pooling import default_pooling
+from headwise.store import _manifest as manifest
+from headwise.tasks._kinds import KINDS
+
+PLAIN = ("head-embedding",)  # saved by headwise in a folder that transformers opens as it is
+
+
+def open_model(
+    model: Any,
+    tasks: TaskLike | Iterable[TaskLike] = (),
+    need: Literal["answers", "trains", "encoder", "heads"] = "answers",
+    *,
+    tokenizer: Any = None,
+    pooling: str | None = None,
+    seed: int | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Whatever a user brings, as a model.
+
+    Args:
+        model: a folder or hub id of a transformers model or of a PEFT adapter; "demo"; a folder that headwise saved; or a live model:
+            transformers' own with or without a head, one that PEFT wraps, a `MultiTaskModel` or a `TaskModel`.
+        tasks: what it will be asked, or learn. Without any, a model with a head of its own answers what that head was made for.
+        need: "answers": a model that answers the tasks by name, with trained weights only. "trains": the same, with new decoders for
+            tasks it does not know; a folder or hub id of transformers gives its encoder, a live model keeps the head it has.
+            "encoder": a `MultiTaskModel` around the encoder; of a multi-task model itself, else with no task. "heads": the
+            transformers model as it was saved, to look at; it needs no tokenizer.
+        tokenizer: default: the one beside the model's weights.
+        pooling: of whole texts, "cls", "last" or "mean"; default: the family's own.
+        seed: of weights that are new: decoders, where tasks are learned. Default: torch's random state.
+        device: "cpu", "cuda", ...; "auto": a GPU if there is one for a model that is read from somewhere, and a live one where it is.
+        dtype: "float32", "bfloat16", "float16", or "auto" as the checkpoint has it; default: float32, and on a GPU "auto" unless it
+            trains. Live models, and those headwise saved, stay as they are.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
+
+    Returns:
+        a `MultiTaskModel` or a `TaskModel`, in evaluation mode if it was read; for "heads" a transformers model.
+
+    Raises:
+        HeadwiseError: there is no such model, it is not complete, it needs code of its own, or it cannot do what is asked of it.
+    """
+    asked = list(tasks) if isinstance(tasks, Iterable) else [tasks]
+    by_name = isinstance(model, str | Path)
+    if device == "auto":
+        device = ("cuda" if torch.cuda.is_available() else "cpu") if by_name else None
+    with trusting(trust_remote_code), _drawing(need, seed):
+        if by_name:
+            place = model_place(model)
+            plain = not (Path(place) / manifest.NAME).is_file() or manifest.read(place)["kind"] in PLAIN
+            if plain and tokenizer is None and need != "heads":
+                tokenizer = open_tokenizer(place)
+            model = _read(place, asked, need, _dtype(dtype, need, device)) if plain else _saved(place)
+        made = _made(model, asked, need, tokenizer, pooling)
+    return made if device is None else made.to(device)
+
+
+def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
+    """A live model in the form that is needed."""
+    if need == "heads":
+        return model.encoder if isinstance(model, MultiTaskModel | TaskModel) else model
+    if isinstance(model, MultiTaskModel | TaskModel) and need != "encoder":
+        missing = [task for task in tasks if task.name not in model.tasks]
+        if missing and (need == "answers" or isinstance(model, TaskModel)):
+            raise no_head("the model", f"decoder for task {missing[0].name!r}", f"it knows {', '.join(model.tasks) or 'no task'}")
+        if isinstance(model, MultiTaskModel):
+            for task in missing:
+                model.add_task(task)
+        return model
+    if isinstance(model, MultiTaskModel):
+        return model
+    if isinstance(model, TaskModel):
+        model, tokenizer = model.encoder, tokenizer if tokenizer is not None else model.tokenizer
+    if not (isinstance(model, nn.Module) and hasattr(model, "config")):
+        raise HeadwiseError(
+            f"{type(model).__name__} is not a model: give a folder, a hub id, a transformers model, or a model trained by headwise"
+        )
+    if tokenizer is None:
+        tokenizer = tokenizer_beside(model)
+    if need == "encoder":
+        body = _body(model)
+        with_padding(body, tokenizer)
+        return MultiTaskModel(body, tokenizer, (), pooling or default_pooling(model.config))
+    root: Any = model.get_base_model() if is_peft(model) else model  # type: ignore[operator]
+    if root.base_model is not root:  # it has a head of its own
+        return as_task_model(model, tokenizer, tasks or [_own_task(root)])
+    if need == "answers":
+        raise no_head(str(root.config.name_or_path or "the model"), "head", f"{type(root).__name__} is an encoder alone")
+    with_padding(model, tokenizer)
+    return MultiTaskModel(model, tokenizer, tasks, pooling)
+
+
+def _read(place: str, tasks: Sequence[TaskLike], need: str, dtype: Any) -> Any:
+    """A model of transformers (or an adapter on one) with the head that is needed."""
+    config = open_config(place)
+    if need == "heads" or find_adapter(place) is not None:
+        kind = own_kind(config)
+    elif need == "answers":
+        kind = _kind_for(place, config, tasks)
+    else:
+        kind = _encoder_kind(place, config)
+    return open_weights(kind, place, config, dtype=dtype)
+
+
+def _saved(place: str) -> Any:
+    """The model in a folder that headwise saved."""
+    from transformers import PreTrainedModel
+
+    from headwise.store._loading import load
+
+    found = load(place)
+    if isinstance(found, Mapping):
+        raise HeadwiseError(f"{place} holds one model per task: give one of {', '.join(f'{place}/{name}' for name in found)}")
+    if not isinstance(found, MultiTaskModel | TaskModel | PreTrainedModel):
+        raise HeadwiseError(f"{place} holds a {type(found).__name__}, not a model")
+    return found
+
+
+def _kind_for(place: str, config: Any, tasks: Sequence[TaskLike]) -> str:
+    """The transformers class whose head can answer the tasks; without tasks, the class a checkpoint was saved with."""
+    kinds = sorted({task.kind for task in tasks})
+    heads = {AUTO.get(KINDS[kind].head) for kind in kinds}
+    if len(heads) > 1 or None in heads:
+        raise no_head(
+            place, f"head for tasks of kind {', '.join(kinds)}{' together' * (len(kinds) > 1)}", "transformers has none such"
+        )
+    return str(heads.pop()) if heads else own_kind(config)
+
+
+def _encoder_kind(place: str, config: Any) -> str:
+    """The transformers class of the encoder (or left-to-right decoder) without a head."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES
+
+    if not config.is_encoder_decoder:
+        return "AutoModel"
+    if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
+        raise HeadwiseError(f"{place} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone")
+    return "AutoModelForTextEncoding"
+
+
+def _body(model: Any) -> Any:
+    """The model without its task's head, so that no vocabulary-wide logits are computed.
+
+    PEFT puts adapters into the layers themselves, so the body has them too; prompts it adds to the input are only in the whole.
+    """
+    if is_peft(model):
+        root = model.get_base_model()
+        prompts = any(settings.is_prompt_learning for settings in model.peft_config.values())
+        if prompts or root.base_model is root:
+            return model
+        model = root
+    return model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+
+
+def _own_task(model: Any) -> SavedTask:
+    """What a plain model answers by itself."""
+    kind = ANSWERS[head_kind(model)][0]
+    if kind == "classes" and model.config.num_labels == 1:
+        kind = "number"
+    labels: Mapping[int, str] = model.config.id2label
+    classes = tuple(labels[i] for i in range(len(labels))) if kind in ("classes", "tags") else ()
+    return SavedTask(file_name(Path(model.config.name_or_path or "model").name), kind, classes, "accuracy")
+
+
+def _dtype(given: Any, need: str, device: Any) -> Any:
+    if given is None:
+        return "auto" if need in ("answers", "encoder") and device is not None and str(device) != "cpu" else torch.float32
+    if given != "auto" and isinstance(given, str):
+        if not isinstance(getattr(torch, given, None), torch.dtype):
+            raise HeadwiseError(f"dtype is {given!r}; choose float32, bfloat16, float16, or auto")
+        return getattr(torch, given)
+    return given
+
+
+@contextmanager
+def _drawing(need: str, seed: int | None) -> Iterator[None]:
+    """New decoders follow the seed alone, a pooler that a checkpoint lacks is the same each time where nothing is trained."""
+    if need == "trains":
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        yield

@@ -1,0 +1,112 @@
+"""Fine-tuning from head embeddings, or from any layer: a model whose decoders read chosen head outputs (Jo & Myaeng 2020, §5.2, A.4)."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headwise._base.opener import fill
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.models._decoders.sequence import SequenceDecoder, own_units
+from headwise.models._families import HeadShape
+from headwise.models._model import DECODERS, MultiTaskModel
+from headwise.models._opening import open_model
+from headwise.probing._early_exit import head_outputs, layer_output
+from headwise.store import _manifest as manifest
+from headwise.tasks._kinds import SEQUENCE_KINDS
+
+KIND = "embedded-model"
+SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)  # linear → tanh → dropout 0.1 → classifier
+
+
+class EmbeddedModel(MultiTaskModel):
+    """Concatenated outputs of chosen heads → linear → tanh → dropout 0.1 → classifier; trained by the ordinary loop.
+
+    Layers above the source are not computed, and weights that cannot matter are frozen. All sources start from fresh decoders of the
+    same shape, so that they can be compared.
+
+    Args:
+        encoder: a transformers model; all its used weights are trained.
+        tokenizer: its tokenizer.
+        tasks: tasks of kind "classes" or "number".
+        source: the heads whose outputs are read, or the number of a layer whose hidden state is.
+        pooling: "cls", "last" or "mean"; default: by the kind of model.
+    """
+
+    def __init__(
+        self, encoder: Any, tokenizer: Any, tasks: Iterable[TaskLike], source: HeadSet | int, pooling: str | None = None
+    ) -> None:
+        super().__init__(encoder, tokenizer, (), pooling)
+        self.heads = Heads(encoder)
+        if isinstance(source, HeadSet):
+            if not len(source):
+                raise HeadwiseError("an embedding needs at least one head, got none")
+            self.heads.check(source)
+        elif not 0 <= source < len(self.heads.sites):
+            raise HeadwiseError(f"layer {source} is not in this model: it has {len(self.heads.sites)}, counted from 0")
+        self.source = source
+        self._freeze_unused()
+        for task in tasks:
+            self.add_task(task)
+
+    @property
+    def dim(self) -> int:
+        """Width of what decoders read."""
+        if isinstance(self.source, HeadSet):
+            return sum(self.heads.sites[layer].head_dim for layer, _ in self.source)
+        return super().dim
+
+    def new_decoder(self, task: TaskLike, **options: Any) -> nn.Module:
+        """A fresh decoder of the paper's shape."""
+        if task.kind not in SEQUENCE_KINDS:
+            raise HeadwiseError(
+                f"task {task.name!r} is of kind {task.kind!r}; embeddings are fine-tuned on {' and '.join(SEQUENCE_KINDS)}"
+            )
+        outputs = 1 if task.kind == "number" else len(task.classes)
+        return SequenceDecoder(self.dim, outputs, task.kind, self.pooling, SHAPE).to(self.device)
+
+    def states(self, batch: Any) -> Tensor:
+        """What the source says at every token, (batch, tokens, dim)."""
+        return self._read(batch.inputs)
+
+    def _read(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        arguments = {**inputs, **self._no_cache}
+        if isinstance(self.source, HeadSet):
+            return head_outputs(self.heads, self.source, arguments, "all", detach=False)
+        return layer_output(self.heads, self.source, arguments, "all", detach=False)
+
+    def _freeze_unused(self) -> None:
+        """Weights that do not reach the source get no gradient; frozen, no optimizer and no other process waits for one."""
+        trained = [param for param in self.encoder.parameters() if param.requires_grad]
+        tokens = torch.zeros(1, 3, dtype=torch.long, device=self.device)
+        mode = self.encoder.training
+        self.encoder.eval()
+        with torch.enable_grad():
+            reached = torch.autograd.grad(
+                self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum(), trained, allow_unused=True
+            )
+        self.encoder.train(mode)
+        for param, gradient in zip(trained, reached, strict=True):
+            param.requires_grad_(gradient is not None)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes encoder, tokenizer and decoders as safetensors, with a manifest; `headwise.load(folder)` opens it."""
+        super().save(folder)
+        heads = [list(entry) for entry in self.source] if isinstance(self.source, HeadSet) else None
+        tasks = [task.to_json() for task in self.tasks.values()]
+        layer = None if isinstance(self.source, HeadSet) else self.source
+        manifest.write(Path(folder), KIND, tasks=tasks, pooling=self.pooling, heads=heads, layer=layer)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
+    """Opens what `EmbeddedModel.save` wrote, on the CPU and in eval mode; `headwise.load` calls this."""
+    opened = open_model(folder / "encoder", need="encoder")
+    tasks = [SavedTask.from_json(task) for task in record["tasks"]]
+    source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
+    model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
+    fill(model.decoders, folder / DECODERS, own_units(model.decoders))
+    return model.eval()

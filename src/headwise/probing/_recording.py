@@ -1,0 +1,202 @@
+"""One pass over the texts: every head's output, and every layer's hidden state, at the chosen token, on disk in half precision.
+
+A recording is a folder of shards; a shard holds the arrays heads.npy (sides, layers, heads, examples, dim) and, if asked for,
+hidden.npy (sides, layers + 1, examples, width; the last is the model's output, after its final norm) of some consecutive examples, and
+appears whole or not at all. All of one head's values lie together, so that a head is read without reading the others, and nothing is
+ever held in memory but a few batches.
+"""
+
+import json
+import mmap
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headwise._base.parsing import read_json
+from headwise._base.writing import room_in
+from headwise.engine import track
+from headwise.errors import HeadwiseError
+from headwise.heads._restoration import unchanged
+from headwise.probing._early_exit import final_state
+from headwise.probing._encoder import Encoder
+from headwise.probing._recorded import MANIFEST, Recording
+from headwise.store import atomic_folder, fingerprint
+from headwise.store._atomic import write_text
+from headwise.tasks._batches import batches
+from headwise.tasks._encoding import encode
+from headwise.tasks._examples import Examples
+from headwise.tasks._texts import keep
+
+PAIRS = ("compare", "together")
+DTYPES = ("float16", "float32")
+RESIDENT = 128 << 20  # bytes of a shard that stay in memory while it is written
+
+
+def record(
+    encoder: Encoder,
+    examples: Examples,
+    folder: str | Path,
+    *,
+    hidden: bool = True,
+    pairs: str = "compare",
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    dtype: str = "float16",
+    shard: int = 20_000,
+    identity: str | None = None,
+    quiet: bool = False,
+) -> Recording:
+    """Records `examples` into `folder`, or goes on where an earlier call with the same model, texts and settings stopped.
+
+    Args:
+        encoder: from `Encoder.of`.
+        examples: texts, or pairs of texts; labels are not used.
+        folder: where shards go.
+        hidden: also record each layer's output, and the model's own, which is the last layer's after the final norm.
+        pairs: "compare" records both texts of a pair by themselves (two sides); "together" gives the model both at once.
+        batch_size: texts at a time, of similar length; results do not depend on it. Default: 64, on an accelerator 256.
+        max_length: tokens at which texts are cut; default: the tokenizer's own limit.
+        dtype: "float16", or "float32" for models whose states overflow half precision.
+        shard: examples per shard.
+        identity: the fingerprint of the model's weights, if it was computed already.
+        quiet: show no progress.
+
+    Raises:
+        HeadwiseError: the folder holds another recording, or a value does not fit half precision.
+    """
+    if pairs not in PAIRS:
+        raise HeadwiseError(f"pairs={pairs!r}: expected one of {', '.join(PAIRS)}")
+    if dtype not in DTYPES:
+        raise HeadwiseError(f"dtype={dtype!r}: expected one of {', '.join(DTYPES)}")
+    if not len(examples):
+        raise HeadwiseError("there are no examples to record")
+    folder = Path(folder)
+    sides = _sides(examples, pairs)
+    sites = encoder.heads.sites
+    record: dict[str, Any] = {
+        "heads": [site.n_heads for site in sites],
+        "dims": [site.head_dim for site in sites],
+        "width": int(encoder.model.config.get_text_config().hidden_size) if hidden else 0,
+        "states": len(sites) + 1 if hidden else 0,
+        "examples": len(examples),
+        "sides": len(sides),
+        "shard": shard,
+        "position": encoder.position,
+        "dtype": dtype,
+        "max_length": max_length,
+        "of": fingerprint(identity or fingerprint(encoder.model), [side.text_fingerprint for side in sides]),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / MANIFEST).is_file():
+        _same(folder, record)
+    else:
+        write_text(folder / MANIFEST, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    done = Recording(folder)
+    missing = [number for number in range(done.n_shards) if not done.shard_folder(number).is_dir()]
+    size = batch_size or (256 if encoder.device.type != "cpu" else 64)
+    plans = [(n, side, *done.bounds(n)) for n in missing for side in range(len(sides))]
+    total = sum(-(-(high - low) // size) for _, _, low, high in plans)
+    steps = iter(track(range(total), "recording", silent=quiet))
+    for number in missing:
+        with unchanged(encoder.model), atomic_folder(done.shard_folder(number)) as aside:
+            _shard(encoder, [_part(side, *done.bounds(number)) for side in sides], aside, record, size, steps)
+    return done
+
+
+def _shard(
+    encoder: Encoder, sides: Sequence[Examples], folder: Path, record: dict[str, Any], batch_size: int, steps: Any
+) -> None:
+    """Writes one shard."""
+    n, layers = len(sides[0]), len(record["heads"])
+    shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
+    files = [_OnDisk(folder / "heads.npy", record["dtype"], shape)]
+    if record["width"]:
+        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])))
+    heads, states = files[0].values, files[1].values if record["width"] else None
+    touched = 0  # bytes of the pages written to since they were let go
+    with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
+        for number, side in enumerate(sides):
+            for batch in batches(encode(side, encoder.tokenizer, record["max_length"], remember=False), batch_size):
+                result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
+                rows = batch.index.numpy()
+                for layer in range(layers):
+                    values = _plain(tape.of(layer), heads.dtype)  # (batch, heads, dim)
+                    heads[number, layer, : values.shape[1], rows, : values.shape[2]] = values
+                if states is not None:
+                    states[number, :layers, rows] = _plain(tape.hidden, states.dtype)  # (batch, layers, width)
+                    final = final_state(result, record["width"])
+                    top = tape.hidden[:, -1] if final is None else tape.pooled(final)
+                    states[number, layers, rows] = _plain(top, states.dtype)
+                tape.clear()
+                touched += (
+                    len(rows) * layers * (max(record["heads"]) + 1) * mmap.PAGESIZE
+                )  # a row of each head lies on its own page
+                if touched > RESIDENT:
+                    for file in files:
+                        file.let_go()
+                    touched = 0
+                next(steps)
+    for file in files:
+        file.flush()
+
+
+class _OnDisk:
+    """A memory-mapped array in a file whose place on the disk is taken at once: a disk that fills up under a map ends the process.
+
+    Raises:
+        NoSpace: it does not fit.
+    """
+
+    def __init__(self, file: Path, dtype: str, shape: tuple[int, ...]) -> None:
+        empty = np.lib.format.open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+        with open(file, "r+b") as handle:
+            if sys.platform == "linux":
+                with room_in(file.parent.parent, empty.nbytes):
+                    os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)
+            self._map = mmap.mmap(handle.fileno(), 0)
+        self.values: NDArray[Any] = np.frombuffer(self._map, dtype, offset=empty.offset).reshape(shape)
+
+    def let_go(self) -> None:
+        """Takes the pages out of this process's memory; what was written stays, and goes to the disk when the system likes."""
+        if sys.platform == "linux":
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def flush(self) -> None:
+        """Waits until all is on the disk."""
+        self._map.flush()
+
+
+def _plain(values: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
+    array = values.float().cpu().numpy()
+    if dtype == np.float16 and np.abs(array).max() > np.finfo(np.float16).max:
+        raise HeadwiseError(
+            f"a recorded value of {np.abs(array).max():.3g} does not fit half precision: record with dtype='float32'"
+        )
+    return array.astype(dtype)
+
+
+def _sides(examples: Examples, pairs: str) -> list[Examples]:
+    """What the model reads: the texts as they are, or both texts of each pair by themselves."""
+    bare = Examples(examples.texts, np.zeros(len(examples), np.int64), "classes")
+    if not examples.pairs or pairs == "together":
+        return [bare]
+    return [replace(bare, texts=keep(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
+
+
+def _part(examples: Examples, low: int, high: int) -> Examples:
+    return examples.subset(np.arange(low, high))
+
+
+def _same(folder: Path, record: dict[str, Any]) -> None:
+    found = read_json(folder / MANIFEST)
+    different = [name for name in record if found.get(name) != record[name]]
+    if different:
+        what = "another model or other texts" if different == ["of"] else f"other settings ({', '.join(different)})"
+        raise HeadwiseError(f"{folder} holds a recording of {what}: give another folder, or remove that one")

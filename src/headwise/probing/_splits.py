@@ -1,0 +1,44 @@
+"""The three splits a probe needs: to fit on, to choose on, to report."""
+
+from headwise.errors import HeadwiseError
+from headwise.probing._fits import SPLITS
+from headwise.tasks import SEQUENCE_KINDS
+from headwise.tasks._examples import Examples
+from headwise.tasks._splits import by_fraction, text_key
+from headwise.tasks._task import Task
+
+CARVED = {"train": 0.9, "validation": 0.1}  # of train, where nothing else is left to choose on
+
+
+def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict[str, Examples]:
+    """Train, validation and test examples, all labelled; at most `examples` of each.
+
+    A task without a labelled test split is tested on its validation split. Where no validation split is left it is carved from train
+    (10 %, identical texts kept together), so that nothing is ever chosen on the examples that are reported.
+    """
+    found = _labelled(task)
+    if examples is not None:
+        found = {name: split.sample(examples, seed) for name, split in found.items()}
+    if len(found) < len(SPLITS):
+        found["test"] = found.get("test", found.get("validation", found["train"]))
+        rows = by_fraction([text_key(text) for text in found["train"].texts], CARVED, seed)
+        found |= {name: found["train"].subset(rows[name]) for name in CARVED}
+    return found
+
+
+def carved(task: Task) -> bool:
+    """Whether a task lacks a labelled validation split beside the one that it is tested on."""
+    return len(_labelled(task)) < len(SPLITS) or task.validation_carved
+
+
+def _labelled(task: Task) -> dict[str, Examples]:
+    if task.kind not in SEQUENCE_KINDS:
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}"
+        )
+    found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
+    if "train" not in found or len(found) < 2:
+        raise HeadwiseError(
+            f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"
+        )
+    return found

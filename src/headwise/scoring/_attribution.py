@@ -1,0 +1,174 @@
+"""`attention-attribution`: how much of the answer flows along each attention edge (Hao et al. 2021)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import xarray as xr
+from torch import Tensor, nn
+
+from headwise._passes.frozen import frozen
+from headwise._passes.stack import Stack, find_stack, recording, skipping
+from headwise._passes.subject import Subject, prepare
+from headwise.errors import HeadwiseError
+from headwise.heads import Site
+from headwise.heads._find.observation import Watcher
+from headwise.heads._use.attention import eager
+from headwise.scoring._integrated import unit_interval
+from headwise.scoring._result import as_scores
+from headwise.scoring._settings import Reading
+from headwise.settings import operation, option
+from headwise.tasks._batches import Batch
+from headwise.tasks._task import Task
+
+
+class AttentionAttribution(Reading):
+    """Settings of `attention_attribution`."""
+
+    examples: int | None = option(200, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    steps: int = option(16, "Nodes of the Gauss-Legendre rule that takes the integral; passes per layer and example.", ge=1)
+
+
+@operation(AttentionAttribution)
+def attention_attribution(model: Any, task: Task, settings: AttentionAttribution) -> xr.DataArray:
+    """Attr(A) = A ⊙ ∫₀¹ ∂F(αA)/∂A dα of each layer's attention maps; a head's score is the mean over examples of its maximum.
+
+    F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.
+    Attention runs eagerly while scoring (other kernels never hold the maps) and is switched back afterwards.
+
+    Args:
+        model: a multi-task model, or a plain transformers model with a head.
+        task: the task.
+
+    Returns:
+        (layer, head): mean of the largest attribution of one token to another.
+    """
+    steps = settings.steps
+    subject = prepare(model, task, settings)
+    for site in subject.heads.sites:
+        if site.head_order is None:
+            raise HeadwiseError(
+                f"attention-attribution needs one attention map per head, and layer {site.index} ({site.path}) has none: its heads are made "
+                "of several softmaxes, or in an order that cannot be told; choose another method, for instance 'gate-gradient'"
+            )
+    total = torch.zeros_like(subject.base, dtype=torch.float64)
+    stack = find_stack(subject.heads)
+    with frozen(subject.model), _eager(subject):
+        for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
+            with torch.no_grad(), recording(stack) as kept:
+                subject.forward(batch)
+            for site in subject.heads.sites:
+                below = _skipped(stack, site, kept)
+                total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(dim=0, dtype=torch.float64)
+    return as_scores(total / len(subject.encoded), subject, "attention-attribution", steps=steps)
+
+
+def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: Any = None) -> Tensor:
+    """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
+    total: Any = 0.0
+    maps = None
+    for level, weight in zip(*unit_interval(steps), strict=True):
+        gates = subject.base.clone()
+        gates[site.index] *= level  # scaling a layer's maps scales its head outputs, which are linear in them
+        if below is not None:
+            gates[: site.index] = 1  # layers that do not run cannot be gated
+        edges = _Edges(site)
+        with torch.enable_grad(), below or nullcontext(), edges.watching(subject):
+            answer = torch.exp(-subject.forward(batch, gates).loss).sum()
+            # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
+            (slope,) = torch.autograd.grad(answer, edges.found(subject))
+        total = total + weight / level * slope
+        maps = edges.maps
+    assert maps is not None
+    attr = maps * total
+    attr = attr.reshape(-1, site.n_heads, *attr.shape[-2:])  # (rows, heads, queries, keys)
+    assert site.head_order is not None
+    return attr[:, list(site.head_order)]
+
+
+def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: Any) -> Tensor:
+    """Each example's largest attribution per head, (examples, heads), over its real tokens."""
+    attr = attributions(subject, batch, site, steps, below)  # (rows, heads, queries, keys)
+    real = batch.inputs["attention_mask"].bool()  # (rows, tokens)
+    if attr.shape[-2:] == (real.shape[1], real.shape[1]):
+        attr = attr.masked_fill(~(real[:, None, :, None] & real[:, None, None, :]), -torch.inf)
+    by_row = attr.amax(dim=(2, 3))  # (rows, heads)
+    largest = by_row.new_full((len(batch), site.n_heads), -torch.inf)
+    owner = batch.owner[:, None].expand_as(by_row)
+    return largest.scatter_reduce_(0, owner, by_row, "amax") * subject.base[site.index, : site.n_heads]
+
+
+def _skipped(stack: Stack | str, site: Site, kept: dict[int, Any]) -> Any:
+    if not isinstance(stack, Stack) or stack.block_of[site.index] == 0:
+        return None
+    block = stack.block_of[site.index]
+    return _Again(stack, block, kept[block - 1])
+
+
+class _Again:
+    """`skipping` that can be entered many times."""
+
+    def __init__(self, stack: Stack, block: int, output: Any) -> None:
+        self.parts = (stack, block, output)
+
+    def __enter__(self) -> None:
+        self.open = skipping(*self.parts)
+        self.open.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self.open.__exit__(*error)
+
+
+class _Edges:
+    """Adds zero to one site's attention maps, so that the answer has a derivative by them.
+
+    The maps of a layer are made just before its projection is called, so the last ones seen when the site's turn comes are its own.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.maps: Tensor | None = None
+        self.added: Tensor | None = None
+
+    @contextmanager
+    def watching(self, subject: Subject) -> Iterator[None]:
+        last: list[tuple[Tensor, Tensor]] = []
+        calls = 0
+
+        def add_zero(probabilities: Tensor) -> Tensor:
+            added = torch.zeros_like(probabilities, requires_grad=True)
+            last[:] = [(probabilities.detach(), added)]
+            return probabilities + added
+
+        def claim(module: nn.Module, args: Any) -> None:
+            nonlocal calls
+            if calls == self.site.call and last:
+                self.maps, self.added = last[0]
+            calls += 1
+
+        handle = subject.heads.model.get_submodule(self.site.path).register_forward_pre_hook(claim)
+        try:
+            with Watcher(on_probabilities=add_zero):
+                yield
+        finally:
+            handle.remove()
+
+    def found(self, subject: Subject) -> Tensor:
+        if self.added is None or self.maps is None or self.maps.numel() % self.site.n_heads:
+            name = type(subject.model.encoder).__name__
+            raise HeadwiseError(
+                f"attention-attribution needs the attention maps of layer {self.site.index} ({self.site.path}), and {name} never "
+                "holds them, even with eager attention; choose another method, for instance 'gate-gradient'"
+            )
+        return self.added
+
+
+@contextmanager
+def _eager(subject: Subject) -> Iterator[None]:
+    try:
+        with eager(subject.model.encoder):
+            yield
+    except ValueError as error:
+        name = type(subject.model.encoder).__name__
+        raise HeadwiseError(f"attention-attribution needs eager attention, and {name} does not have it: {error}") from error

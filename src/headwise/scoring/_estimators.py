@@ -1,0 +1,108 @@
+"""`headwise.score`: one call for every estimator."""
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, signature
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from headwise._passes.subject import opened
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, HeadSet
+from headwise.scoring._selection import count_for, top_heads
+from headwise.scoring._settings import WHERE, Reading, Score, check_options, estimator
+from headwise.settings import operation
+from headwise.tasks._names import as_tasks
+from headwise.tasks._task import Task
+
+METHODS: dict[str, Callable[..., xr.DataArray]] = {name: estimator(name) for name in WHERE}
+
+
+@operation(Score)
+def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataArray:
+    """How much each head matters to a task.
+
+    Options of the method may stand beside the others: `score(model, task, method="shapley", permutations=20)`.
+
+    Args:
+        model: a multi-task model, a plain transformers model with a head (classifier, tagger, causal or masked language model),
+            or a folder that headwise saved.
+        task: the task, or several that the model answers.
+
+    Returns:
+        (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`. Higher is more important. NaN where
+        a layer has no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced.
+    """
+    check_options(settings.method, settings.own)
+    several = not isinstance(task, Task)
+    tasks = as_tasks(task)
+    if not tasks:
+        raise HeadwiseError("there is no task to score")
+    names = [task.name for task in tasks]
+    answering = opened(model, tasks, settings)
+    heads = settings.heads or Heads(answering.encoder)
+    given = {name: value for name, value in settings.given().items() if name in Reading.model_fields}
+    options = {**given, **settings.own, "heads": heads, "tokenizer": None, "trust_remote_code": False}
+    found = []
+    for one in tasks:
+        if settings.iterative is None:
+            found.append(_one(settings.method, answering, one, options))
+        else:
+            found.append(_iterated(answering, one, settings, settings.iterative, options))
+    if not several:
+        return found[0]
+    # what differs between tasks (task, examples) cannot stand for all of them
+    shared = {key: value for key, value in found[0].attrs.items() if all(other.attrs.get(key) == value for other in found)}
+    joined = xr.concat(found, dim="task", coords="different", compat="equals", combine_attrs="drop")
+    return joined.assign_coords(task=list(names)).assign_attrs(shared)
+
+
+def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:
+    """Scores by one of `METHODS`, or by a user's function, which is given those settings that it takes."""
+    function = estimator(method)
+    if hasattr(function, "settings"):
+        return function(model, task, **options)
+    parameters = signature(function).parameters
+    takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
+    values = function(model, task, **{name: value for name, value in options.items() if takes_all or name in parameters})
+    if isinstance(values, xr.DataArray):
+        return values
+    label = getattr(function, "__name__", type(function).__name__)
+    array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
+    shape = options["heads"].shape
+    if array.shape != shape:
+        raise HeadwiseError(
+            f"method {label!r} gave scores of shape {array.shape}; the heads of this model are {shape}, (layers, heads)"
+        )
+    scored = options["heads"].valid.cpu().numpy() & ~(options.get("silenced") or HeadSet()).to_mask(shape)
+    coords = {"layer": np.arange(shape[0]), "head": np.arange(shape[1])}
+    attrs = {"method": label, "task": task.name}
+    return xr.DataArray(np.where(scored, array, np.nan), dims=("layer", "head"), coords=coords, name="score", attrs=attrs)
+
+
+def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]) -> xr.DataArray:
+    """Ranks from 0 to 1 by the round in which a head was silenced, and by its score within the round."""
+    silence = settings.silence
+    heads: Heads = options["heads"]
+    start = options.get("silenced") or HeadSet()
+    left = HeadSet(heads.all() - start)
+    size = int(slice_size) if isinstance(slice_size, int) or slice_size > 1 else count_for(slice_size, heads.total)
+    if size < 1:
+        raise HeadwiseError(f"iterative={slice_size} is less than one head of {heads.total} at a time")
+    sign = 1 if silence == "most" else -1
+    order: list[tuple[int, int]] = []
+    scores = None
+    while left:
+        scores = _one(settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))})
+        slice_ = top_heads(sign * scores, n=min(size, len(left)))
+        values = scores.to_numpy()
+        order += sorted(slice_, key=lambda head: (-sign * values[head], head))
+        left = HeadSet(left - slice_)
+    if scores is None:
+        raise HeadwiseError("every head is silenced from the start; there is nothing to score")
+    ranks = np.full(heads.shape, np.nan)
+    for place, head in enumerate(order if silence == "least" else order[::-1]):
+        ranks[head] = place / max(1, len(order) - 1)
+    attrs = {**scores.attrs, "iterative": slice_size, "silence": silence}
+    return xr.DataArray(ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs)

@@ -1,0 +1,54 @@
+"""Fitting gates on a frozen model: the loop that the learnt estimators share."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from headwise._base.progress import track
+from headwise._passes.frozen import frozen
+from headwise._passes.subject import Subject
+from headwise.errors import HeadwiseError
+
+
+def fit_gates(
+    subject: Subject,
+    weights: Sequence[Tensor],
+    gates_of: Callable[[int, int], Tensor],
+    penalty_of: Callable[[int], Tensor],
+    *,
+    steps: int,
+    lr: float,
+    description: str,
+) -> None:
+    """Minimises the task's mean loss under gates, plus a penalty, by Adam; the model itself does not learn.
+
+    Args:
+        subject: the model and the task; batches come shuffled, pass after pass.
+        weights: what is learnt, changed in place.
+        gates_of: from the step and the number of examples to gates (layers, heads) or (examples, layers, heads).
+        penalty_of: from the step to a number.
+        steps: batches.
+        lr: Adam's learning rate.
+        description: for the progress bar.
+    """
+    if steps < 1:
+        raise HeadwiseError(f"steps is {steps}; at least 1 is needed")
+    optimizer = torch.optim.Adam(weights, lr=lr)
+    plan, epoch, used = subject.shuffled(0), 0, 0
+    with frozen(subject.model), torch.enable_grad():
+        for step in track(range(steps), description, silent=subject.quiet):
+            if used == len(plan):
+                epoch, used = epoch + 1, 0
+                plan = subject.shuffled(epoch)
+            batch = plan[used].to(subject.device)
+            used += 1
+            loss = subject.forward(batch, gates_of(step, len(batch)) * subject.base).loss.mean() + penalty_of(step)
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+            optimizer.step()
+
+
+def generator(subject: Subject) -> torch.Generator:
+    """Chance for gates, drawn on the CPU so that every device sees the same."""
+    return torch.Generator().manual_seed(subject.seed)

@@ -1,0 +1,130 @@
+"""What scores and lesions can be told: settings declared once, without torch."""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Literal
+
+from pydantic import field_validator, model_validator
+
+from headwise._passes.settings import Reading as Reading
+from headwise.errors import HeadwiseError, did_you_mean
+from headwise.settings import Settings, option
+
+# estimator -> the module and function that compute it
+WHERE = {
+    "gate-gradient": "_gradient:gate_gradient",
+    "ablation": "_ablation:ablation",
+    "integrated-gradients": "_integrated:integrated_gradients",
+    "attention-attribution": "_attribution:attention_attribution",
+    "l0": "_l0:l0",
+    "subset": "_subset:subset",
+    "causal-gating": "_causal:causal_gating",
+    "shapley": "_shapley:shapley",
+    "taylor-mean": "_taylor:taylor_mean",
+    "random": "_random:random_scores",
+}
+OF_BATCHES = ("bertology", "super-tickets")  # variants whose scores depend on the batch size
+
+
+class Estimation(Reading):
+    """Which estimator scores the heads, and its own options."""
+
+    method: str | Callable[..., Any] = option(
+        "gate-gradient", f"How heads are scored: {', '.join(WHERE)}; in Python also a function of a model and a task."
+    )
+    variant: str | None = option(None, "Variant of gate-gradient: eq4 (default), michel, iap, iat, bertology, super-tickets.")
+    options: dict[str, Any] = option({}, "Further options of the method, e.g. permutations=20 of shapley.", flag="--set")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_options(cls, given: Any) -> Any:
+        """Options of the method may stand beside the others: `score(..., method="l0", steps=100)`."""
+        if not isinstance(given, dict):
+            return given
+        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}  # JSON has no tuples
+        further = [name for name in given if name not in cls.model_fields]
+        method = given.get("method", cls.model_fields["method"].default)
+        if not further or not (callable(method) or method in WHERE):
+            return given
+        moved = {name: given[name] for name in further}
+        try:
+            check_options(method, moved, cls)
+        except HeadwiseError as error:
+            raise ValueError(str(error)) from None
+        kept = {name: value for name, value in given.items() if name not in moved}
+        return {**kept, "options": {**given.get("options", {}), **moved}}
+
+    @field_validator("method")
+    @classmethod
+    def _known(cls, method: Any) -> Any:
+        if not callable(method) and method not in WHERE:
+            raise ValueError(f"{method!r} is unknown{did_you_mean(method, WHERE)}; choose one of {', '.join(WHERE)}")
+        return method
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """The options of the method."""
+        return {**({} if self.variant is None else {"variant": self.variant}), **self.options}
+
+    def decides(self) -> dict[str, Any]:
+        found = super().decides()
+        if {"absolute", "divisor"} & set(self.own) or self.own.get("variant") in OF_BATCHES:
+            found["batch_size"] = self.batch_size
+        return found
+
+
+class Score(Estimation):
+    """Settings of `headwise.score`."""
+
+    examples: int | None = option(
+        None, "At most this many examples of the split, drawn by the seed; default: the method's own number.", ge=1
+    )
+    iterative: float | int | None = option(
+        None, "Silence a slice of heads, score the rest again, and so on; a fraction of all heads (0.1) or a number (5).", gt=0
+    )
+    silence: Literal["most", "least"] = option(
+        "most", "With iterative: whether a slice takes the most important heads left (lesions) or the least (pruning)."
+    )
+
+
+def estimator(method: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function that computes a method."""
+    if callable(method):
+        return method
+    module, _, name = WHERE[method].partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"headwise.scoring.{module}"), name)
+    return found
+
+
+def option_names(method: str | Callable[..., Any]) -> list[str] | None:
+    """The options that a method has of its own; None: it takes any."""
+    from inspect import Parameter, signature
+
+    function = estimator(method)
+    declared = getattr(function, "settings", None)
+    if declared is not None:
+        return [name for name in declared.model_fields if name not in Reading.model_fields]
+    parameters = list(signature(function).parameters.values())[2:]
+    if any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
+        return None
+    return [one.name for one in parameters if one.name not in Reading.model_fields]
+
+
+def check_options(method: str | Callable[..., Any], given: Mapping[str, Any], beside: type[Settings] = Reading) -> None:
+    """Checks the options of a method: their names, and their values where the method declares them.
+
+    Raises:
+        HeadwiseError: the method has no such option, or its value is out of bounds.
+    """
+    from headwise.settings import checked
+
+    known = option_names(method)
+    label = method if isinstance(method, str) else getattr(method, "__name__", "given")
+    for name in given:
+        if known is not None and name not in known:
+            near = did_you_mean(name, [*known, *beside.model_fields])
+            has = f"its own are {', '.join(known)}" if known else "it has none of its own"
+            raise HeadwiseError(f"method {label!r} has no option {name!r}{near}; {has}")
+    declared = getattr(estimator(method), "settings", None)
+    if declared is not None:
+        checked(declared, given)

@@ -1,0 +1,133 @@
+"""Folders and files that appear whole or not at all: written aside, flushed to the disk, then renamed."""
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headwise._base.parsing import parse_json
+from headwise._base.writing import room_in, settle, size_of
+from headwise.errors import HeadwiseError
+
+ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
+
+
+@contextmanager
+def atomic_folder(target: str | Path) -> Iterator[Path]:
+    """Gives an empty folder to write into; when the block ends well, it becomes `target` in one rename.
+
+    If the block raises, or the process dies, `target` does not appear. If another process has made `target` meanwhile, that one
+    stays and this one is dropped: both computed the same thing.
+    """
+    target = Path(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    aside.mkdir()
+    written = 0
+    with room_in(target, lambda: written):  # at least: what was written before the disk was full
+        try:
+            yield aside
+            publish((aside, target))
+        finally:
+            written = size_of(aside) if aside.is_dir() else 0
+            shutil.rmtree(aside, ignore_errors=True)  # gone already if it was renamed
+
+
+def publish(*pairs: tuple[Path, Path]) -> None:
+    """Flushes every `aside` folder of the (aside, target) pairs to the disk, then renames each to its target.
+
+    Where a target is there already, that one stays and its `aside` is removed. Several results at once cost little more than one:
+    the disk joins flushes that wait at the same time.
+    """
+    paths: list[str] = []
+    for aside, _ in pairs:
+        settle(aside)
+        for folder, _, names in os.walk(aside):
+            paths += [folder, *(os.path.join(folder, name) for name in names)]
+    list(_flushers().map(flush, paths))
+    for aside, target in pairs:
+        try:
+            os.rename(aside, target)
+        except OSError:
+            if not target.is_dir():
+                raise
+            shutil.rmtree(aside, ignore_errors=True)
+    for parent in {target.parent for _, target in pairs}:
+        flush(parent)
+
+
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
+    aside = path.parent / f"{ASIDE}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with room_in(path.parent, lambda: len(text.encode())), open(aside, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    if durable:
+        flush(path.parent)
+
+
+def write_sealed(path: Path, record: dict[str, Any]) -> None:
+    """Writes `record` as JSON with a checksum of itself under "seal"."""
+    path.write_text(sealed_text(record), encoding="utf-8")
+
+
+def sealed_text(record: dict[str, Any]) -> str:
+    """`record` as JSON, with its checksum."""
+    plain = json.loads(json.dumps(record))  # keys are text, lists are lists, as whoever reads it finds them
+    return json.dumps({**plain, "seal": seal(plain)}, indent=1, sort_keys=True) + "\n"
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Reads what `write_sealed` wrote.
+
+    Raises:
+        ValueError: it is missing, is not JSON, or does not match its own seal; the message says which.
+    """
+    try:
+        record = parse_json(path.read_bytes(), path.name)
+    except OSError as error:
+        missing = isinstance(error, FileNotFoundError)
+        raise ValueError(f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}") from None
+    except HeadwiseError:
+        raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
+    if not isinstance(record, dict) or record.pop("seal", None) != seal(record):
+        raise ValueError(f"{path.name} does not match its own seal: edited or damaged")
+    return record
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: str | Path) -> None:
+    """Waits until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@cache
+def _flushers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(32, thread_name_prefix="flush")
+
+
+def seal(record: dict[str, Any]) -> str:
+    """Checksum of a record of JSON values."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

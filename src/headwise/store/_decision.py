@@ -1,0 +1,181 @@
+"""What decides a result: operation, settings, the content of model, tokenizer and data; its key; and in words how two differ."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headwise._base.places import model_folder
+from headwise.errors import HeadwiseError
+from headwise.store import _manifest as manifest
+from headwise.store._fingerprints import MODEL_FILES, content, fingerprint
+
+Decision = dict[str, Any]  # JSON values
+TOKENIZER = re.compile(
+    r"(tokenizer|vocab|merges|special_tokens|added_tokens|spiece|sentencepiece|chat_template)|\.(model|jinja|txt)$"
+)
+PARTS = ("weights", "configuration", "tokenizer")
+VOLATILE = {"_name_or_path", "transformers_version", "dtype", "architectures"}  # say nothing about what a model computes
+
+
+def decision(
+    operation: str,
+    settings: Any,
+    *,
+    model: Any = None,
+    tokenizer: Any = None,
+    tasks: Iterable[Any] = (),
+    splits: Sequence[str] = ("train", "validation"),
+    also: Mapping[str, Any] | None = None,
+    version: int = 1,
+) -> Decision:
+    """Everything that a result depends on, as JSON: contents, never paths or the names of classes.
+
+    Args:
+        operation: its name.
+        settings: a `Settings`, whose `decides()` counts, or a mapping. A `Path` in it counts by its content.
+        model: a folder, a hub id, a live model, or its `model_parts`.
+        tokenizer: of a live model; default: its own.
+        tasks: what it learns or is judged on, each by kind, metric and the examples of `splits`.
+        splits: which of their splits are read; those a task lacks are left out.
+        also: further tasks by the name of the decoder that answers them.
+        version: raise it when the operation comes to mean something else.
+    """
+    chosen = settings.decides() if hasattr(settings, "decides") else dict(settings)
+    found: dict[str, Any] = {"operation": operation, "version": version, "settings": chosen}
+    if model is not None:
+        found["model"] = model if isinstance(model, dict) else model_parts(model, tokenizer)
+    found["tasks"] = [[task.name, _facts(task, splits)] for task in tasks]
+    if also:
+        found["also"] = [[decoder, task.name, _facts(task, splits)] for decoder, task in also.items()]
+    plain: Decision = json.loads(json.dumps(found, default=_plain))
+    return plain
+
+
+def key_of(decided: Decision) -> str:
+    """What a result is filed under: the fingerprint of its decision."""
+    return fingerprint(decided)
+
+
+def model_parts(model: Any, tokenizer: Any = None) -> dict[str, str]:
+    """The content of a model: its weights, its configuration and its tokenizer, each by a hash."""
+    if isinstance(model, str | Path):
+        parts = _files(model_folder(model))
+        return {"given": "as files", **{part: fingerprint(parts[part]) for part in PARTS}}
+    from headwise._base.opener import tokenizer_beside
+
+    inner = getattr(model, "encoder", model)
+    config = getattr(inner, "config", None)
+    known = {name: value for name, value in config.to_dict().items() if name not in VOLATILE} if config is not None else {}
+    facts = {name: getattr(model, name, None) for name in ("pooling", "options", "notes")}
+    facts |= {"config": known, "class": type(inner).__name__, "tasks": sorted(getattr(model, "tasks", ()))}
+    return {
+        "given": "as a live model",
+        "weights": fingerprint(dict(model.state_dict())),
+        "configuration": fingerprint(json.dumps(facts, sort_keys=True, default=str)),
+        "tokenizer": _tokenizer(tokenizer if tokenizer is not None else tokenizer_beside(model)),
+    }
+
+
+def differences(before: Decision, now: Decision) -> list[str]:
+    """What differs between two decisions, in words, one line each; empty if nothing does."""
+    if before.get("operation") != now["operation"]:
+        return [f"it is of {before.get('operation')!r}, and this one of {now['operation']!r}"]
+    found = []
+    if before.get("version") != now["version"]:
+        found.append(f"{now['operation']} has changed its meaning (version {before.get('version')} and {now['version']})")
+    found += _values(before.get("settings", {}), now["settings"])
+    found += _models(before.get("model"), now.get("model"))
+    tasks = [name for name, _ in before.get("tasks", [])], [name for name, _ in now["tasks"]]
+    if tasks[0] != tasks[1]:
+        found.append(f"its tasks are {', '.join(tasks[0])}, and this one's {', '.join(tasks[1])}")
+    else:
+        pairs = zip(before["tasks"], now["tasks"], strict=True)
+        found += [line for (name, old), (_, new) in pairs for line in _data(name, old, new)]
+    old_also, new_also = ({(a, b): facts for a, b, facts in decided.get("also", [])} for decided in (before, now))
+    for place in {**old_also, **new_also}:
+        if place not in old_also or place not in new_also:
+            found.append(f"{place[1]} {'was' if place in old_also else 'is now'} evaluated too")
+        else:
+            found += _data(place[1], old_also[place], new_also[place])
+    if not found and before != now:
+        found.append("it notes other facts, as another version of headwise does")
+    return found
+
+
+def _facts(task: Any, splits: Sequence[str]) -> dict[str, Any]:
+    read = {split: task.split(split).fingerprint for split in splits if split in task.splits}
+    return {"kind": task.kind, "metric": task.metric, "splits": read}
+
+
+def _values(before: Any, now: Any) -> list[str]:
+    """Settings that differ; of tables only the entries that do."""
+    found = []
+    for name in {**before, **now}:
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, dict) and isinstance(new, dict):
+            found += _values(old, new)
+        elif old != new:
+            hashes = all(isinstance(one, str) and re.fullmatch(r"[0-9a-f]{64}", one) for one in (old, new))
+            found.append(f"{name} changed" if hashes else f"{name} was {old!r} and is {new!r}")
+    return found
+
+
+def _models(before: Any, now: Any) -> list[str]:
+    if before == now:
+        return []
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return ["the model changed"]
+    if before["given"] != now["given"]:
+        return [f"the model was given {before['given']}, and now {now['given']}"]
+    owned = {"weights": "the model's weights", "configuration": "the model's configuration", "tokenizer": "the tokenizer"}
+    return [f"{owned[part]} changed" for part in PARTS if before[part] != now[part]]
+
+
+def _data(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    words = {"train": "training", "validation": "validation", "test": "test"}
+    found = [
+        f"the {what} of {name} was {before[what]} and is {now[what]}" for what in ("kind", "metric") if before[what] != now[what]
+    ]
+    for split in {**before["splits"], **now["splits"]}:
+        old, new = before["splits"].get(split), now["splits"].get(split)
+        if old != new:
+            said = f"the {words.get(split, split)} data of {name}"
+            found.append(f"{said} changed" if old and new else f"{said} {'were' if old else 'are now'} read")
+    return found
+
+
+def _files(folder: Path) -> dict[str, list[Any]]:
+    """[name, content] of the files of a model by part; of a folder of headwise only those that its manifest lists."""
+    parts: dict[str, list[Any]] = {part: [] for part in PARTS}
+    names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
+    if (folder / manifest.NAME).is_file():
+        record = manifest.read(folder)
+        names = [*record.get("files", names)]
+        parts["configuration"].append({name: value for name, value in record.items() if name not in manifest.AROUND})
+    for name in names:
+        path = folder / name
+        if path.name == manifest.NAME and path.parent != folder:  # a model within: those of single tasks
+            for part, held in _files(path.parent).items():
+                parts[part].append([name, held])
+        elif path.suffix in MODEL_FILES and name not in (manifest.NAME, "training.json", "started.json"):
+            part = "weights" if path.suffix == ".safetensors" else "tokenizer" if TOKENIZER.search(path.name) else "configuration"
+            parts[part].append([name, content(path)])
+    if not parts["weights"]:
+        raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no weights as *.safetensors")
+    return {part: sorted(held, key=json.dumps) for part, held in parts.items()}
+
+
+def _tokenizer(tokenizer: Any) -> str:
+    """Hash of how a tokenizer reads texts, whatever was last asked of its padding and truncation."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    inner = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
+    facts = [{name: value for name, value in inner.items() if name not in ("padding", "truncation")}]
+    names = ("special_tokens_map", "model_max_length", "padding_side", "truncation_side")
+    return fingerprint(json.dumps([*facts, *(getattr(tokenizer, name, None) for name in names)], sort_keys=True, default=str))
+
+
+def _plain(value: Any) -> Any:
+    """A setting that is no JSON value: an array or set of heads by its fingerprint, a path by its content."""
+    return content(value) if isinstance(value, Path) else fingerprint(value)

@@ -1,0 +1,113 @@
+"""A folder that holds one result: claimed by one process, compared with what decides it, continued or shown, sealed when done."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwise._base.parsing import read_json
+from headwise.errors import HeadwiseError
+from headwise.store import _locks as locks
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import sealed_text, write_text
+from headwise.store._decision import Decision, differences, key_of
+from headwise.store._provenance import surroundings, versions
+
+STARTED = "started.json"  # in an unfinished folder: what decides the result that is being computed
+COMPARED = ("headwise", "torch", "transformers")  # versions that may change numbers
+
+
+class Entry:
+    """A folder for one result.
+
+    Attributes:
+        folder: where it is.
+        decided: what decides it.
+        finished: whether the result is there already.
+        notes: what a reader of an existing result must know: library versions that have changed since.
+    """
+
+    def __init__(self, folder: str | Path, decided: Decision) -> None:
+        self.folder = Path(folder)
+        self.decided = decided
+        self.notes: list[str] = []
+        self.finished = self._compare()
+
+    def begin(self) -> None:
+        """Notes in the folder which result it is for, so that whatever continues it is compared with that."""
+        if not (self.folder / STARTED).is_file():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_text(self.folder / STARTED, sealed_text({"decision": self.decided, "versions": versions()}))
+
+    def seals(self) -> dict[str, Any]:
+        """The fields of a manifest that say what decided the result, and where it was computed."""
+        return {"key": key_of(self.decided), "decision": self.decided, "provenance": surroundings()}
+
+    def finish(self) -> None:
+        """Seals the folder: its manifest then says what decided the result, and the checksum of every file."""
+        manifest.amend(self.folder, **self.seals())
+        (self.folder / STARTED).unlink(missing_ok=True)
+
+    def _compare(self) -> bool:
+        """Whether this very result is finished.
+
+        Raises:
+            HeadwiseError: the folder holds another result, or one that does not say what decided it.
+        """
+        record = manifest.read(self.folder) if (self.folder / manifest.NAME).is_file() else {}
+        if "decision" in record:
+            self._refuse_other(record["decision"], record["provenance"]["versions"])
+            return True
+        if (self.folder / STARTED).is_file():
+            noted = read_json(self.folder / STARTED)
+            self._refuse_other(noted["decision"], noted["versions"])
+        elif record:
+            raise HeadwiseError(
+                f"{self.folder} holds a {record['kind']!r} that does not say what it was computed from: choose another folder, or remove it"
+            )
+        elif self.folder.exists() and not self.folder.is_dir():
+            raise HeadwiseError(f"{self.folder} is a file: give the name of a folder")
+        return False
+
+    def _refuse_other(self, before: Decision, computed_with: dict[str, str]) -> None:
+        if wrong := differences(before, self.decided):
+            raise HeadwiseError(f"{self.folder} holds another result: {'; '.join(wrong)}; choose another folder, or remove it")
+        now = versions()
+        changed = [name for name in COMPARED if computed_with.get(name) != now.get(name)]
+        if changed:
+            said = ", ".join(f"{name} {computed_with.get(name)} (now {now.get(name)})" for name in changed)
+            self.notes = [f"{self.folder} was computed with {said}; numbers may differ in their last digits"]
+
+
+@contextmanager
+def claimed(folder: str | Path, wanted: bool = True) -> Iterator[None]:
+    """Inside the block no other process writes into `folder`; `wanted=False` claims nothing (all but one process of a training).
+
+    Raises:
+        HeadwiseError: another process does; says which.
+    """
+    place = Path(folder).absolute()
+    if not wanted:
+        yield
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    path = place.parent / f".{place.name}.running"
+    lock = locks.acquire(path)
+    if lock is None:
+        raise HeadwiseError(f"{folder} is being written by {_holder(path)}: wait until it is done, or choose another folder")
+    lock.write({"host": socket.gethostname(), "pid": os.getpid(), "started": time.time()})
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    status = locks.running(path.parent, path.name).get(path.name, {})
+    if not status:
+        return "another process"
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status["started"]))
+    return f"process {status['pid']} on {status['host']}, since {since}"

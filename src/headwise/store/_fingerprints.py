@@ -1,0 +1,227 @@
+"""Fingerprints: a short hash of what something holds (data, weights, settings), whatever its path, name or order of keys."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from headwise.errors import HeadwiseError
+from headwise.settings import Settings
+from headwise.store._atomic import checksum, write_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    import torch
+
+INDEXED_BYTES = 1 << 20  # smaller files are hashed again each time: that is quicker than looking them up
+SETTLED_S = 2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
+MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
+
+_remembered: ContextVar[dict[Path, str] | None] = ContextVar("headwise_remembered_files", default=None)
+_noted: ContextVar[dict[str, str] | None] = ContextVar("headwise_noted_files", default=None)
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """Objects that know what they hold: `fingerprint` calls this."""
+
+    def fingerprint(self) -> str: ...
+
+
+def fingerprint(*values: Any) -> str:
+    """SHA-256 (hex, 64 characters) of the contents of `values`.
+
+    Files and folders (`Path`) count by content; models by class, configuration and weights; arrays, tensors, data frames and
+    xarray objects by dtype, shape, labels and values; dataclasses and pydantic models by their fields; dicts whatever the order
+    of their keys; objects with a `fingerprint()` method by that. Strings are strings, never paths.
+
+    Raises:
+        HeadwiseError: a file is missing, or an object is of a kind whose contents cannot be told.
+    """
+    return hashlib.sha256(json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()).hexdigest()
+
+
+def canonical(value: Any) -> Any:
+    """`value` as JSON that is equal exactly if the contents are: what `fingerprint` hashes."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if callable(getattr(value, "fingerprint", None)) and not isinstance(value, type):  # `Fingerprinted`; asking for that is slow
+        return {"fingerprint": value.fingerprint()}
+    if isinstance(value, Enum):
+        return canonical(value.value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return {"bytes": hashlib.sha256(value).hexdigest()}
+    if isinstance(value, Path):
+        return {"content": content(value)}
+    if isinstance(value, Mapping):
+        return {"dict": sorted(([canonical(k), canonical(v)] for k, v in value.items()), key=lambda pair: json.dumps(pair[0]))}
+    if isinstance(value, list | tuple):
+        return [canonical(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return {"set": sorted((canonical(item) for item in value), key=json.dumps)}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return canonical({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+    return _of_library(value)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Within the block each file is read once, whatever happens to it: all cells of one plan see the same data."""
+    token = _remembered.set({})
+    try:
+        yield
+    finally:
+        _remembered.reset(token)
+
+
+@contextmanager
+def noting() -> Iterator[dict[str, str]]:
+    """Gives a dict that holds, after the block, every file that was fingerprinted in it, with its hash."""
+    noted: dict[str, str] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+def content(path: str | Path) -> str:
+    """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place, size, times)."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return folder_content(path, sorted(file for file in path.rglob("*") if file.is_file()))
+    if not path.is_file():
+        raise HeadwiseError(f"cannot fingerprint {path.absolute()}: there is no such file or folder")
+    return _file(path)
+
+
+def model_content(folder: str | Path) -> str:
+    """Hash of the weights, configuration and tokenizer in a model folder; notes and pictures in it do not count."""
+    folder = Path(folder)
+    files = sorted(file for file in folder.rglob("*") if file.suffix in MODEL_FILES and file.is_file())
+    if not files:
+        raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no {', '.join(MODEL_FILES)} file")
+    return folder_content(folder, files)
+
+
+def folder_content(folder: Path, files: list[Path]) -> str:
+    """Hash of the names (relative to `folder`) and bytes of `files`."""
+    listing = [[file.relative_to(folder).as_posix(), _file(file)] for file in files]
+    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
+
+
+def cache_folder() -> Path:
+    """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache folder."""
+    given = os.environ.get("HEADWISE_CACHE")
+    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+
+
+def _file(path: Path) -> str:
+    remembered = _remembered.get()
+    if remembered is None:
+        found = _indexed(path.resolve())
+    else:
+        found = remembered[path] if path in remembered else remembered.setdefault(path, _indexed(path.resolve()))
+    if (noted := _noted.get()) is not None:
+        noted[str(path.absolute())] = found
+    return found
+
+
+def _indexed(path: Path) -> str:
+    stat = path.stat()
+    if stat.st_size < INDEXED_BYTES:
+        return checksum(path)
+    # The change time cannot be set back by copying tools, so an exchanged file with its old size and date is noticed too.
+    stamp = [str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+    entry = cache_folder() / "fingerprints" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    try:
+        known = json.loads(entry.read_text(encoding="utf-8"))
+        if known["stamp"] == stamp:
+            return str(known["sha256"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # not indexed yet, or the index is damaged: it is only a shortcut
+    digest = checksum(path)
+    if time.time() - max(stat.st_mtime, stat.st_ctime) > SETTLED_S:
+        try:
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            write_text(entry, json.dumps({"stamp": stamp, "sha256": digest}), durable=False)
+        except OSError:
+            pass  # a home that cannot be written to costs time, not correctness
+    return digest
+
+
+def _of_library(value: Any) -> Any:
+    """Objects of libraries, without importing any library that is not in use."""
+    loaded = sys.modules
+    if "pydantic" in loaded and isinstance(value, loaded["pydantic"].BaseModel):
+        fields = (
+            value.decides() if isinstance(value, Settings) else {name: getattr(value, name) for name in type(value).model_fields}
+        )
+        return canonical(fields)
+    if "torch" in loaded and isinstance(value, loaded["torch"].Tensor):
+        return _tensor(value)
+    if "torch" in loaded and isinstance(value, loaded["torch"].nn.Module):
+        return _module(value)
+    if "numpy" in loaded and isinstance(value, loaded["numpy"].ndarray | loaded["numpy"].generic):
+        return _array(loaded["numpy"].asarray(value))
+    if "pandas" in loaded and isinstance(value, loaded["pandas"].DataFrame | loaded["pandas"].Series):
+        return _frame(value)
+    if "xarray" in loaded and isinstance(value, loaded["xarray"].DataArray):
+        labels = {str(name): coord.values for name, coord in value.coords.items()}
+        return {"xarray": [list(map(str, value.dims)), canonical(value.values), canonical(labels), canonical(dict(value.attrs))]}
+    if "xarray" in loaded and isinstance(value, loaded["xarray"].Dataset):
+        return {"xarray": [canonical({str(k): v for k, v in value.data_vars.items()}), canonical(dict(value.attrs))]}
+    raise HeadwiseError(
+        f"cannot fingerprint a {type(value).__module__}.{type(value).__name__}: give numbers, strings, paths, arrays, tables, "
+        "dataclasses, pydantic models or models, or give the class a fingerprint() method"
+    )
+
+
+def _tensor(tensor: "torch.Tensor") -> Any:
+    import torch
+
+    raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return {"tensor": [str(tensor.dtype), list(tensor.shape), hashlib.sha256(raw.data).hexdigest()]}
+
+
+def _module(module: "torch.nn.Module") -> Any:
+    weights = {name: _tensor(tensor) for name, tensor in module.state_dict().items()}
+    settings: Any = None
+    if "transformers" in sys.modules and isinstance(module, sys.modules["transformers"].PreTrainedModel):
+        # Where it was loaded from and by which version say nothing about what it computes.
+        volatile = {"_name_or_path", "transformers_version", "dtype", "architectures"}
+        settings = json.loads(json.dumps({k: v for k, v in module.config.to_dict().items() if k not in volatile}, default=str))
+    return {"module": [type(module).__name__, canonical(settings), canonical(weights)]}
+
+
+def _array(array: "np.ndarray[Any, Any]") -> Any:
+    if array.dtype.kind == "O":
+        return {"array": ["object", list(array.shape), canonical(array.ravel().tolist())]}
+    import numpy as np
+
+    raw = np.ascontiguousarray(array)
+    return {"array": [raw.dtype.str, list(array.shape), hashlib.sha256(raw.tobytes()).hexdigest()]}
+
+
+def _frame(frame: "pd.DataFrame | pd.Series[Any]") -> Any:
+    import pandas as pd
+
+    if isinstance(frame, pd.Series):
+        frame = frame.to_frame()
+    labels = [[str(name), str(dtype)] for name, dtype in frame.dtypes.items()]
+    try:
+        rows = _array(pd.util.hash_pandas_object(frame, index=True).to_numpy())
+    except TypeError:  # cells that hold lists
+        rows = canonical([frame.index.tolist(), frame.to_numpy(dtype=object).tolist()])
+    return {"frame": [labels, rows]}

@@ -1,0 +1,84 @@
+"""`headwise.json`: the sealed file that says what a saved folder holds, what decided it, and the checksum of every file in it."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from headwise._base.names import shown
+from headwise._base.parsing import read_json
+from headwise.errors import HeadwiseError
+from headwise.store._atomic import seal, sealed_text, write_text
+from headwise.store._checksums import DamagedResult, check_listing, contents, verify
+
+NAME = "headwise.json"
+FORMAT = 2  # 1 had neither seal nor checksums
+APART = (
+    NAME,
+    "started.json",
+    "seconds.json",
+    "checkpoint",
+    "figures",
+    "teacher",
+    "tickets",
+    "modules.json",  # of sentence-transformers, which writes it again beside a head embedding
+)  # in a folder, but no part of what it holds
+# what a manifest says beside the facts that its loader needs
+AROUND = frozenset({"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"})
+
+
+def write(folder: Path, kind: str, **fields: Any) -> None:
+    """Writes the manifest of `folder`, after all its files; `kind` chooses the loader, `fields` are what it needs (JSON values)."""
+    from headwise import __version__
+
+    listed = contents(folder, APART, NAME)
+    record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields, "files": listed, "finished": time.time()}
+    write_text(folder / NAME, sealed_text(record))
+
+
+def amend(folder: Path, **fields: Any) -> None:
+    """Writes the manifest of `folder` again, with further fields and with the files that have joined."""
+    before = read(folder)
+    kept = {name: value for name, value in before.items() if name not in ("format", "headwise", "files", "finished")}
+    write(folder, **{**kept, **fields})
+
+
+def read(folder: str | Path) -> dict[str, Any]:
+    """Reads the manifest of `folder`.
+
+    Raises:
+        HeadwiseError: there is none, it is damaged, or a newer headwise wrote it.
+    """
+    path = Path(folder) / NAME
+    if not path.is_file():
+        if not Path(folder).is_dir():
+            raise HeadwiseError(f"there is no folder {str(folder)!r}")
+        inside = [str(found.parent) for depth in ("*", "*/*") for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))]
+        hint = f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these" if inside else ""
+        raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
+    record = read_json(path)
+    number, kind = record.get("format"), record.get("kind")
+    if not isinstance(number, int) or not isinstance(kind, str):
+        raise HeadwiseError(
+            f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number and a name are expected"
+        )
+    if number > FORMAT:
+        raise HeadwiseError(f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise")
+    if number > 1:
+        if record.pop("seal", None) != seal(record):
+            raise DamagedResult(f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits")
+        try:
+            check_listing(Path(folder), record.get("files"))
+        except ValueError as error:
+            raise DamagedResult(f"{path} is damaged: {error}") from None
+    return record
+
+
+def check(folder: Path, record: dict[str, Any], *names: str) -> None:
+    """Compares the files of `folder` with the checksums in its manifest: those of these names, or all of them.
+
+    Raises:
+        DamagedResult: a file is not as it was written; names it.
+    """
+    files = record.get("files", {})  # a folder of format 1 has none
+    chosen = {name: known for name, known in files.items() if not names or name in names}
+    verify(folder, chosen, float(record.get("finished", 0)), "; save or compute it again, or fetch an undamaged copy")

@@ -1,0 +1,159 @@
+"""A dissociation study of one model, as `Dissociation.save` leaves it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.store import _manifest as manifest
+
+# Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
+PUBLISHED = {
+    "mnli": (83.91, 80.68, 58.23, 7.28),
+    "qqp": (87.64, 85.42, 69.43, 5.26),
+    "qnli": (90.26, 85.05, 57.50, 9.84),
+    "ag_news": (94.50, 93.65, 80.01, 11.07),
+    "sst2": (92.05, 91.23, 82.45, 3.28),
+}
+
+
+def section(found: Any, folder: Path, label: str) -> Section:
+    """The section of a saved dissociation."""
+    settings = {"fraction": found.fraction, **found.settings, **json.loads(found.scores.attrs.get("settings", "{}"))}
+    return Section(
+        title=f"Which heads each task needs: {label}",
+        findings=findings(found),
+        blocks=blocks(found),
+        methods=(
+            f"Heads were scored by {settings.get('method', 'gate-gradient')} (Eq. 4) on training data; each task's top "
+            f"{100 * found.fraction:g} % over the whole model were silenced and every task evaluated on held-out data. "
+            "RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus RP_i "
+            "under its own (Eq. 5–7). Intervals: bootstrap over examples, head sets fixed."
+        ),
+        settings=settings,
+        provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
+    )
+
+
+def findings(found: Any) -> list[str]:
+    """What the tables say, in sentences."""
+    tasks = list(found.tasks)
+    summary, performance, pairs = (found.table(kind) for kind in ("summary", "performance", "pairs"))
+    everything = summary.loc["all"]
+    low, high = everything["D low"], everything["D high"]
+    own_heads = f"silencing a task's own top {100 * found.fraction:g} % of heads costs it"
+    if pd.isna(low):
+        meaning = "there is no interval, so nothing is said beyond these examples"
+    else:
+        unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
+        meaning = (
+            f"{own_heads} {unlike[s]}"
+            if (s := sign(low, high))
+            else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
+        )
+    said = [f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %{between(low, high)}: {meaning}."]
+    said += [_task_finding(str(task), row) for task, row in summary.drop("all").iterrows()]
+    if "random" in performance.index:
+        own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
+        random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
+        sentence = (
+            f"As many heads drawn at random change a task by {number((random - intact).mean(), sign=True)} points on average, its own "
+            f"heads by {number((own - intact).mean(), sign=True)}"
+        )
+        if "random lowest" in performance.index:
+            lowest = performance.loc["random lowest", tasks].astype(float)
+            sentence += f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every random set that was drawn"
+        said.append(sentence + ".")
+    counts = pairs["verdict"].value_counts()
+    above = int((pairs["D_low"] > 0).sum())
+    said.append(
+        "Pairs of tasks, by the paper's thresholds on point estimates: "
+        + ", ".join(f"{count} × {verdict}" for verdict, count in counts.items())
+        + f"; the interval of D lies above 0 for {above} of {len(pairs)}."
+    )
+    tested = pairs["p_fdr"].notna()
+    if tested.any():
+        passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())
+        whose = "it matters whose heads are whose"
+        said.append(
+            f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
+            if passed
+            else f"The re-split test of D could show for none of {int(tested.sum())} pairs that {whose}."
+        )
+    shared = pairs["overlap"]
+    said.append(f"Two tasks' head sets share {number(shared.min(), 0)} to {number(shared.max(), 0)} % of their heads.")
+    return said
+
+
+def _task_finding(task: str, row: Any) -> str:
+    """One task under its own lesion, beside the same task under the others'."""
+    values = (
+        f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and {number(row['RP others'])} % without "
+        f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'])})"
+    )
+    found = sign(row["D low"], row["D high"])
+    return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
+
+
+def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
+    """Figures and tables in the order of the paper."""
+
+    def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
+        return Chart(name, title, lambda: found.plot(kind), caption)
+
+    shown: list[Table | Chart | HeadMaps] = [
+        HeadMaps(
+            "head-scores",
+            "Importance of every head",
+            "importance",
+            found.scores,
+            found.sets,
+            "Framed heads are the task's top set. Choose a head to see what every task makes of it.",
+        ),
+        chart(
+            "lesions",
+            "Performance under lesions, relative to intact",
+            "relative",
+            "Rows: whose top heads are silenced. The diagonal is each task's own lesion.",
+        ),
+    ]
+    if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
+        note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
+        shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
+    note = (
+        "Bars: D with its 95 % interval; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
+    )
+    shown += [
+        chart("pairs", "Dissociation of every pair", "pairs", note),
+        chart("overlap", "Heads shared by two tasks", "overlap", "Table 11."),
+        chart(
+            "layers",
+            "Where the chosen heads lie (Fig. 4)",
+            "layers",
+            "The line is the mean over tasks, σ the spread between tasks.",
+        ),
+    ]
+    if found.fractions:
+        shown.append(chart("sweep", "Dissociation over the share of heads", "sweep"))
+    if found.tests:
+        shown.append(
+            chart(
+                "null", "Dissociation of re-split heads", "null", "The line is D of the pair; bars: D where heads are re-split."
+            )
+        )
+    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
+    shown.append(
+        Table("performance", "Performance in percent (Table 3)", performance.reset_index(), "T† = top heads of T silenced.")
+    )
+    if set(found.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
+        names = ("intact", "random", "own heads silenced", "D_i")
+        frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
+        note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
+        shown.append(Table("published", "Published figures for these tasks", frame, note, 2))
+    shown.append(Table("pairs", "Every pair of tasks", pairs, "Percent; p is the re-split test's, where it was run.", 2))
+    note = "A in columns, B in rows; percent."
+    shown.append(Table("pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), note))
+    shown.append(Table("summary", "Every task", summary.reset_index(), "Percent, with 95 % intervals of D."))
+    return shown

@@ -1,0 +1,143 @@
+"""Studies that are grids over models, tasks, methods and seeds: specialization, training, probing, fine-tuning from heads."""
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures import _dissociation as figures
+from headwise.figures import _probing as probing_figures
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number
+from headwise.studies._sections.probing import top_against
+from headwise.studies._sections.training import findings as training_findings
+from headwise.studies._sections.training import score_chart
+
+# which tables of a run are shown, in order, and what they are called
+SHOWN = {
+    "specialization": {
+        "d": "D of every result, seed by seed",
+        "pairs-mean": "Every pair, means over seeds (Table 9)",
+        "performance-mean": "Performance under lesions, in percent (Table 3)",
+        "overlap-mean": "Heads shared by two tasks, in percent (Table 11)",
+        "layers-mean": "Heads chosen per layer (Fig. 4)",
+        "sweep-mean": "D over the share of heads silenced",
+        "paradigms": "D within and across input paradigms",
+        "training": "Performance of the methods, in percent",
+    },
+    "training": {"training": "Scores, mean and standard deviation over seeds"},
+    "probing": {
+        "probing": "Last layer, best layer, top heads",
+        "syntactic-semantic": "Syntactic and semantic score of every head",
+    },
+    "head-finetuning": {
+        "fine-tuning": "Fine-tuning from heads and from layers",
+        "shift": "What fine-tuning changed in every head",
+    },
+}
+METHODS = {
+    "specialization": "Models were trained on groups of tasks; each task's top heads by Eq. 4 were silenced and every task evaluated (Eq. 5–7).",
+    "training": "One task per step; scores on validation with each task's own metric.",
+    "probing": "Logistic regression on each head's output and each layer's hidden state; everything chosen on validation, scored on test.",
+    "head-finetuning": "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer.",
+}
+
+
+def of_specialization(run: Any) -> Section:
+    """Models × pairs of tasks, with their heads per layer, and the methods and settings of training where several were tried."""
+    blocks: list[Any] = []
+    said: list[str] = []
+    training = run.table("training") if "training.parquet" in run.files else pd.DataFrame({"method": []})
+    swept = training[training["method"] == "iat"]
+    for setting in ("alpha", "delta"):
+        if setting in swept and swept[setting].nunique() > 1:
+            draw = partial(figures.training_sweep, training, setting)
+            blocks.append(Chart(f"training-{setting}", f"Performance over {setting} (Figs. 9 and 10)", draw))
+    if "grid.parquet" in run.files:
+        grid = run.table("grid").set_index("label")
+        title = "Dissociation of every model and pair (Fig. 2)"
+        blocks.append(Chart("grid", title, lambda: figures.matrix(grid, "dissociation (%)")))
+        said += [
+            f"{name}: D is {number(row['average'])} % on average over pairs, positive on {int((row.drop('average') > 0).sum())} of "
+            f"{int(row.drop('average').notna().sum())} (point estimates)."
+            for name, row in grid.iterrows()
+        ]
+        seeds = run.table("pairs-mean") if "pairs-mean.parquet" in run.files else pd.DataFrame()
+        if "D_seed_low" in seeds:
+            known = int(seeds["D_seed_low"].notna().sum())
+            said.append(
+                f"The interval of D over seeds lies above 0 for {int((seeds['D_seed_low'] > 0).sum())} of {known} results."
+                if known
+                else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
+            )
+    if "d.parquet" in run.files and run.table("d")["method"].nunique() > 1:
+        blocks.append(Chart("methods", "Dissociation after every method (Fig. 8)", lambda: figures.methods(run.table("d"))))
+    if "layers-mean.parquet" in run.files:
+        layers = run.table("layers-mean")
+        for place, some in layers.groupby(["model", "method", "group"], sort=False):
+            wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
+            drawn = wide.assign(mean=wide.mean(axis=1), sigma=wide.std(axis=1, ddof=0))
+            where = ", ".join(map(str, place))
+            title = f"Where the chosen heads lie: {where} (Fig. 4)"
+            blocks.append(Chart(f"layers-{where}", title, partial(figures.heads_per_layer, drawn)))
+    return _section(run, "specialization", said, blocks)
+
+
+def of_training(run: Any) -> Section:
+    """Scores of every model and sampling, methods compared over seeds."""
+    blocks: list[Any] = []
+    said: list[str] = []
+    if "scores.parquet" in run.files:
+        scores = run.table("scores")
+        scores = scores[scores["split"] == "validation"]
+        for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
+            where = ", ".join(map(str, place))
+            said += [f"{where}: {sentence}" for sentence in training_findings(some)]
+            blocks.append(score_chart(some, where))
+    return _section(run, "training", said, blocks)
+
+
+def of_probing(run: Any) -> Section:
+    """What every head of every model knows."""
+    blocks: list[Any] = []
+    said: list[str] = []
+    for model in dict.fromkeys(run.table("embeddings")["model"]) if "test.nc" in run.files else ():
+        values, embeddings = _maps(run, "test", model=model), run.table("embeddings", model=model)
+        blocks.append(HeadMaps(f"heads-{model}", f"What every head of {model} knows", "probe score", values))
+        draw = partial(probing_figures.heatmaps, values, sort=True)
+        blocks.append(Chart(f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw))
+        if "sweep.parquet" in run.files and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1:
+            draw = partial(probing_figures.sweep, sweep, embeddings)
+            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw))
+        if "syntactic-semantic.parquet" in run.files:
+            draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
+            blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))
+        found = top_against(embeddings, "last")
+        if found:
+            said.append(f"{model}: {found}")
+    return _section(run, "probing", said, blocks)
+
+
+def of_finetuning(run: Any) -> Section:
+    """Every head before fine-tuning, and after it from each embedding."""
+    blocks: list[Any] = []
+    for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in run.results("fine-tune")):
+        before, after = (_maps(run, *what, model=model) for what in (("test", "probe-task"), ("after", "fine-tune")))
+        after = after if "embedding" in after.dims else after.expand_dims("embedding")
+        columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
+        draw = partial(probing_figures.before_and_after, before, columns)
+        blocks.append(Chart(f"shift-{model}", f"Heads of {model} before and after fine-tuning (Fig. 4)", draw))
+    return _section(run, "head-finetuning", [], blocks)
+
+
+def _maps(run: Any, name: str, step: str | None = None, **where: Any) -> Any:
+    """An array of the run with a dimension of tasks, though there may be one only."""
+    values = run.array(name, step, **where).drop_vars("model", errors="ignore")
+    values = values if "task" in values.dims else values.expand_dims("task")
+    return values.transpose(..., "task", "layer", "head")
+
+
+def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section:
+    for name, title in SHOWN[kind].items():
+        if f"{name}.parquet" in run.files:
+            blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
+    return Section(kind.capitalize(), said, blocks, METHODS[kind])

@@ -1,0 +1,120 @@
+"""Probes of every head, as `Probes.save` leaves them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headwise.figures import _probing as figures
+from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
+from headwise.store import _manifest as manifest
+
+# last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
+PUBLISHED = {
+    "Length": (58.0, 87.8, 95.0),
+    "WordContent": (25.2, 25.2, 73.1),
+    "Depth": (29.8, 31.7, 38.3),
+    "TopConstituents": (69.8, 74.7, 84.2),
+    "BigramShift": (78.1, 78.1, 88.3),
+    "Tense": (86.0, 87.0, 89.0),
+    "SubjNumber": (82.0, 84.7, 88.2),
+    "ObjNumber": (75.4, 75.4, 83.4),
+    "OddManOut": (59.6, 59.6, 65.1),
+    "CoordinationInversion": (65.5, 65.9, 74.6),
+}
+
+
+SENTEVAL_TEST = 10_000  # sentences of each of its test sets
+
+
+def section(found: Any, folder: Path, label: str) -> Section:
+    """The section of saved probes."""
+    data, embeddings = found.data, found.embeddings
+    table = last_best_top(embeddings, data)
+    blocks: list[Table | Chart | HeadMaps] = [
+        HeadMaps(
+            "probes",
+            "What every head knows",
+            "probe score",
+            found.scores,
+            caption="Test score of a probe on each head alone (1 is perfect). Choose a head to see its profile.",
+        ),
+        Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
+    ]
+    if len(found.sweep):
+        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot))
+    blocks.append(
+        Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
+    )
+    known = {task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED and _is_senteval(data, task)}
+    if known:
+        frame = pd.DataFrame(known, index=("last layer", "best layer", "top heads")).T.rename_axis("task").reset_index()
+        blocks.append(
+            Table("probing-published", "Published, BERT-base", frame, "SentEval's own sentences; other text is another setting.")
+        )
+    return Section(
+        title=f"What each head knows: {label}",
+        findings=findings(embeddings, data),
+        blocks=blocks,
+        methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
+        "hidden state, at one token; L2 chosen on validation.",
+        settings=data.attrs,
+        provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
+    )
+
+
+def _is_senteval(data: xr.Dataset, task: str) -> bool:
+    """Whether a task was judged on a test set of SentEval's size: published figures stand beside the same data only."""
+    return "n_test" in data and int(data["n_test"].sel(task=task)) == SENTEVAL_TEST
+
+
+def last_best_top(embeddings: pd.DataFrame, data: xr.Dataset) -> pd.DataFrame:
+    """One row per task, in percent."""
+    wide = embeddings.pivot_table(index="task", columns="embedding", values="test", sort=False) * 100
+    wide["best head"] = [100 * best_head(data.sel(task=task))[1] for task in wide.index]
+    wide["majority"] = [100 * float(data["majority"].sel(task=task)) for task in wide.index]
+    return wide.reset_index()
+
+
+def best_head(task: xr.Dataset) -> tuple[str, float]:
+    """The head that is best on validation, and its test score."""
+    place: Any = task["validation"].argmax(("layer", "head"))
+    return f"{int(place['layer'])}.{int(place['head'])}", float(task["test"].isel(place))
+
+
+def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
+    """Where heads beat layers, and the head that knows most."""
+    said = [sentence for layer in ("last", "best") if (sentence := top_against(embeddings, layer))]
+    heads = {str(task): best_head(data.sel(task=task)) for task in data["task"].values}
+    task = max(heads, key=lambda name: heads[name][1] - float(data["majority"].sel(task=name)))
+    head, score = heads[task]
+    said.append(
+        f"Of the heads best on validation, the one furthest above the majority on test is {head}, on {task}: {number(100 * score)} %."
+    )
+    return said
+
+
+def top_against(embeddings: pd.DataFrame, layer: str) -> str:
+    """The top heads against the "last" or the "best" layer, task by task; empty where either is missing.
+
+    A task counts as shown where the difference exceeds 1.96 standard errors over test examples, taken as if the two were judged on
+    different examples: wider than paired, since they err on the same ones.
+    """
+    kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
+    if not {"top", layer} <= set(kinds["kind"]):
+        return ""
+    wide = kinds.pivot_table(index="task", columns="kind", values="test", sort=False)
+    gain = wide["top"] - wide[layer]
+    values = (
+        f"The top heads concatenated are ahead of the {layer} layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
+        f"{number(100 * gain.median())} points in the median"
+    )
+    if "stderr" not in kinds or kinds["stderr"].isna().any():
+        return f"{values} (without standard errors, so nothing is said beyond these examples)."
+    errors = kinds.pivot_table(index="task", columns="kind", values="stderr", sort=False)
+    least = 1.96 * np.hypot(errors["top"], errors[layer])
+    ahead, behind = int((gain > least).sum()), int((gain < -least).sum())
+    rest = len(gain) - ahead - behind
+    return f"{values}: shown ahead on {ahead}, shown behind on {behind}; {NOT_SHOWN} on {rest}."

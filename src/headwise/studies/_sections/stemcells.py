@@ -1,0 +1,97 @@
+"""The stem-cell study, as the study `stem-cells` leaves it."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headwise._base.names import file_name
+from headwise.figures import _stemcells as figures
+from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.studies._stemcells import stem_cells
+
+SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
+
+
+def section(run: Any) -> Section:
+    """The section of a stem-cell run."""
+    tests, effects = run.table("stem-cells"), run.table("effects")
+    blocks: list[Any] = []
+    layers = 0
+    for method in tests["gates"]:
+        name = file_name(str(method))
+        if f"claims-{name}.nc" in run.files:
+            claims = run.array(f"claims-{name}").astype(bool)
+            layers = int(claims.sizes["layer"])
+            title = f"Share of runs in which a task claims a head ({method})"
+            always = {
+                str(task): np.argwhere(claims.sel(task=task).all("run").to_numpy()).tolist() for task in claims["task"].values
+            }
+            note = "Framed heads are claimed in every run."
+            blocks.append(HeadMaps(f"claims-{name}", title, "share of runs", claims.mean("run"), always, note))
+            if not str(method).endswith("random weights"):
+                draw = partial(figures.stem_cell_map, claims, stem_cells(claims))
+                blocks.append(Chart(f"stem-cells-{name}", f"Heads that most tasks claim ({method})", draw))
+        if f"agreement-{name}.parquet" in run.files:
+            agreement = run.table(f"agreement-{name}")
+            for value in ("overlap", "spearman"):
+                title = f"{value.capitalize()} of claims of two tasks ({method})"
+                blocks.append(Chart(f"{value}-{name}", title, partial(figures.task_overlap, agreement, value)))
+            title = f"Agreement between tasks and between runs ({method})"
+            blocks.append(Table(f"agreement-{name}", title, agreement, digits=3))
+    if "labels.parquet" in run.files:
+        blocks += label_charts(run.table("labels"), layers)
+    blocks += [
+        Chart(
+            "effects",
+            "Does training together spoil shared heads?",
+            lambda: figures.effects(effects),
+            "Points of probe score. Negative: spoiled more than other heads.",
+        ),
+        Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
+        Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
+    ]
+    if "scores.parquet" in run.files:
+        blocks.append(Table("stemcell-scores", "Test scores of every training", run.table("scores"), digits=4))
+    return Section(
+        title="Stem cells",
+        findings=findings(tests, effects),
+        blocks=blocks,
+        methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
+        "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
+        "one task alone claims, heads being chosen on other runs than those measured.",
+    )
+
+
+def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
+    """Where the best head of every label lies, stage by stage, and what training together changes for it."""
+    own = labels[labels["subject"] == "model"]
+    stages = {str(stage): own[own["stage"] == stage] for stage in dict.fromkeys(own["stage"])}
+    found = []
+    for stage, table in stages.items():
+        average = table.groupby(["task", "label"], sort=False)[["layer", "recall", "gold"]].mean().reset_index()
+        draw = partial(figures.best_layers, average, layers)
+        found.append(Chart(f"best-layers-{stage}", f"Layer of the best head of every label ({stage})", draw))
+    for stage in [stage for stage in ("multi", "iat") if {stage, "single"} <= set(stages)]:
+        draw = partial(figures.label_changes, stages["single"], stages[stage], names=("single", stage))
+        found.append(Chart(f"label-changes-{stage}", f"What the best head of every label knows after {stage} training", draw))
+    return found
+
+
+def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
+    """How many stem cells, and whether training together spoils them."""
+    said = []
+    for row in tests.to_dict("records"):
+        more = "more than" if row["p"] < 0.05 else "not shown to be more than"
+        said.append(
+            f"By {row['gates']}, {row['found']} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance would give "
+            f"(p = {row['p']:.3g})."
+        )
+    for row in effects.to_dict("records"):
+        points = {key: 100 * row[key] for key in ("mean", "low", "high")}
+        said.append(
+            f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
+            f"{between(points['low'], points['high'], 2)}: {SAID[sign(points['low'], points['high'])]}."
+        )
+    return said

@@ -1,0 +1,272 @@
+"""The similarity study as cells: sentence vectors, pair-wise transfers and head scores, the matrices from them, and their link with D."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from pydantic import Field
+
+from headwise import engine
+from headwise.errors import HeadwiseError
+from headwise.studies._sections.similarity import section
+from headwise.studies._transfer_study import FewShot, FewShotConfig, few_shot
+from headwise.tasks._files import open_text
+from headwise.tasks._source import TaskSource
+from headwise.tasks._sources import read_table
+
+
+class PairTransfers(engine.Settings):
+    """AHP: each task's model is fine-tuned on every task, on so many examples, and judged on held-out ones."""
+
+    shots: int = Field(1000, ge=2)
+    seeds: int = Field(1, ge=1)
+    evaluate: int | None = Field(1000, ge=10)
+    fewshot: FewShot = FewShot(epochs=3)
+
+
+class SimilarityRecipe(engine.Recipe):
+    """`models` names, for every task, the folder of the model trained on it alone; each metric is computed if its data is given."""
+
+    kind: Literal["similarity"]
+    models: dict[str, engine.ModelName] = Field(min_length=3)
+    sentences: engine.DataPath | None = None
+    sentence_count: int = Field(1000, ge=10)
+    pooling: Literal["mean", "cls", "last"] = "mean"
+    brain: engine.DataPath | None = None
+    data: engine.DataPath | None = None
+    tasks_file: engine.DataPath | None = None
+    transfers: PairTransfers | None = None
+    multitask: engine.ModelName | None = None
+    scored_examples: int = Field(2000, ge=1)
+    dissociation: engine.DataPath | None = None
+    alternative: Literal["two-sided", "less", "greater"] = "less"
+
+
+class VectorsConfig(engine.Settings):
+    model: engine.ModelName
+    sentences: engine.DataPath | None
+    count: int
+    brain: engine.DataPath | None
+    pooling: str
+
+
+@engine.step()
+def vectors(config: VectorsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """One task's vectors of the sentences, and of the brain data's sentences."""
+    from headwise.models import open_model
+    from headwise.similarity import read_pereira, sentence_vectors
+
+    model = open_model(str(config.model), need="encoder", device="auto")
+    if config.sentences is not None:
+        texts = read_sentences(config.sentences, config.count)
+        out.array(
+            "sentence-vectors", xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim"))
+        )
+    if config.brain is not None:
+        texts = list(read_pereira(config.brain).sentences)
+        out.array("brain-vectors", xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")))
+
+
+class ScoresConfig(engine.Settings):
+    model: engine.ModelName
+    tasks: TaskSource
+    examples: int
+
+
+@engine.step()
+def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Gate-gradient scores of every task in the multi-task model."""
+    from headwise.models._memory import remembered_tasks
+    from headwise.scoring import score
+
+    tasks = remembered_tasks(str(config.model), config.tasks)
+    scores = score(str(config.model), tasks, examples=config.examples)
+    out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
+
+
+class LinkConfig(engine.Settings):
+    tasks: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+    brain: engine.DataPath | None
+    dissociation: engine.DataPath | None
+    paradigm: dict[str, str]
+    alternative: Literal["two-sided", "less", "greater"]
+
+
+@engine.step()
+def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """All matrices, their agreement, and their link with dissociation."""
+    from headwise import similarity
+
+    found: dict[str, xr.DataArray] = {}
+    by_task = dict(zip(config.tasks, inputs.get("vectors", []), strict=False))
+    plain = {
+        task: result.array("sentence-vectors").values for task, result in by_task.items() if "sentence-vectors.nc" in result.names
+    }
+    if plain:
+        found |= {"DSE": similarity.dse(plain), "CRA": similarity.cra(plain)}
+    if config.brain is not None:
+        data = similarity.read_pereira(config.brain)
+        found["CNM"] = similarity.cnm({task: result.array("brain-vectors").values for task, result in by_task.items()}, data)
+    if config.pairs:
+        losses: dict[str, dict[str, Any]] = {task: {} for task in config.tasks}
+        for (source, target), result in zip(config.pairs, inputs["transfers"], strict=True):
+            losses[target][source] = result.array("loss").mean("seed").values
+        out.array("ahp-transfer", similarity.transfer_affinity(losses))
+        found["AHP"] = similarity.ahp(losses)
+    if "scores" in inputs:
+        found["heads"] = similarity.head_similarity(inputs["scores"].array("scores"))
+    for name, matrix in found.items():
+        out.array(name.lower(), matrix)
+    if len(found) > 1:
+        out.table("agreement", similarity.agreement(found))
+    if config.dissociation is not None:
+        d = read_dissociation(config.dissociation, config.tasks)
+        result = similarity.link(found, d, paradigm=config.paradigm, alternative=config.alternative)
+        out.table("similarity-pairs", result.pairs)
+        out.table("similarity-link", result.tests)
+        if result.paradigm_means:
+            out.json("paradigm-means", dict(result.paradigm_means))
+    else:
+        names = list(config.tasks)
+        upper = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+        rows = [{"task": a, "other": b, **{m: float(v.sel(task=a, other=b)) for m, v in found.items()}} for a, b in upper]
+        out.table("similarity-pairs", pd.DataFrame(rows))
+
+
+def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
+    """Vectors per task, transfers per ordered pair, head scores, and the matrices."""
+    names = tuple(recipe.models)
+    inputs: dict[str, Any] = {}
+    if recipe.sentences is not None or recipe.brain is not None:
+        inputs["vectors"] = [
+            engine.Cell(
+                vectors,
+                VectorsConfig(
+                    model=model,
+                    sentences=recipe.sentences,
+                    count=recipe.sentence_count,
+                    brain=recipe.brain,
+                    pooling=recipe.pooling,
+                ),
+                {"task": task},
+            )
+            for task, model in recipe.models.items()
+        ]
+    pairs = tuple((source, target) for source in names for target in names) if recipe.transfers else ()
+    if recipe.transfers is not None:
+        wanted, known = recipe.transfers, {name: _known_as(recipe, name) for name in names}
+        inputs["transfers"] = [
+            engine.Cell(
+                few_shot,
+                FewShotConfig(
+                    source=recipe.models[source],
+                    task=known[target].names[0],
+                    tasks=known[target],
+                    shots=wanted.shots,
+                    seeds=wanted.seeds,
+                    fewshot=wanted.fewshot,
+                    evaluate=wanted.evaluate,
+                ),
+                {"source_task": source, "target_task": target},
+            )
+            for source, target in pairs
+        ]
+    if recipe.multitask is not None:
+        tasks = _source(recipe, *names)
+        inputs["scores"] = engine.Cell(
+            head_scores, ScoresConfig(model=recipe.multitask, tasks=tasks, examples=recipe.scored_examples)
+        )
+    for given in inputs.values():
+        yield from [given] if isinstance(given, engine.Cell) else given
+    config = LinkConfig(
+        tasks=names,
+        pairs=pairs,
+        brain=recipe.brain,
+        dissociation=recipe.dissociation,
+        paradigm=_paradigms(recipe) if recipe.dissociation else {},
+        alternative=recipe.alternative,
+    )
+    yield engine.Cell(similarities, config, {}, inputs)
+
+
+def check(recipe: SimilarityRecipe) -> Iterable[str]:
+    """A study without any metric is a mistake."""
+    if recipe.sentences is None and recipe.brain is None and recipe.transfers is None and recipe.multitask is None:
+        yield "the recipe asks for no similarity: give sentences (DSE, CRA), brain (CNM), transfers (AHP) or multitask (heads)"
+
+
+def read_sentences(path: Path, count: int) -> list[str]:
+    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a parquet or CSV file or folder of one."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".csv", ".txt"))
+        if len(files) != 1:
+            raise HeadwiseError(f"{path} holds {len(files)} parquet, csv or txt files; name one of them")
+        path = files[0]
+    if path.suffix in (".parquet", ".csv"):
+        frame = read_table(path)
+        if "sentence" not in frame:
+            raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
+        texts = [str(text) for text in frame["sentence"]]
+    else:
+        with open_text(path) as handle:
+            texts = [line.strip() for line in handle if line.strip()]
+    return texts[:count]
+
+
+def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
+    """The average D of each pair: a folder that `headwise dissociate` wrote, its table of pairs (A, B, D in percent), or any table
+    (csv, parquet) with columns task, other, d.
+
+    Raises:
+        HeadwiseError: the table has other columns, or lacks a pair of the tasks.
+    """
+    from headwise.similarity._matrices import labelled
+
+    path = path / "pairs.csv" if path.is_dir() else path
+    if not path.is_file():
+        raise HeadwiseError(f"there is no {path}: give a folder that `headwise dissociate --out` wrote, or a table of pairs")
+    frame = read_table(path)
+    if {"A", "B", "D"} <= set(frame.columns):
+        frame = pd.DataFrame({"task": frame["A"], "other": frame["B"], "d": frame["D"] / 100})
+    missing = {"task", "other", "d"} - set(frame.columns)
+    if missing:
+        raise HeadwiseError(f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed")
+    names = list(tasks)
+    short = {name.removeprefix("grammar:"): name for name in names}  # results call a grammar task by its own name
+    values = np.full((len(names), len(names)), np.nan)
+    np.fill_diagonal(values, 0)
+    for a, b, d in frame[["task", "other", "d"]].itertuples(index=False):
+        a, b = short.get(str(a), a), short.get(str(b), b)
+        if a in names and b in names:
+            values[names.index(a), names.index(b)] = values[names.index(b), names.index(a)] = d
+    lacking = [(names[i], names[j]) for i, j in np.argwhere(np.isnan(values)) if i < j]
+    if lacking:
+        raise HeadwiseError(f"{path} has no D of the pair {' and '.join(lacking[0])}")
+    return labelled(values, names, "dissociation")
+
+
+def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
+    from headwise.models._memory import remembered_tasks
+
+    found = {name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()}
+    return {name: "two" if task.pairs else "one" for name, task in found.items()}
+
+
+def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:
+    return TaskSource(names=names, data=recipe.data, file=recipe.tasks_file)
+
+
+def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
+    """Where a task's examples come from: what the recipe says, else what its model remembers."""
+    from headwise.models._memory import remembered_tasks
+
+    (found,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
+    origin: dict[str, Any] = found.origin or {}
+    return TaskSource(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
+
+
+study = engine.Study(SimilarityRecipe, cells, check, section)

@@ -1,0 +1,150 @@
+"""The specialization study: models × groups of tasks × methods × seeds, trained, lesioned and dissociated.
+
+Functional specialization: the dual-task grid with its frozen control (Fig. 2, Table 9), five tasks (Tables 3, 10, 11, Fig. 4), input
+paradigms (Table 4), what important-head training does to D (Fig. 8), its δ and α (Figs. 9, 10), and the ablation (Table 7).
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, product
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise import engine
+from headwise.errors import HeadwiseError
+from headwise.lesions._settings import Dissociate
+from headwise.scoring._settings import check_options
+from headwise.studies._sections.grids import of_specialization
+from headwise.studies._specialization_steps import DissociationConfig, TablesConfig, dissociation, tables
+from headwise.studies._training import (
+    CellConfig,
+    MethodName,
+    TrainingBlock,
+    alpha_and_delta,
+    model_name,
+    train_methods,
+)
+from headwise.tasks._source import TaskSource
+from headwise.training._grid import entries
+from headwise.training._samplers import SAMPLINGS
+from headwise.training.methods import make_method
+
+BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
+WITH_HEADS = ("iat", "random-heads", "prune")  # methods that have α and δ
+
+
+class SpecializationRecipe(engine.Recipe):
+    """What is trained, and how it is lesioned.
+
+    `groups` is "pairs" (every pair of `tasks.names` is trained together, one model each), "together" (all at once), or a list of lists
+    of names. `frozen` names models that are also trained with a frozen encoder, as a control.
+    """
+
+    kind: Literal["specialization"]
+    models: dict[str, engine.ModelName] = Field(min_length=1)
+    tasks: TaskSource
+    groups: Literal["pairs", "together"] | tuple[tuple[str, ...], ...] = "together"
+    methods: tuple[MethodName, ...] = ("multi-task",)
+    frozen: tuple[str, ...] = ()
+    alphas: tuple[float, ...] = (0.3,)
+    deltas: tuple[float, ...] = (0.1,)
+    sampling: str = "proportional"
+    seeds: int = Field(3, ge=1)
+    dissociate: bool = True
+    keep_models: bool = True
+    method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
+    lesions: Dissociate = Dissociate()
+    training: TrainingBlock = TrainingBlock()
+
+
+def groups_of(recipe: SpecializationRecipe) -> list[tuple[str, ...]]:
+    """The groups of tasks that are trained together."""
+    if recipe.groups == "pairs":
+        return list(combinations(recipe.tasks.names, 2))
+    if recipe.groups == "together":
+        return [recipe.tasks.names]
+    return [tuple(group) for group in recipe.groups]
+
+
+def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
+    """Trainings, the dissociation of each trained model, and the tables over all."""
+    training: dict[str, Any] = recipe.training.model_dump(mode="json")
+    trained: list[engine.Cell] = []
+    lesioned: list[engine.Cell] = []
+    for label, group, seed in product(recipe.models, groups_of(recipe), range(recipe.seeds)):
+        names = recipe.tasks.with_changes(names=group)
+        for methods in _method_groups(recipe, label):
+            place: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
+            swept = {"alpha": recipe.alphas, "delta": recipe.deltas} if set(methods) & set(WITH_HEADS) else {}
+            config = CellConfig(
+                model=recipe.models[label],
+                tasks=names,
+                methods=methods,
+                sampling=recipe.sampling,
+                sweep=swept,
+                method_options=recipe.method_options,
+                predict=(),
+                keep_models=recipe.keep_models or recipe.dissociate,
+                training=training,
+            )
+            cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=500)
+            trained.append(cell)
+            yield cell
+            for name, (method, own) in entries(methods, swept).items() if recipe.dissociate else ():
+                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training["max_length"])
+                settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
+                where = {**place, **alpha_and_delta(own), "method": method}
+                lesioned.append(engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
+    yield from lesioned
+    places = TablesConfig(
+        tasks=recipe.tasks,
+        trained=tuple({k: v for k, v in cell.coords.items() if k != "methods"} for cell in trained),
+        lesioned=tuple(dict(cell.coords) for cell in lesioned),
+    )
+    yield engine.Cell(tables, places, {}, {"trained": trained, "lesioned": lesioned})
+
+
+def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, ...]]:
+    """Methods trained in one cell, with all their α and δ: those that share their first steps."""
+    branching = tuple(method for method in recipe.methods if method in BRANCHING)
+    alone: list[str] = [method for method in recipe.methods if method not in BRANCHING]
+    if label in recipe.frozen and "frozen" not in alone:
+        alone.append("frozen")
+    return [group for group in (branching, *((method,) for method in alone)) if group]
+
+
+def check(recipe: SpecializationRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    for method, options in recipe.method_options.items():
+        try:
+            make_method(method, **options)
+        except (HeadwiseError, TypeError) as error:
+            yield f"method_options.{method}: {error}"
+    if recipe.sampling not in SAMPLINGS:
+        yield f"sampling: {recipe.sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
+    if recipe.dissociate and "single-task" in recipe.methods:
+        yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
+    if "distil" in recipe.methods:
+        yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
+    try:
+        check_options(recipe.lesions.method, recipe.lesions.own)
+    except HeadwiseError as error:
+        yield f"lesions: {error}"
+    for name in {"seed", "scores"} & recipe.lesions.model_fields_set:
+        yield f"lesions.{name}: the study sets it for each of its models; leave it out"
+    for label in recipe.frozen:
+        if label not in recipe.models:
+            yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"
+    for group in groups_of(recipe):
+        unknown = [name for name in group if name not in recipe.tasks.names]
+        if unknown:
+            yield f"groups: {unknown[0]!r} is not among tasks.names: {', '.join(recipe.tasks.names)}"
+        if recipe.dissociate and len(group) < 2:
+            yield f"groups: {list(group)} is one task; a dissociation compares two or more"
+    try:
+        recipe.tasks.find()
+    except HeadwiseError as error:
+        yield f"tasks: {error}"
+
+
+study = engine.Study(SpecializationRecipe, cells, check, of_specialization)

@@ -1,0 +1,75 @@
+"""The steps of a specialization study: lesions of one trained model, and the tables over all of them."""
+
+from typing import Any
+
+import pandas as pd
+
+from headwise import engine
+from headwise.lesions._settings import Dissociate
+from headwise.tasks._source import TaskSource
+
+
+class DissociationConfig(engine.Settings):
+    tasks: TaskSource
+    model: str
+    lesions: Dissociate
+
+
+@engine.step(name="dissociation")
+def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Scores, lesions and dissociation of one trained model; keeps every prediction."""
+    import torch
+
+    from headwise.lesions import dissociate
+    from headwise.store._loading import load
+
+    found, _ = config.tasks.find_trained()
+    model = load(inputs["trained"].model(config.model)).to("cuda" if torch.cuda.is_available() else "cpu")
+    result = dissociate(model, found, **config.lesions.given() | {"seed": out.seed})
+    out.model("dissociation", lambda folder: result.save(folder / "result"))
+    out.array("scores", result.scores)
+    performance = result.lesions.performance[list(result.tasks)] * 100
+    out.table("performance", performance.reset_index().melt("lesion", var_name="task"))
+    out.table("pairs", result.table("pairs"))
+    out.table("summary", result.table("summary").reset_index().assign(permutation_p=result.permutation.p))
+    out.table("overlap", result.table("overlap").reset_index().melt("B", var_name="A", value_name="overlap"))
+    layers = result.table("layers")
+    out.table("layers", layers.drop(columns=["mean", "sigma"]).reset_index().melt("layer", var_name="task", value_name="heads"))
+    out.table("sweep", result.table("sweep"))
+    out.json("notes", {"notes": result.notes})
+
+
+class TablesConfig(engine.Settings):
+    tasks: TaskSource
+    trained: tuple[dict[str, Any], ...]
+    lesioned: tuple[dict[str, Any], ...]
+
+
+@engine.step(name="specialization-tables")
+def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Everything side by side: one row per result and seed, and means over seeds."""
+    from headwise.studies import _specialization_tables as t
+
+    out.table("training", t.averages(_training_scores(config, inputs["trained"])))
+    if not inputs["lesioned"]:
+        return
+    found: dict[str, pd.DataFrame] = {
+        name: t.stacked([result.table(name) for result in inputs["lesioned"]], config.lesioned)
+        for name in ("pairs", "summary", "performance", "overlap", "layers", "sweep")
+    }
+    out.table("pairs-all", found["pairs"])
+    out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
+    out.table("grid", t.grid(found["pairs"]))
+    out.table("d", t.overall(found["summary"]))
+    out.table("performance-mean", t.performance_over_seeds(found["performance"]))
+    out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
+    out.table("layers-mean", t.over_seeds(found["layers"], ["layer", "task"], ["heads"]))
+    out.table("sweep-mean", t.over_seeds(found["sweep"], ["fraction"], ["D"]))
+    two_texts = {task.name: task.pairs for task in config.tasks.find()}
+    out.table("paradigms", t.paradigms(found["pairs"], two_texts))
+
+
+def _training_scores(config: TablesConfig, results: list[Any]) -> pd.DataFrame:
+    """Scores of every training with its place."""
+    frames = [result.table("scores").assign(**place) for result, place in zip(results, config.trained, strict=True)]
+    return pd.concat(frames, ignore_index=True)

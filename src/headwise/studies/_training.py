@@ -1,0 +1,263 @@
+"""The training study: models × samplings × seeds, each with several methods, and the tables of tasks × methods over all of them.
+
+Tables 5, 12 and 13 of the first paper: plain multi-task training and important-head training on GLUE, for five models.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+import pandas as pd
+from pydantic import AfterValidator, Field, create_model
+
+from headwise import engine
+from headwise.errors import HeadwiseError
+from headwise.studies._sections.grids import of_training
+from headwise.tasks._source import TaskSource
+from headwise.training._samplers import SAMPLINGS
+from headwise.training._settings import TrainingSettings
+from headwise.training.methods import known_method, make_method, option_names
+
+APART = ("seed", "sampling", "progress", "trackers", "device")  # settings that the study itself sets
+
+
+def _method(name: str) -> str:
+    try:
+        return known_method(name)
+    except HeadwiseError as error:
+        raise ValueError(str(error)) from None  # so that the recipe's other mistakes are told too
+
+
+MethodName = Annotated[str, AfterValidator(_method)]
+"""The name of a method in a recipe, one of `headwise.training.METHODS`."""
+_HINTS = get_type_hints(TrainingSettings)
+_BLANK = TrainingSettings()
+_FIELDS: dict[str, Any] = {
+    f.name: (_HINTS[f.name], getattr(_BLANK, f.name)) for f in fields(TrainingSettings) if f.name not in APART
+}
+TrainingBlock: Any = create_model("TrainingBlock", __base__=engine.Settings, **_FIELDS)
+"""The `[training]` table of a recipe: every setting of `TrainingSettings` with its default."""
+
+
+class TrainingRecipe(engine.Recipe):
+    """What is trained and compared.
+
+    `further` names methods of some models only. `method_options` has a table for each method whose options are other than its
+    defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
+    it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
+    and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
+    """
+
+    kind: Literal["training"]
+    models: tuple[engine.ModelName, ...] = Field(min_length=1)
+    tasks: TaskSource
+    methods: tuple[MethodName, ...] = ("multi-task", "iat")
+    further: dict[engine.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
+    method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
+    teachers: dict[engine.ModelName, engine.ModelName] = Field(default_factory=dict)
+    samplings: tuple[str, ...] = ("proportional",)
+    alpha: float = Field(0.3, ge=0, le=1)
+    delta: float = Field(0.1, ge=0, le=1)
+    seeds: int = Field(3, ge=1)
+    predict: tuple[str, ...] = ()
+    keep_models: bool = True
+    training: TrainingBlock = TrainingBlock()
+
+
+class CellConfig(engine.Settings):
+    model: engine.ModelName
+    tasks: TaskSource
+    methods: tuple[str, ...]
+    sampling: str
+    sweep: dict[str, tuple[float, ...]]
+    predict: tuple[str, ...]
+    keep_models: bool
+    training: dict[str, Any]
+    options: dict[str, Any] = Field(default_factory=dict)
+    method_options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    teacher: engine.ModelName | None = None
+
+
+@engine.step(name="training")
+def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """All methods of one model, sampling and seed; those that share their beginning share it.
+
+    Inputs: "student", the training that distilled the model these methods start from; "teacher", the one that made a teacher.
+    """
+    from headwise.training._grid import compare
+    from headwise.training._submission import write_submissions
+
+    trained, also = config.tasks.find_trained()
+    options: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
+    }
+    options |= config.options
+    if "teacher" in inputs:
+        options["teacher"] = str(inputs["teacher"].model("multi-task"))
+    elif config.teacher is not None:
+        options["teacher"] = str(config.teacher.folder())
+    start = inputs["student"].model("distil") if "student" in inputs else config.model.folder()
+    work = out.checkpoint().folder / "work"  # outlives a killed process
+    result = compare(
+        str(start),
+        trained,
+        config.methods,
+        seeds=[out.seed],
+        out=work,
+        also=also,
+        predict=config.predict,
+        sampling=config.sampling,
+        sweep={name: values for name, values in config.sweep.items() if name not in options and _has(config.methods, name)},
+        method_options=config.method_options,
+        **options,
+    )
+    for name in ("scores", "predictions"):
+        parts = [
+            getattr(part, name).assign(method=result.swept[label][0], **alpha_and_delta(result.swept[label][1]))
+            for (label, _), part in result.results.items()
+        ]
+        out.table(name, pd.concat(parts, ignore_index=True))
+    files = write_submissions(result, work, "test") if "test" in config.predict else []
+    for (method, _), part in result.results.items():
+        assert part.folder is not None
+        folder = part.folder
+        if config.keep_models:
+            out.model(model_name(method), partial(_copy, folder))
+        elif files and (folder / "glue").is_dir():
+            out.model(f"glue-{model_name(method)}", partial(_copy, folder / "glue"))
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
+
+
+def _has(methods: Iterable[str], option: str) -> bool:
+    return any(option in option_names(method) for method in methods)
+
+
+def model_name(label: str) -> str:
+    """The name under which a cell keeps the model of a training: its label, "iat-alpha-0.1" as "iat-alpha-0_1"."""
+    return label.replace(".", "_")
+
+
+def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
+    """α and δ of a training: 1 and 0 for methods without, of which plain training is the limit."""
+    return {"alpha": own.get("alpha", 1.0), "delta": own.get("delta", 0.0)}
+
+
+@engine.step(name="training-table")
+def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+    """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the average over tasks."""
+    frames = [result.table("scores").assign(**place) for result, place in zip(inputs["cells"], config["places"], strict=True)]
+    scores = pd.concat(frames, ignore_index=True)
+    out.table("training", table_of(scores))
+
+
+def table_of(scores: pd.DataFrame) -> pd.DataFrame:
+    """One row per model, sampling, method, split and task, scores in percent; the task "average" is the mean over tasks.
+
+    Args:
+        scores: one row per model, sampling, method, seed, split and task.
+    """
+    keys = ["model", "sampling", "method", "split"]
+    labelled = scores.dropna(subset="score")
+    average = labelled.groupby([*keys, "seed"], sort=False)["score"].mean().reset_index().assign(task="average")
+    rows = pd.concat([labelled, average], ignore_index=True)
+    grouped = (100 * rows.set_index([*keys, "task"])["score"]).groupby(level=[*keys, "task"], sort=False)
+    return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
+
+
+def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:
+    """All methods of one model, each once."""
+    return tuple(dict.fromkeys((*recipe.methods, *recipe.further.get(engine.ModelName(model), ()))))
+
+
+def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
+    """One cell per model, sampling and seed for the methods that branch from plain training, one more for each other method."""
+    found, places = [], []
+    for model in recipe.models:
+        for sampling in recipe.samplings:
+            for seed in range(recipe.seeds):
+                for group in _groups(recipe, model):
+                    found.append(_cell(recipe, model, sampling, seed, group))
+                    places.append({"model": str(model), "sampling": sampling, "seed": seed})
+    yield from found
+    yield engine.Cell(summarise, {"places": places}, {}, {"cells": found})
+
+
+def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
+    """The methods of a model that are trained in one cell."""
+    methods = methods_of(recipe, model)
+    branching = tuple(
+        m for m in methods if m in ("multi-task", "iat", "random-heads", "prune") and m not in recipe.method_options
+    )
+    return [group for group in (branching, *((m,) for m in methods if m not in branching)) if group]
+
+
+def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]) -> engine.Cell:
+    """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
+    teacher = recipe.teachers.get(model)
+    inputs: dict[str, engine.Cell] = {}
+    if group == ("distil",):
+        assert teacher is not None
+        shared = next((g for g in _groups(recipe, teacher) if "multi-task" in g), None) if recipe.keep_models else None
+        own = shared if teacher in recipe.models and shared else ("multi-task",)  # one training serves both
+        inputs = {"teacher": _cell(recipe, teacher, sampling, seed, own)}
+    elif teacher is not None and group != ("single-task",):
+        inputs = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
+    config = CellConfig(
+        model=model,
+        methods=group,
+        sampling=sampling,
+        training=recipe.training.model_dump(mode="json"),
+        options=recipe.method_options.get(group[0], {}),
+        teacher=teacher if group == ("single-task",) else None,
+        sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
+        **{name: getattr(recipe, name) for name in ("tasks", "predict")},
+        keep_models=recipe.keep_models or _is_needed(recipe, model, group),
+    )
+    place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
+    return engine.Cell(train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed)
+
+
+def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bool:
+    """Whether another training starts from this one's model."""
+    return group == ("distil",) or (group == ("multi-task",) and model in recipe.teachers.values())
+
+
+def check(recipe: TrainingRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    for table in ("further", "teachers"):
+        for model in getattr(recipe, table):
+            if model not in recipe.models:
+                yield f"{table}: {model!r} is not among the models: {', '.join(recipe.models)}"
+    for method, options in recipe.method_options.items():
+        try:
+            make_method(method, **{**({"teacher": ""} if method == "distil" else {}), **options})
+        except (HeadwiseError, TypeError) as error:
+            yield f"method_options.{method}: {error}"
+        if not any(method in methods_of(recipe, model) for model in recipe.models):
+            yield f"method_options: no model has the method {method!r}"
+    for model in recipe.models:
+        if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
+            yield f"teachers: {model!r} has the method distil and no teacher; name one, or give distil to students only (further)"
+    for student, teacher in recipe.teachers.items():
+        if teacher in recipe.teachers:
+            yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
+    for sampling in recipe.samplings:
+        if sampling not in SAMPLINGS:
+            yield f"samplings: {sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
+    try:
+        TrainingSettings.from_json(recipe.training.model_dump(mode="json"))
+    except HeadwiseError as error:
+        yield f"training: {error}"
+    try:
+        recipe.tasks.find()
+    except HeadwiseError as error:
+        yield f"tasks: {error}"
+
+
+study = engine.Study(TrainingRecipe, cells, check, of_training)

@@ -1,0 +1,142 @@
+"""Few-shot transfer (Tables 6 and 8): do models trained in one way learn a new task from fewer examples than others?"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise._base.inference import MIN_TESTED, crossed_t, false_discovery, sign_flip_p
+from headwise.errors import HeadwiseError
+
+Array = NDArray[np.float64]
+
+
+def summary(scores: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation of the few-shot scores, in the layout of Table 6: rows (task, method), columns shots.
+
+    Args:
+        scores: one row per fine-tuning: method, source, task, shots, seed, score (0–1).
+
+    Returns:
+        one row per (task, method, shots): mean, sd, runs, sources; in percent.
+    """
+    grouped = scores.groupby(["task", "method", "shots"], sort=False)
+    table = grouped["score"].agg(mean="mean", sd="std", runs="size")
+    table[["mean", "sd"]] *= 100
+    table["sources"] = grouped["source"].nunique()
+    return table.reset_index()
+
+
+def compare(scores: pd.DataFrame, baseline: str, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> pd.DataFrame:
+    """Each method against `baseline`, paired; the unit is the source model (methods: §5).
+
+    Thirty few-shot seeds of one checkpoint are not thirty models: scores are averaged over the seeds of each source, and methods
+    compared over sources (the k-th sources of two methods share their training seed). The few-shot examples are the same for all
+    sources, so what they have in common does not average out: the interval counts them as drawn too (`inference.crossed_t`).
+
+    Args:
+        scores: as for `summary`; every method needs the same sources' places (`source` is 0, 1, ...) and the same seeds.
+        baseline: the method the others are compared with.
+        alternative: "greater" tests whether a method is better than the baseline.
+
+    Returns:
+        one row per (task, shots, method): difference in points with its 95 % interval (NaN for one source); p, the larger of the exact
+        sign-flip test over sources and the t of the crossed design; q (false discovery rate over all rows); unit, sources, seeds; and
+        `note`, why there is no p: below six sources no sign-flip test can reach 5 %.
+    """
+    if baseline not in set(scores["method"]):
+        raise HeadwiseError(f"no scores of the baseline {baseline!r}; there are: {', '.join(dict.fromkeys(scores['method']))}")
+    rows = []
+    for (task, shots), cell in scores.groupby(["task", "shots"], sort=False):
+        base = _grid(cell, baseline)
+        for method in dict.fromkeys(cell["method"]):
+            if method == baseline:
+                continue
+            grid = _grid(cell, method)
+            if grid.shape != base.shape:
+                raise HeadwiseError(
+                    f"{method} has {grid.shape[0]} sources with {grid.shape[1]} seeds on {task}, {baseline} has {base.shape[0]} with "
+                    f"{base.shape[1]}: a paired comparison needs the same"
+                )
+            found = difference(grid - base, alternative)
+            place = {"task": task, "shots": shots, "method": method, "baseline": baseline}
+            rows.append({**place, **found, "unit": "source model", "sources": len(grid), "seeds": grid.shape[1]})
+    table = pd.DataFrame(rows)
+    if len(table):
+        table["q"] = false_discovery(table["p"].to_numpy())
+        table["note"] = [
+            "" if n >= MIN_TESTED else f"no p: {n} source model{'s' * (n > 1)} of each method, {MIN_TESTED} are needed"
+            for n in table["sources"]
+        ]
+    return table
+
+
+def difference(grid: Array, alternative: Literal["two-sided", "greater"] = "two-sided") -> dict[str, float]:
+    """The mean of paired differences (sources, seeds) in points, its 95 % interval, and p (NaN below six sources)."""
+    mean = float(grid.mean())
+    low, high, both = (float(value) for value in crossed_t(grid))
+    flipped = sign_flip_p(grid.mean(1), alternative)
+    if alternative == "greater":
+        both = both / 2 if mean > 0 else 1 - both / 2
+    p = float("nan") if np.isnan(flipped) else max(flipped, both)
+    return {"difference": 100 * mean, "low": 100 * low, "high": 100 * high, "p": p}
+
+
+def _grid(cell: pd.DataFrame, method: str) -> Array:
+    table = cell[cell["method"] == method].pivot(index="source", columns="seed", values="score")
+    if table.isna().any().any():
+        raise HeadwiseError(f"{method} lacks some seeds of some sources on {cell['task'].iloc[0]}: run the missing ones first")
+    return table.to_numpy(float)
+
+
+def transfer(
+    sources: Mapping[str, Sequence[Any]],
+    tasks: Sequence[Any],
+    *,
+    shots: Sequence[int] = (4, 16, 32, 100),
+    seeds: int = 30,
+    settings: Any = None,
+    evaluate: int | None = None,
+    device: str | None = None,
+    progress: bool = True,
+) -> Iterator[pd.DataFrame]:
+    """Fine-tunes every source model on few examples of every task; yields the scores of one (source, task, shots) at a time.
+
+    Args:
+        sources: by method, trained multi-task models or the folders they were saved in (whatever `open_model` takes); six or more per
+            method for a test.
+        tasks: new tasks, of kind classes or number.
+        shots: training examples in all.
+        seeds: fine-tunings per source, task and number of shots; the same examples for every method and source.
+        settings: `FewShotSettings`.
+        evaluate: evaluate on at most this many held-out examples (the same for all); None: on all.
+        device: "cuda", "cpu"; None: where the models are, or a GPU if there is one for models read from folders.
+        progress: show progress bars.
+    """
+    from headwise.models import open_model
+    from headwise.training._fewshot import FewShotSettings, few_shot
+
+    settings = settings or FewShotSettings()
+    for method, models in sources.items():
+        for number, given in enumerate(models):
+            model = open_model(given, need="encoder", device=device or "auto", dtype="float32")
+            for task in tasks:
+                held_out = task.split("validation" if "validation" in task.splits else "test")
+                if evaluate is not None:
+                    held_out = held_out.sample(evaluate)
+                for k in shots:
+                    result = few_shot(model, task, k, range(seeds), settings, evaluate_on=held_out, progress=progress)
+                    yield pd.DataFrame(
+                        {
+                            "method": method,
+                            "source": number,
+                            "task": task.name,
+                            "shots": k,
+                            "seed": result["seed"].values,
+                            "score": result["score"].values,
+                            "examples": len(held_out),
+                            "note": result.attrs["note"],
+                        }
+                    )

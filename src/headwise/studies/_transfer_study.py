@@ -1,0 +1,158 @@
+"""The transfer study as cells: every source model × new task × number of shots, then the tables and tests over all of them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from headwise import engine
+from headwise.errors import HeadwiseError
+from headwise.store import _manifest as manifest
+from headwise.studies._sections.transfer import section
+from headwise.tasks import PRESETS
+from headwise.tasks._source import TaskSource
+from headwise.training.methods.base import STAYS
+
+
+class FewShot(engine.Settings):
+    """Settings of the fine-tunings; the defaults are the paper's."""
+
+    epochs: int = Field(20, ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(2e-5, gt=0)
+    warmup: float = Field(0.1, ge=0, le=1)
+    tuning: Literal["full", "lora", "decoder"] = "full"
+    rank: int = Field(8, ge=1)
+    max_length: int | None = Field(None, ge=8)
+
+
+class TransferRecipe(engine.Recipe):
+    """`sources` names, for every training method, the folders of its trained models; `trained` a run that holds them all.
+    A test needs six models of each method.
+
+    `trained` is the folder of `headwise train` or of a training study; `where` chooses among its models (model, sampling).
+    """
+
+    kind: Literal["transfer"]
+    sources: dict[str, tuple[engine.ModelName, ...]] = Field(default_factory=dict)
+    trained: engine.DataPath | None = None
+    where: dict[str, str] = Field(default_factory=dict)
+    tasks: TaskSource
+    shots: tuple[int, ...] = (4, 16, 32, 100)
+    seeds: int = Field(30, ge=1)
+    baseline: str = ""
+    fewshot: FewShot = FewShot()
+    evaluate: int | None = Field(None, ge=1)
+
+
+class FewShotConfig(engine.Settings):
+    source: engine.ModelName
+    task: str
+    tasks: TaskSource
+    shots: int
+    seeds: int
+    fewshot: FewShot
+    evaluate: int | None = None
+
+
+@engine.step()
+def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
+    from headwise.models import open_model
+    from headwise.training._fewshot import FewShotSettings
+    from headwise.training._fewshot import few_shot as run
+
+    task = config.tasks.find([config.task])[0]
+    held_out = task.split("validation" if "validation" in task.splits else "test")
+    if config.evaluate is not None:
+        held_out = held_out.sample(config.evaluate)
+    settings = FewShotSettings(**config.fewshot.model_dump())
+    source = open_model(str(config.source), need="encoder", device="auto", dtype="float32")
+    result = run(source, task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
+    scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
+    facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
+    out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
+    out.array("prediction", result["prediction"])
+    out.array("loss", result["loss"])
+
+
+@engine.step()
+def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+    """The tables over all cells."""
+    from headwise.studies._transfer import compare as tests
+    from headwise.studies._transfer import summary
+
+    frames = [result.table("few-shot").assign(**place) for result, place in zip(inputs["scores"], config["places"], strict=True)]
+    scores = pd.concat(frames, ignore_index=True)
+    out.table("transfer", summary(scores))
+    if scores["method"].nunique() > 1:
+        out.table("transfer-tests", tests(scores, config["baseline"]))
+
+
+def cells(recipe: TransferRecipe) -> Iterator[engine.Cell]:
+    """One cell per source model, task and number of shots, and one over all."""
+    scores, places = [], []
+    sources = sources_of(recipe)
+    for method, models in sources.items():
+        for number, source in enumerate(models):
+            for task in recipe.tasks.names:
+                for shots in recipe.shots:
+                    place: dict[str, str | int | float | bool] = {
+                        "method": method,
+                        "source": number,
+                        "task": task,
+                        "shots": shots,
+                    }
+                    config = FewShotConfig(
+                        source=source,
+                        task=task,
+                        tasks=recipe.tasks,
+                        shots=shots,
+                        seeds=recipe.seeds,
+                        fewshot=recipe.fewshot,
+                        evaluate=recipe.evaluate,
+                    )
+                    scores.append(engine.Cell(few_shot, config, place))
+                    places.append(place)
+    yield from scores
+    baseline = recipe.baseline or next(iter(sources))
+    yield engine.Cell(compare, {"baseline": baseline, "places": places}, {}, {"scores": scores})
+
+
+def sources_of(recipe: TransferRecipe) -> dict[str, list[engine.ModelName]]:
+    """The source models by method: those named, then those of the run named `trained`."""
+    from headwise.studies._trained import trained_models
+
+    found = {method: list(models) for method, models in recipe.sources.items()}
+    if recipe.trained is not None:
+        for method, folders in trained_models(recipe.trained, recipe.where).items():
+            found.setdefault(method, []).extend(engine.ModelName(folder) for folder in folders)
+    return found
+
+
+def check(recipe: TransferRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    try:
+        sources = sources_of(recipe)
+    except HeadwiseError as error:
+        yield f"trained: {error}"
+        return
+    if not sources:
+        yield "sources: there are none; name model folders by method, or give trained, the folder of a training run"
+    if recipe.baseline and recipe.baseline not in sources:
+        yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(sources)}"
+    if not recipe.tasks.names:
+        yield "tasks.names: missing; name the new tasks"
+    for name in recipe.tasks.names:
+        if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
+            yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"
+    for folder in (folder for models in sources.values() for folder in models):
+        for method in STAYS.keys() & (manifest.read(folder).get("notes") or {}).keys():
+            yield f"sources: {folder} was trained by {method} and cannot be transferred: {STAYS[method]}"
+    lengths = {method: len(models) for method, models in sources.items()}
+    if len(set(lengths.values())) > 1:
+        yield f"sources: a paired comparison needs as many models of each method, given {lengths}"
+
+
+study = engine.Study(TransferRecipe, cells, check, section)

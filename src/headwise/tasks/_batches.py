@@ -1,0 +1,246 @@
+"""Batches: rows of similar length, padded to the longest and no further; the same seed gives the same batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headwise.errors import HeadwiseError
+from headwise.tasks._encoding import Encoded
+from headwise.tasks._kinds import IGNORED, KINDS
+from headwise.tasks._masks import masked
+
+BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+MUCH_SHORTER = 0.85
+POOL = 50  # batches' worth of shuffled examples that are sorted by length together
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What a model and its decoder read in one step. n examples, in `rows` rows (rows = n unless minimal pairs or windows).
+
+    Attributes:
+        inputs: for the model: input_ids, attention_mask, token_type_ids where the tokenizer gives them, all (rows, tokens) int64;
+            and position_ids where padding is on the left, so that results do not depend on it.
+        labels: by kind (all int64 unless said):
+            classes: (n,), -1 where unlabelled; number: (n,) float32;
+            tags: (n, words), -100 beyond the sentence; dependencies: (n, words, 3), (-100, -100, 0) beyond it;
+            spans, constituents: (found, 4): example in batch, start, end (exclusive), class;
+            roles: (found, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the predicate itself);
+            next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not shifted: label t is
+            token t); masked-token: (rows, tokens), -100 at tokens that are not to be predicted.
+        index: (n,) numbers of the examples in `Encoded.examples`.
+        owner: (rows,) which example of the batch (0 to n-1) a row belongs to; minimal pairs: 0, 0, 1, 1, ... (good, bad).
+        words: (rows, tokens) word number where the row owns the token's word, else -1; word kinds only.
+        context_words: (rows, tokens) the same, owned or not.
+        n_words: (n,) words of each sentence; word kinds only.
+        kind: the kind of task.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    labels: torch.Tensor
+    index: torch.Tensor
+    owner: torch.Tensor
+    kind: str
+    words: torch.Tensor | None = None
+    context_words: torch.Tensor | None = None
+    n_words: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.index)
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> "Batch":
+        """The same batch on a device."""
+
+        def move(value: torch.Tensor | None) -> torch.Tensor | None:
+            return None if value is None else value.to(device, non_blocking=non_blocking)
+
+        moved = {name: move(getattr(self, name)) for name in ("labels", "index", "owner", "words", "context_words", "n_words")}
+        inputs = {name: value.to(device, non_blocking=non_blocking) for name, value in self.inputs.items()}
+        return replace(self, inputs=inputs, **moved)  # type: ignore[arg-type]
+
+    def pin_memory(self) -> "Batch":
+        """The same batch in page-locked memory, for asynchronous copies to a GPU."""
+        fields = {name: getattr(self, name) for name in ("labels", "index", "owner", "words", "context_words", "n_words")}
+        pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
+        return replace(self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned)  # type: ignore[arg-type]
+
+    def repeated(self, times: int) -> "Batch":
+        """The batch `times` times, whole batch after whole batch: n × times examples, made where the tensors are."""
+        if times == 1:
+            return self
+
+        def tiled(value: torch.Tensor) -> torch.Tensor:
+            return value.repeat(times, *[1] * (value.ndim - 1))
+
+        def shifted(numbers: torch.Tensor) -> torch.Tensor:
+            """Numbers of examples in the batch, as those of their copies."""
+            shift = torch.arange(times, device=numbers.device).repeat_interleave(len(numbers)) * len(self)
+            return tiled(numbers) + shift
+
+        labels = tiled(self.labels)
+        if KINDS[self.kind].batched == "list":
+            labels = torch.cat((shifted(self.labels[:, 0])[:, None], labels[:, 1:]), dim=1)
+        words = {name: getattr(self, name) for name in ("words", "context_words", "n_words")}
+        return replace(
+            self,
+            inputs={name: tiled(value) for name, value in self.inputs.items()},
+            labels=labels,
+            index=tiled(self.index),
+            owner=shifted(self.owner),
+            **{name: None if value is None else tiled(value) for name, value in words.items()},  # type: ignore[arg-type]
+        )
+
+
+class Batches(Sequence[Batch]):
+    """Batches made when asked for: `len`, iteration, and `batches[i]`, so that a resumed training can go on from any step."""
+
+    def __init__(
+        self, encoded: Encoded, plan: list[NDArray[np.int64]], pad_to_multiple: int | None, mask_seed: int, mask_rate: float
+    ):
+        self.encoded = encoded
+        self.plan = plan
+        """example numbers of each batch"""
+        self._options = (pad_to_multiple, mask_seed, mask_rate)
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return Batches(self.encoded, self.plan[number], *self._options)
+        return collate(self.encoded, self.plan[number], *self._options)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self[i] for i in range(len(self)))
+
+
+def batches(
+    encoded: Encoded,
+    batch_size: int,
+    *,
+    seed: int | None = None,
+    epoch: int = 0,
+    drop_last: bool = False,
+    enough: int | None = None,
+    pad_to_multiple: int | None = None,
+    mask_seed: int = 0,
+    mask_rate: float = 0.15,
+) -> Batches:
+    """Batches of examples of similar length.
+
+    Args:
+        encoded: from `encode`.
+        batch_size: examples per batch.
+        seed: None: sorted by length, longest first, every example once (evaluation; the largest batch comes first, so that memory
+            runs out at once or never). A number: shuffled; examples of similar length still share a batch, but which ones, and the
+            order of the batches, are random. The same (seed, epoch) gives the same batches.
+        epoch: another epoch, another shuffle.
+        drop_last: leave out the batch that is not full.
+        enough: with seed=None, so many tokens keep the machine busy: a batch that has them ends where rows get much shorter, so that
+            few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
+        pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8); default: to the longest row and no further.
+        mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.
+
+    Raises:
+        HeadwiseError: the batch size is not positive.
+    """
+    if batch_size < 1:
+        raise HeadwiseError(f"batch_size must be at least 1, got {batch_size}")
+    if seed is None:
+        order = np.argsort(-encoded.lengths, kind="stable")
+        plan = sorted_plan(encoded.lengths[order], order, batch_size, enough)
+    else:
+        plan = shuffled_plan(encoded.lengths, batch_size, np.random.default_rng([seed, epoch]))
+    if drop_last:
+        plan = [part for part in plan if len(part) == batch_size]
+    return Batches(encoded, plan, pad_to_multiple, mask_seed, mask_rate)
+
+
+def sorted_plan(
+    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int, enough: int | None
+) -> list[NDArray[np.int64]]:
+    """`order` cut into batches; `lengths`, in that order, never rise."""
+    if enough is None:
+        return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    cuts = [0]
+    for i in range(1, len(order)):
+        longest, rows = int(lengths[cuts[-1]]), i - cuts[-1]
+        if rows == batch_size or (rows * longest >= enough and lengths[i] < MUCH_SHORTER * longest):
+            cuts.append(i)
+    return [part for part in np.split(order, cuts[1:]) if len(part)]
+
+
+def shuffled_plan(lengths: NDArray[np.int64], batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Random batches of similar length: shuffle, sort pools of 50 batches by length, cut, shuffle the batches."""
+    order = rng.permutation(len(lengths))
+    pool = batch_size * POOL
+    parts = [order[i : i + pool] for i in range(0, len(order), pool)]
+    sorted_order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts]) if parts else order
+    plan = [sorted_order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    return [plan[i] for i in rng.permutation(len(plan))]
+
+
+def collate(
+    encoded: Encoded, chosen: NDArray[np.int64], pad_to_multiple: int | None = None, mask_seed: int = 0, mask_rate: float = 0.15
+) -> Batch:
+    """The batch of the examples numbered `chosen`."""
+    counts = encoded.rows[chosen + 1] - encoded.rows[chosen]
+    owner = np.repeat(np.arange(len(chosen)), counts)
+    rows = np.repeat(encoded.rows[chosen] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # (rows,)
+    lengths = encoded.row_lengths[rows]
+    width = int(lengths.max(initial=1))
+    if pad_to_multiple:
+        width = -(-width // pad_to_multiple) * pad_to_multiple
+    column = (
+        np.arange(width) - (width - lengths)[:, None] if encoded.left else np.broadcast_to(np.arange(width), (len(rows), width))
+    )
+    real = (column >= 0) & (column < lengths[:, None])  # (rows, tokens)
+    place = np.where(real, encoded.starts[rows][:, None] + column, 0)
+
+    def spread(values: NDArray[Any], filling: int) -> NDArray[np.int64]:
+        return np.where(real, values[place], filling).astype(np.int64)
+
+    ids = spread(encoded.ids, encoded.pad)
+    arrays = {"attention_mask": real.astype(np.int64)}
+    if encoded.types is not None:
+        arrays["token_type_ids"] = spread(encoded.types, encoded.pad_type)
+    if encoded.left:
+        arrays["position_ids"] = np.maximum(column, 0)
+    kind = encoded.examples.kind
+    if KINDS[kind].batched != "token":
+        labels = _labels(encoded, chosen)
+    else:
+        assert encoded.special is not None
+        text = real & (spread(encoded.special, 1) == 0)
+        if KINDS[kind].masks:
+            ids, predicted = masked(ids, text, column, encoded.mask, encoded.vocabulary, mask_seed, mask_rate)
+            labels = torch.from_numpy(np.where(predicted, spread(encoded.ids, encoded.pad), IGNORED))
+        else:
+            labels = torch.from_numpy(np.where(text, ids, IGNORED))
+    words, context = (None if v is None else torch.from_numpy(spread(v, -1)) for v in (encoded.words, encoded.context_words))
+    sentences = encoded.examples.sentences
+    n_words = None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
+    inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
+    return Batch(inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words)
+
+
+def _labels(encoded: Encoded, chosen: NDArray[np.int64]) -> torch.Tensor:
+    """Labels of sequence and word kinds, as Batch describes them."""
+    examples, kind = encoded.examples, KINDS[encoded.examples.kind]
+    if not isinstance(examples.labels, list):
+        return torch.from_numpy(examples.labels[chosen].astype(kind.dtype))
+    parts = [examples.labels[i] for i in chosen]
+    counts = np.array([len(part) for part in parts], dtype=np.int64)
+    owner = np.repeat(np.arange(len(parts)), counts)
+    together = np.concatenate(parts) if parts else np.zeros((0, 1), np.int64)
+    if kind.batched == "list":
+        return torch.from_numpy(np.column_stack([owner, together]))
+    filling = np.array(kind.filling).reshape(together.shape[1:])
+    out = np.tile(filling, (len(parts), int(counts.max(initial=0)), *[1] * filling.ndim))
+    out[owner, np.arange(len(together)) - np.repeat(np.cumsum(counts) - counts, counts)] = together
+    return torch.from_numpy(out)

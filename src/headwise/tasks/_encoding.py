@@ -1,0 +1,245 @@
+"""Texts as token numbers, made once: flat arrays from which batches are cut.
+
+A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a long sentence of a
+word-level task, or a long raw text, is several rows (windows). Rows of one example stay together in a batch.
+"""
+
+import hashlib
+import json
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headwise._base.memory import release
+from headwise._base.writing import save_tensors
+from headwise.errors import HeadwiseError
+from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import KINDS, TOKEN_KINDS, WORD_KINDS
+from headwise.tasks._texts import FEW
+
+CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
+FIELDS = {"ids": "input_ids", "types": "token_type_ids", "special": "special_tokens_mask"}  # our names and the tokenizer's
+KEPT = 32  # encodings remembered in this process
+_memory: OrderedDict[str, dict[str, NDArray[Any]]] = OrderedDict()
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Tokenised examples. Arrays are flat over all rows; row r is `ids[starts[r]:starts[r + 1]]`.
+
+    Attributes:
+        examples: what was encoded; labels are taken from here.
+        ids: (tokens,) token numbers, special tokens included, no padding.
+        starts: (rows + 1,) where rows begin in `ids`.
+        rows: (examples + 1,) example i has the rows rows[i] to rows[i + 1].
+        types: (tokens,) token types, where the tokenizer gives them.
+        special: (tokens,) 1 at tokens the tokenizer added; word and token kinds and minimal pairs only.
+        words: (tokens,) number of the word a token belongs to, if this row owns the word, else -1; word kinds only.
+        context_words: (tokens,) the same for every word in the row, owned or not: a long sentence's windows overlap, and a word is
+            owned by the one window where it has most context.
+        max_length: rows are no longer than this.
+        pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no mask token).
+        vocabulary: number of token numbers.
+        left: whether padding goes to the left.
+    """
+
+    examples: Examples
+    ids: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    types: NDArray[np.int32] | None
+    special: NDArray[np.int32] | None
+    words: NDArray[np.int32] | None
+    context_words: NDArray[np.int32] | None
+    max_length: int | None
+    pad: int
+    pad_type: int
+    mask: int
+    vocabulary: int
+    left: bool
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def row_lengths(self) -> NDArray[np.int64]:
+        """Tokens of every row, (rows,)."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of every example's longest row, (examples,)."""
+        return np.maximum.reduceat(self.row_lengths, self.rows[:-1]) if len(self) else np.zeros(0, np.int64)
+
+
+def encode(
+    examples: Examples,
+    tokenizer: Any,
+    max_length: int | None = None,
+    *,
+    windows: bool | None = None,
+    cache: str | Path | None = None,
+    remember: bool = True,
+) -> Encoded:
+    """Tokenises examples, in batches, once: the same content, tokenizer and settings come from memory the next time.
+
+    Pairs are truncated longest-first. Word kinds tokenise the words joined by single spaces and map tokens to words by character
+    position, which gives the tokens of natural text with any fast tokenizer; a word the tokenizer drops (control characters) is
+    read as its unknown token. Long sentences become overlapping windows; long raw texts consecutive ones.
+
+    Args:
+        examples: one split of a task, or a subset.
+        tokenizer: a Hugging Face tokenizer.
+        max_length: tokens a row may have, special ones included; default: the tokenizer's own limit, if it states one.
+        windows: False truncates long texts instead of making windows; default: windows for word and token kinds.
+        cache: a folder; encodings are kept there by content hash (safetensors) and found again by later runs.
+        remember: False where a stream is tokenised piece by piece and no piece is asked for again: the tokens go when they are used.
+
+    Raises:
+        HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
+    """
+    limit = max_length if max_length is not None else _own_limit(tokenizer)
+    room = (
+        None
+        if limit is None
+        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and KINDS[examples.kind].reads != "pair")
+    )
+    if room is not None and room < 1:
+        raise HeadwiseError(
+            f"max_length={limit} leaves no room for text beside the special tokens; give at least {limit - room + 1}"
+        )
+    split = windows if windows is not None else examples.kind in (*WORD_KINDS, *TOKEN_KINDS)
+    key = _key(examples, tokenizer, limit, split)
+    arrays = _recall(key, cache)
+    if arrays is None:
+        from headwise.tasks import _windows as making
+
+        if examples.kind in WORD_KINDS:
+            arrays = making.word_rows(examples, tokenizer, room, split)
+        elif split and limit is not None:
+            arrays = making.text_rows(examples, tokenizer, limit, room)
+        else:
+            arrays = _plain_rows(examples, tokenizer, limit)
+        release(len(examples) > FEW)
+        if remember:
+            _remember(key, arrays, cache)
+    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words")}
+    return Encoded(
+        examples,
+        ids=arrays["ids"],
+        starts=arrays["starts"],
+        rows=arrays["rows"],
+        **fields,
+        max_length=limit,
+        pad=_pad_token(tokenizer),
+        pad_type=tokenizer.pad_token_type_id,
+        mask=-1 if tokenizer.mask_token_id is None else tokenizer.mask_token_id,
+        vocabulary=len(tokenizer),
+        left=tokenizer.padding_side == "left",
+    )
+
+
+def _own_limit(tokenizer: Any) -> int | None:
+    # tokenizers without a limit state 1e30
+    return int(tokenizer.model_max_length) if tokenizer.model_max_length < 1_000_000 else None
+
+
+def _pad_token(tokenizer: Any) -> int:
+    """What fills the padding. Its value never reaches a result (the attention mask hides it), so that any token will do."""
+    for token in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token is not None:
+            return int(token)
+    return 0
+
+
+def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, NDArray[Any]]:
+    """One row per text or pair; two per minimal pair."""
+    minimal = KINDS[examples.kind].reads == "pair"
+    with_special = minimal or examples.kind in TOKEN_KINDS
+    columns = {"ids": array("i")}
+    lengths = array("q", [0])
+    for i in range(0, len(examples), CHUNK):
+        texts: Sequence[tuple[str, ...]] = examples.texts[i : i + CHUNK]
+        if minimal:
+            texts = [(side,) for text in texts for side in text]
+        out = _call(tokenizer, texts, limit, with_special)
+        lengths.extend(map(len, out["input_ids"]))
+        for name, theirs in FIELDS.items():
+            if theirs in out:  # arrays that grow in place: chunks kept to be joined would take twice the memory
+                columns.setdefault(name, array("i")).extend(chain.from_iterable(out[theirs]))
+    arrays: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in columns.items()}
+    arrays["starts"] = np.cumsum(np.asarray(lengths))
+    per = 2 if minimal else 1
+    return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
+
+
+def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool) -> Any:
+    pairs = bool(texts) and len(texts[0]) == 2
+    return tokenizer(
+        [text[0] for text in texts],
+        [text[1] for text in texts] if pairs else None,
+        truncation="longest_first" if limit is not None else False,
+        max_length=limit,
+        padding=False,
+        return_attention_mask=False,
+        return_special_tokens_mask=special,
+        verbose=False,
+    )
+
+
+def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
+    parts = [examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: Any) -> str:
+    """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is left aside."""
+    if tokenizer.is_fast:
+        state = json.loads(tokenizer.backend_tokenizer.to_str())
+        state.pop("truncation", None)
+        state.pop("padding", None)
+    else:
+        state = {"vocabulary": tokenizer.get_vocab(), "added": tokenizer.get_added_vocab()}
+    state["class"] = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+    return hashlib.blake2b(json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+
+
+def _recall(key: str, cache: str | Path | None) -> dict[str, NDArray[Any]] | None:
+    if key in _memory:
+        _memory.move_to_end(key)
+        return _memory[key]
+    if cache is None or not (Path(cache) / f"{key}.safetensors").is_file():
+        return None
+    from safetensors.numpy import load_file
+
+    arrays: dict[str, NDArray[Any]] = load_file(Path(cache) / f"{key}.safetensors")
+    _remember(key, arrays, None)
+    return arrays
+
+
+def _remember(key: str, arrays: dict[str, NDArray[Any]], cache: str | Path | None) -> None:
+    _memory[key] = arrays
+    while len(_memory) > KEPT:
+        _memory.popitem(last=False)
+    if cache is None:
+        return
+    import os
+
+    folder = Path(cache)
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"{key}.{os.getpid()}.unfinished"
+    save_tensors({name: np.ascontiguousarray(array) for name, array in arrays.items()}, unfinished)
+    unfinished.replace(folder / f"{key}.safetensors")
+
+
+def forget() -> None:
+    """Empties the encodings remembered in this process."""
+    _memory.clear()

@@ -1,0 +1,197 @@
+"""Metrics: from a table with one row per example to one number, so that any resample of the rows can be scored again.
+
+What a row holds (`predictions`), by kind of task:
+
+| kind | predictions | default metric |
+|---|---|---|
+| classes, minimal-pairs | (n,) class number | accuracy |
+| number | (n,) float | spearman |
+| tags, spans, constituents, roles | (n, 3) counts: correct, predicted, gold | accuracy (tags), f1 of counts: "count-f1" |
+| dependencies | (n, 4) counts: correct arcs with label, words, words, correct arcs | las |
+| next-token, masked-token | (n, 3): tokens predicted right, tokens, summed negative log-likelihood (nats) | token-accuracy |
+
+All are on a scale where 1 is perfect and higher is better, except `perplexity`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
+
+from headwise.errors import HeadwiseError
+from headwise.tasks._kinds import KINDS
+
+Array = NDArray[Any]
+
+
+def accuracy(predictions: Array, labels: Array) -> float:
+    """Share of class numbers that agree."""
+    return float(np.mean(predictions == labels))
+
+
+def f1(predictions: Array, labels: Array) -> float:
+    """F1 of class 1 (MRPC, QQP); 0 where there is no true positive."""
+    right = np.sum((predictions == 1) & (labels == 1))
+    total = np.sum(predictions == 1) + np.sum(labels == 1)
+    return float(2 * right / total) if total else 0.0
+
+
+def macro_f1(predictions: Array, labels: Array) -> float:
+    """Unweighted mean of the F1 of every class that occurs in either."""
+    table = _confusion(predictions, labels)
+    total = table.sum(0) + table.sum(1)
+    seen = total > 0
+    return float(np.mean(2 * np.diag(table)[seen] / total[seen]))
+
+
+def matthews(predictions: Array, labels: Array) -> float:
+    """Matthews correlation, for any number of classes (CoLA); 0 where either side is constant."""
+    table = _confusion(predictions, labels)
+    size, right = table.sum(), np.trace(table)
+    guessed, true = table.sum(0), table.sum(1)
+    spread = (size**2 - (guessed**2).sum()) * (size**2 - (true**2).sum())
+    return float((right * size - (guessed * true).sum()) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+def pearson(predictions: Array, labels: Array) -> float:
+    """Pearson correlation; 0 where either side is constant."""
+    if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+        return 0.0
+    x, y = predictions - predictions.mean(), labels - labels.mean()
+    return float((x * y).sum() / np.sqrt((x * x).sum() * (y * y).sum()))
+
+
+def spearman(predictions: Array, labels: Array) -> float:
+    """Spearman correlation with average ranks (STS-B)."""
+    return pearson(rankdata(predictions), rankdata(labels))
+
+
+def count_accuracy(predictions: Array, labels: Array) -> float:
+    """Correct words over all words, from counts (correct, predicted, gold)."""
+    return _ratio(predictions[:, 0].sum(), predictions[:, 2].sum())
+
+
+def count_f1(predictions: Array, labels: Array) -> float:
+    """Micro F1 from counts: 2 correct ÷ (predicted + gold); 1 where there is nothing to find and nothing was found."""
+    correct, predicted, gold = predictions[:, :3].sum(0)
+    return _ratio(2 * correct, predicted + gold) if predicted + gold else 1.0
+
+
+def las(predictions: Array, labels: Array) -> float:
+    """Labelled attachment: words with the right head and relation over the words counted."""
+    return _ratio(predictions[:, 0].sum(), predictions[:, 2].sum())
+
+
+def uas(predictions: Array, labels: Array) -> float:
+    """Unlabelled attachment: words with the right head over the words counted."""
+    return _ratio(predictions[:, 3].sum(), predictions[:, 2].sum())
+
+
+def token_accuracy(predictions: Array, labels: Array) -> float:
+    """Tokens whose most probable prediction is right, over all predicted tokens."""
+    return _ratio(predictions[:, 0].sum(), predictions[:, 1].sum())
+
+
+def perplexity(predictions: Array, labels: Array) -> float:
+    """exp of the mean negative log-likelihood per token; lower is better."""
+    return float(np.exp(_ratio(predictions[:, 2].sum(), predictions[:, 1].sum())))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
+    """Counts (true class, predicted class)."""
+    guess, true = predictions.astype(np.int64), labels.astype(np.int64)
+    size = int(max(guess.max(initial=0), true.max(initial=0))) + 1
+    return np.bincount(true * size + guess, minlength=size * size).reshape(size, size).astype(np.float64)
+
+
+class Metric(NamedTuple):
+    """A metric with the columns of its predictions (0: a plain (n,) array); `tasks.KINDS` says which kinds of task it fits."""
+
+    function: Callable[[Array, Array], float]
+    columns: int = 0
+    higher_is_better: bool = True
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(accuracy),
+    "f1": Metric(f1),
+    "macro-f1": Metric(macro_f1),
+    "matthews": Metric(matthews),
+    "pearson": Metric(pearson),
+    "spearman": Metric(spearman),
+    "count-accuracy": Metric(count_accuracy, 3),
+    "count-f1": Metric(count_f1, 3),
+    "las": Metric(las, 4),
+    "uas": Metric(uas, 4),
+    "token-accuracy": Metric(token_accuracy, 3),
+    "perplexity": Metric(perplexity, 3, higher_is_better=False),
+}
+
+
+def find(name: str, kind: str) -> Metric:
+    """The metric called `name`, checked to fit tasks of `kind`.
+
+    Raises:
+        HeadwiseError: no such metric, or it does not fit the kind.
+    """
+    fitting = KINDS[kind].metrics if kind in KINDS else ()
+    if name not in fitting:
+        raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting)}")
+    return METRICS[name]
+
+
+def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
+    """The metric of a prediction table (see the table in this module's docstring).
+
+    Args:
+        name: the metric.
+        kind: the kind of task.
+        predictions: one row per example.
+        labels: (n,) gold labels; not needed where predictions are counts.
+
+    Raises:
+        HeadwiseError: shapes do not fit, a value is NaN, or there are no examples.
+    """
+    metric = find(name, kind)
+    table = np.asarray(predictions)
+    expected = 2 if metric.columns else 1
+    if table.ndim != expected or (metric.columns and table.shape[1] < (metric.columns if name == "uas" else 3)):
+        shape = f"(examples, {metric.columns})" if metric.columns else "(examples,)"
+        raise HeadwiseError(f"metric {name!r} needs predictions of shape {shape}, got {table.shape}")
+    if len(table) == 0:
+        raise HeadwiseError(f"metric {name!r} of no examples is undefined: give at least one prediction")
+    if np.isnan(table).any():
+        raise HeadwiseError(f"predictions hold NaN, first at example {int(np.argwhere(np.isnan(table))[0][0])}")
+    if metric.columns:
+        return metric.function(table, table)
+    gold = np.asarray(labels)
+    if gold.shape != table.shape:
+        raise HeadwiseError(f"{table.shape[0]} predictions and labels of shape {gold.shape}: they must be as many")
+    return metric.function(table, gold)
+
+
+def chance(name: str, kind: str, labels: Any) -> float:
+    """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
+
+    Kinds say how (`Kind.chance`): for classes the best constant answer (f1: always class 1), for tags the commonest one, for minimal
+    pairs 0.5, for other kinds 0; perplexity: infinity.
+    """
+    if not len(labels):
+        raise HeadwiseError(f"chance of metric {name!r} is undefined without examples: the split is empty")
+    if name == "perplexity":
+        return float("inf")
+    level = KINDS[kind].chance
+    if level == "commonest":
+        counts = np.bincount(np.concatenate(list(labels)))
+        return float(counts.max() / counts.sum())
+    if level != "constant":
+        return level
+    gold = np.asarray(labels)
+    guesses = [1] if name == "f1" else np.unique(gold)
+    return max(score(name, kind, np.full(len(gold), guess), gold) for guess in guesses)

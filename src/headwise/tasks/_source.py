@@ -1,0 +1,40 @@
+"""Where tasks come from: what every verb and every recipe that names tasks can be told."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headwise.settings import DataPath, Settings, option
+
+if TYPE_CHECKING:
+    from headwise.tasks._task import Task
+
+
+class TaskSource(Settings):
+    """Which tasks, and where their data lies: the `[tasks]` table of a recipe."""
+
+    names: tuple[str, ...] = option((), "Tasks: presets (sst2), grammar:topic, or names in the tasks file.", flag="--tasks")
+    data: DataPath | None = option(None, "Folder that holds the presets' data sets; default: the model's own, else the hub.")
+    file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
+    size: int | None = option(None, "Training examples of a grammar task; default: as in the model's training, else 2000.", ge=10)
+    metric: str | None = option(
+        None, "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own."
+    )
+    seed: int | None = option(
+        None, "Seed of the grammar and of splits that have to be made; default: as in the model's training, else 0.",
+        flag="--tasks-seed", ge=0,
+    )  # fmt: skip
+
+    def find(self, names: Sequence[str] | None = None) -> "list[Task]":
+        """The tasks; some of them by name."""
+        from headwise.tasks._names import find_tasks
+
+        return find_tasks(
+            self.names if names is None else names, self.data, self.file, size=self.size, seed=self.seed, metric=self.metric
+        )
+
+    def find_trained(self) -> "tuple[list[Task], dict[str, Task]]":
+        """The tasks that are trained, and by trained task a further one that its decoder answers: MNLI's mismatched set."""
+        found = self.find()
+        by_name = {task.name: task for task in found}
+        also = {"mnli": by_name["mnli_mm"]} if {"mnli", "mnli_mm"} <= set(by_name) else {}
+        return [task for task in found if task not in also.values()], also

@@ -1,0 +1,86 @@
+"""The five structured tasks of one annotated source: POS, NER, DEP, CON, SRL."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headwise.errors import HeadwiseError
+from headwise.tasks import _sources as sources
+from headwise.tasks._builders import word_level
+from headwise.tasks._sentence import Sentence
+from headwise.tasks._splits import by_fraction, name_strangers, text_key
+from headwise.tasks._task import FRACTIONS, Task
+
+# layer -> kind, layer of Sentence, metric
+LAYERS: dict[str, tuple[str, str, str]] = {
+    "pos": ("tags", "upos", "count-accuracy"),
+    "xpos": ("tags", "xpos", "count-accuracy"),
+    "ner": ("spans", "entities", "count-f1"),
+    "dep": ("dependencies", "heads", "las"),
+    "con": ("constituents", "tree", "count-f1"),
+    "srl": ("roles", "roles", "count-f1"),
+}
+
+
+def structured(
+    source: str | Path | Mapping[str, Any] | Sequence[Sentence],
+    layers: Sequence[str] = ("pos", "ner", "dep", "con", "srl"),
+    *,
+    skip_bad: bool = False,
+    seed: int = 0,
+    synthetic: bool = False,
+    **reading: Any,
+) -> list[Task]:
+    """One task per layer, read once. Each task has the sentences that carry its layer.
+
+    Args:
+        source: a file or folder of annotated sentences (see `tasks.readers`), {split: file}, {split: sentences}, or sentences
+            (divided 80/10/10 by seed).
+        layers: which of pos, xpos, ner, dep, con, srl; they name the tasks.
+        skip_bad: leave out malformed sentences and count them.
+        seed: of the division, where the source has no splits.
+        synthetic: whether the text was generated.
+        reading: further options of the readers (`columns`, `scheme`, `mentions`).
+
+    Raises:
+        HeadwiseError: an unknown layer, or one that no sentence has.
+    """
+    unknown = [layer for layer in layers if layer not in LAYERS]
+    if unknown:
+        raise HeadwiseError(f"unknown layer {unknown[0]!r}; expected some of {', '.join(LAYERS)}")
+    splits = _sentences(source, seed, skip_bad=skip_bad, **reading)
+    tasks = []
+    for layer in layers:
+        kind, attribute, metric = LAYERS[layer]
+        found = word_level(splits, kind, attribute, None)
+        if "train" not in found:
+            raise HeadwiseError(f"no training sentence has the layer {layer!r} ({attribute}); leave it out of layers=")
+        tasks.append(Task.of(layer, found, metric=metric, synthetic=synthetic))
+    return tasks
+
+
+def _sentences(source: Any, seed: int, **reading: Any) -> dict[str, list[Sentence]]:
+    if isinstance(source, (str, Path)) or (
+        isinstance(source, Mapping) and all(isinstance(v, (str, Path)) for v in source.values())
+    ):
+        raw = sources.from_path(source, True, **reading)
+    else:
+        raw = sources.from_data(source, ("words",))
+    bad = [part.origin for part in raw.values() if part.sentences is None]
+    if bad:
+        raise HeadwiseError(
+            f"{bad[0]} holds no annotated sentences; expected CoNLL-U, CoNLL columns, brackets, JSON lines, or Sentences"
+        )
+    found = {split: part.sentences or [] for split, part in raw.items()}
+    if set(found) == {sources.ALL}:
+        every = found[sources.ALL]
+        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], FRACTIONS, seed)
+        return {split: [every[i] for i in rows] for split, rows in parts.items()}
+    name_strangers(str(source) if isinstance(source, str | Path) else "structured", found, isinstance(source, Mapping))
+    if "train" in found and "validation" not in found:
+        every = found["train"]
+        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, seed)
+        found |= {split: [every[i] for i in np.sort(rows)] for split, rows in parts.items()}
+    return found

@@ -1,0 +1,89 @@
+"""Tasks as text: one TOML block a task, no code needed.
+
+[reviews]
+path = "reviews.csv"
+text = "review"
+label = "stars"
+
+[glue.rte]
+preset = "rte"
+path = "data"
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from headwise._base.names import shown
+from headwise._base.parsing import parse_toml
+from headwise.errors import HeadwiseError, did_you_mean
+from headwise.tasks._checks import check_settings
+from headwise.tasks._presets import preset
+from headwise.tasks._task import Task
+
+SETTINGS = tuple(name for name in inspect.signature(Task).parameters if name not in ("name", "data"))
+
+
+def read_toml(source: str | Path) -> list[Task]:
+    """The tasks a TOML file (or TOML text) defines, in its order.
+
+    A table with `path`, `hub`, `preset` or `grammar` is a task, named by its key (`[tasks.reviews]` is "reviews"); its other keys are
+    the arguments of `Task`. Relative paths start at the file.
+
+    Args:
+        source: a file, or the text itself (anything with a line break).
+
+    Raises:
+        HeadwiseError: no TOML, an unknown key (the nearest one is suggested), or no task in it.
+    """
+    is_text = isinstance(source, str) and "\n" in source
+    where = "the TOML text" if is_text else str(source)
+    base = Path() if is_text else Path(source).parent
+    try:
+        content = str(source) if is_text else Path(source).read_bytes()
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    tables = parse_toml(content, where)
+    found = [task_of(name, table, base, where) for name, table in _tables(tables)]
+    if not found:
+        raise HeadwiseError(f"{where} defines no task; a task is a table with path, hub, preset or grammar")
+    return found
+
+
+def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            if {"path", "hub", "preset", "grammar"} & set(value):
+                yield name, value
+            else:
+                yield from _tables(value)
+
+
+def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str = "the table") -> Task:
+    """One task of a table of settings."""
+    settings = {key: value for key, value in table.items() if value is not None}
+    extra = ("preset", "grammar", "size")
+    for key in settings:
+        if key not in (*SETTINGS, *extra):
+            choices = [*SETTINGS, *extra]
+            hint = did_you_mean(key, choices) or f"; expected some of {', '.join(choices)}"
+            raise HeadwiseError(f"{where}, task {name!r}: unknown key {key!r}{hint}")
+    check_settings(name, settings)
+    if "path" in settings:
+        path = settings["path"]
+        settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
+    if "grammar" in settings:
+        from headwise.tasks import grammar
+
+        others = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
+        if others:
+            raise HeadwiseError(f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {others[0]!r}")
+        return grammar.task(settings.pop("grammar"), **settings).renamed(name)
+    if "size" in settings:
+        raise HeadwiseError(
+            f"{where}, task {shown(name)}: only a grammar task has a size; cut others with splits or max_examples"
+        )
+    if "preset" in settings:
+        return preset(settings.pop("preset"), settings.pop("path", None), **settings).renamed(name)
+    return Task(name, **settings)

@@ -1,0 +1,270 @@
+"""`headwise.train`: one call from a model and tasks to a trained model with its predictions and scores."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pandas as pd
+import torch
+
+from headwise._base import command
+from headwise._base.opener import fresh, trusting
+from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel, open_model
+from headwise.store import Checkpoint
+from headwise.store._decision import Decision, decision, model_parts
+from headwise.store._entry import Entry, claimed
+from headwise.store._timing import timed
+from headwise.tasks import Task
+from headwise.tasks._names import as_tasks
+from headwise.training._devices import connect
+from headwise.training._evaluation import evaluate
+from headwise.training._graphs import how_run
+from headwise.training._loop import Run
+from headwise.training._result import TrainingResult, score_rows
+from headwise.training._settings import TrainingSettings
+from headwise.training.methods import Method, make_method, option_names
+from headwise.training.methods.single import SingleTask
+
+SECONDS = "seconds.json"  # what its attempts have taken so far
+_left: Any = WeakKeyDictionary()  # live model -> folder it was trained into, its content before, its content after
+
+
+def train(
+    model: Any,
+    tasks: Task | Sequence[Task],
+    method: str | Method = "iat",
+    *,
+    out: str | Path | None = None,
+    tokenizer: Any = None,
+    pooling: str | None = None,
+    also: Mapping[str, Task] | None = None,
+    predict: Sequence[str] = (),
+    start: str | Path | None = None,
+    branches: Mapping[int, Path] | None = None,
+    trust_remote_code: bool = False,
+    **settings: Any,
+) -> TrainingResult:
+    """Trains a model on some tasks and evaluates it on their validation splits.
+
+        result = hw.train("bert-base-uncased", [task, other], method="iat", out="runs/first")
+        result.table(); result.model; hw.load("runs/first")
+
+    Args:
+        model: a hub id or folder, a live transformers model (with or without its own head), or a MultiTaskModel, which is trained
+            in place.
+        tasks: what it learns.
+        method: a name of `training.METHODS`, or a Method.
+        out: where model and tables go. The same call again continues an interrupted training there, and returns a finished one.
+        tokenizer: of a live transformers model; default: the one beside its weights.
+        pooling: "cls", "last" or "mean" for whole-text tasks; default: the family's own.
+        also: further tasks to evaluate with a trained task's decoder, {trained task: task}, e.g. {"mnli": mnli_mm}.
+        predict: further splits to predict ("test"); they need no labels.
+        start, branches: see `Run`; for methods that share their first steps.
+        trust_remote_code: run code that a hub id or folder brings along; read it first.
+        settings: of `TrainingSettings`, and options of the method (alpha, delta, ...).
+
+    Raises:
+        HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds another training.
+    """
+    tasks = as_tasks(tasks)
+    chosen, settings_ = read_options(method, settings)
+    shared: dict[str, Any] = {"also": also or {}, "predict": predict, "tokenizer": tokenizer, "pooling": pooling}
+    folder = Path(out) if out is not None else None
+    with trusting(trust_remote_code):
+        return _train(model, tasks, chosen, settings_, folder, start=start, branches=branches, **shared)
+
+
+def _train(
+    model: Any, tasks: list[Task], method: Method, settings: TrainingSettings, folder: Path | None, **options: Any
+) -> TrainingResult:
+    """A training that is kept in `folder`: continued if it was interrupted, read back if it is finished."""
+    processes = connect(settings)
+    described = describe(model, tasks, method, settings)
+    if folder is None:
+        return _attempt(model, tasks, method, settings, described, None, processes, **options)
+    parts = _parts(model, options["tokenizer"], folder)
+    decided = decide(parts, tasks, method, settings, **options)
+    if (entry := Entry(folder, decided)).finished:
+        return _shown(entry)
+    with claimed(folder, processes.is_main_process):
+        if (entry := Entry(folder, decided)).finished:  # another process has finished it meanwhile
+            return _shown(entry)
+        if processes.is_main_process:
+            entry.begin()
+        try:
+            return _attempt(model, tasks, method, settings, described, entry, processes, **options)
+        finally:
+            if not isinstance(model, str | Path):
+                _left[model] = folder.absolute(), parts, model_parts(model, options["tokenizer"])
+
+
+def _shown(entry: Entry) -> TrainingResult:
+    """A finished result, with what has changed around it since."""
+    result = TrainingResult.load(entry.folder)
+    result.description["notes"] = [*result.description.get("notes", []), *entry.notes]
+    return result
+
+
+def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, str]:
+    """The content of a model; of a live one that this process has trained into `folder`, what it was before."""
+    now = model_parts(model, tokenizer)
+    place, before, after = _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
+    return before if place == folder.absolute() and after == now else now
+
+
+def decide(
+    model: Any,
+    tasks: Sequence[Task],
+    method: Method,
+    settings: TrainingSettings,
+    *,
+    also: Mapping[str, Task],
+    predict: Sequence[str],
+    pooling: str | None,
+    **others: Any,
+) -> Decision:
+    """What decides the result of a training."""
+    return decision(
+        "train",
+        {"method": method.decides(), "training": _deciding(method, settings), "pooling": pooling, "predict": list(predict)},
+        model=model,
+        tasks=tasks,
+        splits=("train", "validation", *predict),
+        also=also,
+    )
+
+
+def _attempt(
+    model: Any,
+    tasks: list[Task],
+    method: Method,
+    settings: TrainingSettings,
+    described: dict[str, Any],
+    entry: Entry | None,
+    processes: Any,
+    **options: Any,
+) -> TrainingResult:
+    """A training that is not finished yet."""
+    folder = entry.folder if entry is not None else None
+    noted = folder / SECONDS if folder is not None and processes.is_main_process else None
+    with timed(noted) as attempts:
+        if isinstance(method, SingleTask):
+            result = _each(model, tasks, method, settings, folder, **options)
+        else:
+            result = _one(model, tasks, method, settings, folder, **options)
+        spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
+    result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
+    if entry is not None and folder is not None:
+        if processes.is_main_process:
+            result.save(folder)
+            entry.finish()
+            Checkpoint(folder / "checkpoint").clear()
+            (folder / SECONDS).unlink(missing_ok=True)
+        processes.wait_for_everyone()
+        result.folder = folder
+    return result
+
+
+def notes_on(settings: TrainingSettings) -> list[str]:
+    """What a reader of the scores must know of how they came about."""
+    if settings.early_stopping is not None and settings.stopping_split == "validation":
+        return ["early stopping chose the epoch on validation, the split that is reported, so these scores are too good"]
+    return []
+
+
+def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:
+    """The method and the settings that keyword arguments name; a name that both have is the method's."""
+    if isinstance(method, Method):
+        return method, TrainingSettings().with_changes(**given)
+    own = option_names(method)
+    chosen = make_method(method, **{name: value for name, value in given.items() if name in own})
+    return chosen, TrainingSettings().with_changes(**{name: value for name, value in given.items() if name not in own})
+
+
+def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
+    """Model, tasks, method and settings of a training, for its readers."""
+    return {
+        "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
+        "tasks": {task.name: task.split("train").fingerprint for task in tasks},
+        **method.describe(),
+        "settings": _deciding(method, settings),
+    }
+
+
+def _deciding(method: Method, settings: TrainingSettings) -> dict[str, Any]:
+    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
+    return {name: value for name, value in method.settings(settings).to_json().items() if name not in hidden}
+
+
+def _one(
+    model: Any,
+    tasks: Sequence[Task],
+    method: Method,
+    settings: TrainingSettings,
+    folder: Path | None,
+    *,
+    also: Mapping[str, Task],
+    predict: Sequence[str],
+    tokenizer: Any,
+    pooling: str | None,
+    start: str | Path | None = None,
+    branches: Mapping[int, Path] | None = None,
+) -> TrainingResult:
+    """One training through the loop, and the evaluation after it."""
+    answering = _start(model, tasks, tokenizer, pooling, settings)
+    run = Run(answering, tasks, method, settings, folder=folder, start=start, branches=branches)
+    run.train()
+    found = []
+    for task in tasks:
+        both = [task, *([also[task.name]] if task.name in also else [])]
+        asked = [(other, split) for other in both for split in ("validation", *predict) if split in other.splits]
+        for other, split in asked:
+            options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "progress": settings.progress}
+            found.append(evaluate(answering, other, split, decoder=task.name, **options))
+    names = np.array(run.names)[run.plan]
+    history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
+    tables = pd.concat([evaluation.table() for evaluation in found], ignore_index=True) if found else pd.DataFrame()
+    heads = getattr(method, "heads", None) or getattr(method, "masks", None) or {}
+    return TrainingResult(
+        score_rows(found), tables, history, {"method": method.name, "steps": how_run(run)}, heads, {"": answering}
+    )
+
+
+def _start(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | None, settings: TrainingSettings) -> Any:
+    """The model a training begins with: what the user brings, with random weights and decoders of other shapes where asked for."""
+    if not (settings.random_weights or settings.decoder_options):
+        return open_model(model, tasks, need="trains", tokenizer=tokenizer, pooling=pooling, seed=settings.seed)
+    unknown = sorted(set(settings.decoder_options) - {task.name for task in tasks})
+    if unknown:
+        raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
+    found = open_model(model, need="encoder", tokenizer=tokenizer, pooling=pooling)
+    if found.tasks:
+        raise HeadwiseError("random_weights and decoder_options are for an encoder without decoders, and this model has some")
+    if settings.random_weights:
+        found = MultiTaskModel(fresh(found.encoder, settings.seed), found.tokenizer, (), found.pooling)
+    torch.manual_seed(settings.seed)
+    for task in tasks:
+        found.add_task(task, **settings.decoder_options.get(task.name, {}))
+    return found
+
+
+def _each(
+    model: Any, tasks: list[Task], method: SingleTask, settings: TrainingSettings, folder: Path | None, **options: Any
+) -> TrainingResult:
+    """Single-task trainings of all tasks, each from the same weights and in a folder of its own."""
+    parts = {}
+    for task in tasks:
+        own = model if isinstance(model, str | Path) else deepcopy(model)
+        decoder = {name: value for name, value in settings.decoder_options.items() if name == task.name}
+        chosen = settings.with_changes(decoder_options=decoder)
+        parts[task.name] = _train(own, [task], method.each(), chosen, folder and folder / task.name, **options)
+
+    def together(name: str) -> pd.DataFrame:
+        return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
+
+    models = {name: part.model for name, part in parts.items()} if folder is None else {}
+    return TrainingResult(together("scores"), together("predictions"), together("history"), {}, models=models)

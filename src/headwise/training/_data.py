@@ -1,0 +1,125 @@
+"""Feeding the loop: each task cycles through reshuffled passes of its own data, prepared a few steps ahead."""
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headwise.tasks import Batch, Encoded, batches
+from headwise.tasks._batches import Batches, collate
+from headwise.tasks._prefetch import ahead
+
+
+class Stream:
+    """The endless batches of one task: pass after pass over its examples, each reshuffled, none repeated before all were seen.
+
+    Args:
+        encoded: its training examples.
+        batch_size: examples per step.
+        seed: of the order; the k-th batch depends on it and on k alone.
+    """
+
+    def __init__(self, encoded: Encoded, batch_size: int, seed: int) -> None:
+        self.encoded, self.batch_size, self.seed = encoded, batch_size, seed
+        self._pass: tuple[int, Batches] = (-1, batches(encoded, batch_size))
+
+    @property
+    def n_batches(self) -> int:
+        """Batches in one pass."""
+        return -(-len(self.encoded) // self.batch_size)
+
+    def chosen(self, number: int) -> tuple[NDArray[np.int64], int]:
+        """Example numbers of the batch `number`, counted over all passes; and the number of its pass."""
+        which, place = divmod(number, self.n_batches)
+        if self._pass[0] != which:
+            self._pass = (which, batches(self.encoded, self.batch_size, seed=self.seed, epoch=which))
+        return self._pass[1].plan[place], which
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one process does in one optimizer step.
+
+    Attributes:
+        task: task number.
+        size: examples in the step over all processes.
+        micro: this process's micro-batches, with the weight of each (0 for one that only keeps a process without examples in step).
+    """
+
+    task: int
+    size: int
+    micro: list[tuple[Batch, float]]
+
+
+class Throughput:
+    """Examples per second over the last minute or so, for the progress bar."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque(maxlen=200)
+
+    def add(self, examples: int) -> None:
+        """Notes that so many examples were taken up."""
+        self._seen.append((time.monotonic(), examples))
+
+    def note(self) -> str:
+        """As text; nothing before there are two steps to compare."""
+        if len(self._seen) < 2:
+            return "…"
+        took = self._seen[-1][0] - self._seen[0][0]
+        return f"{sum(size for _, size in self._seen) * (1 - 1 / len(self._seen)) / max(took, 1e-9):.0f} examples/s"
+
+
+def shares(chosen: NDArray[np.int64], rank: int, world: int, micro: int | None) -> list[tuple[NDArray[np.int64], float]]:
+    """The parts of a step's examples that process `rank` of `world` works on, each of at most `micro` examples.
+
+    All processes have equally many parts, so that they meet at the same number of backward passes; where examples run out a
+    part is one example with weight 0.
+    """
+    most = -(-len(chosen) // world)
+    parts = -(-most // (micro or most))
+    own = np.array_split(chosen, world * parts)[rank * parts : (rank + 1) * parts]
+    return [(part, 1.0) if len(part) else (chosen[:1], 0.0) for part in own]
+
+
+def steps(
+    plan: NDArray[np.int64],
+    streams: Sequence[Stream],
+    start: int,
+    *,
+    rank: int = 0,
+    world: int = 1,
+    micro: int | None = None,
+    device: torch.device | None = None,
+    pad: int | None = None,
+) -> Iterator[Step]:
+    """The steps of a training from step `start` on, made by a thread that stays a few steps ahead.
+
+    Args:
+        plan: the task of every step.
+        streams: one per task.
+        start: first step wanted; what came before is counted, not made.
+        rank, world: this process, and how many there are.
+        micro: most examples per forward pass.
+        device: where batches go (through page-locked memory, if it is a GPU).
+        pad: tokens are padded to a multiple of this.
+    """
+    used = np.bincount(plan[:start], minlength=len(streams))
+
+    def make() -> Iterator[Step]:
+        for task in plan[start:]:
+            stream = streams[task]
+            chosen, which = stream.chosen(int(used[task]))
+            used[task] += 1
+            micro_batches = []
+            for part, weight in shares(chosen, rank, world, micro):
+                batch = collate(stream.encoded, part, pad, mask_seed=which)  # other tokens are masked in each pass
+                if device is not None and device.type == "cuda":
+                    batch = batch.pin_memory().to(device, non_blocking=True)
+                micro_batches.append((batch, weight))
+            yield Step(int(task), len(chosen), micro_batches)
+
+    return ahead(make(), device)

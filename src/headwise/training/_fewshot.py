@@ -1,0 +1,293 @@
+"""Few-shot fine-tuning of a trained model on a new task, many seeds at a time (functional-specialization §6, Tables 6 and 8)."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from headwise._base.progress import track
+from headwise.errors import HeadwiseError
+from headwise.models import MultiTaskModel
+from headwise.models._memory import longest
+from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate, encode
+from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
+from headwise.training._stacked_check import compare
+
+TUNINGS = ("full", "lora", "decoder")
+
+
+@dataclass(frozen=True)
+class FewShotSettings:
+    """The paper's recipe (appendix A.2): everything is trained, 20 epochs at 2e-5.
+
+    Attributes:
+        epochs, batch_size, learning_rate, warmup: of the fine-tuning; linear decay after the warm-up, no weight decay.
+        tuning: "full" trains all weights; "lora" low-rank changes of the encoder's linear layers, and the decoder;
+            "decoder" the decoder alone.
+        rank: of "lora".
+        max_length: tokens per text or pair; None: the longest that the model was trained with, else 256.
+        copies: seeds trained side by side; None chooses by the device and its memory.
+        precision: "no" (float32) or "bf16" (automatic mixed precision).
+        eval_batch_size: examples per evaluation pass and copy.
+    """
+
+    epochs: int = 20
+    batch_size: int = 32
+    learning_rate: float = 2e-5
+    warmup: float = 0.1
+    tuning: str = "full"
+    rank: int = 8
+    max_length: int | None = None
+    copies: int | None = None
+    precision: str = "no"
+    eval_batch_size: int = 64
+
+    def __post_init__(self) -> None:
+        if self.tuning not in TUNINGS:
+            raise HeadwiseError(f"tuning {self.tuning!r} is unknown; choose one of {', '.join(TUNINGS)}")
+
+
+def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]:
+    """Numbers of `shots` examples in all, drawn at random but with at least one of every class; the same for every method.
+
+    Raises:
+        HeadwiseError: there are fewer examples, or more classes, than shots.
+    """
+    rng = np.random.default_rng([seed, shots])
+    order = rng.permutation(len(examples))
+    if shots > len(examples):
+        raise HeadwiseError(f"{shots} shots were asked of {len(examples)} training examples")
+    if examples.kind != "classes":
+        return np.sort(order[:shots])
+    labels = np.asarray(examples.labels)
+    first = [order[np.argmax(labels[order] == label)] for label in np.unique(labels)]
+    if len(first) > shots:
+        raise HeadwiseError(f"{shots} shots cannot hold one example of each of the {len(first)} classes")
+    rest = order[~np.isin(order, first)][: shots - len(first)]
+    return np.sort(np.concatenate([first, rest]).astype(np.int64))
+
+
+def few_shot(
+    model: MultiTaskModel,
+    task: Task,
+    shots: int,
+    seeds: Sequence[int],
+    settings: FewShotSettings | None = None,
+    *,
+    evaluate_on: Examples | None = None,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on held-out data.
+
+    The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and dropout. Copies are trained
+    side by side where the architecture allows it; the result does not depend on how many (dropout's random numbers aside).
+
+    Args:
+        model: a trained multi-task model; it is not changed. Its device is used.
+        task: of kind classes or number.
+        shots: training examples in all.
+        seeds: one fine-tuning each.
+        settings: the recipe.
+        evaluate_on: held-out examples; the task's validation split if None.
+        progress: show a progress bar.
+
+    Returns:
+        Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says why the seeds were
+        trained one after another, if they were.
+    """
+    settings = settings or FewShotSettings()
+    if task.kind not in SEQUENCE_KINDS:
+        raise HeadwiseError(
+            f"few-shot transfer takes tasks of kind {' or '.join(SEQUENCE_KINDS)}; {task.name} is of kind {task.kind}"
+        )
+    train = task.split("train")
+    held_out = evaluate_on if evaluate_on is not None else task.split("validation")
+    samples = [sample_shots(train, shots, seed) for seed in seeds]
+    chosen = np.unique(np.concatenate(samples))
+    length = settings.max_length or longest(model)
+    encoded = encode(train.subset(chosen), model.tokenizer, length)
+    tests = encode(held_out, model.tokenizer, length)
+    copies = settings.copies or _side_by_side(model, len(seeds))
+    encoder, reasons = model.new_encoder(), list[str]()
+    groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
+    predictions, losses = [], []
+    for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), silent=not progress):
+        rows = [np.searchsorted(chosen, samples[i]) for i in group]
+        for prediction, loss in _run(model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons):
+            predictions.append(prediction)
+            losses.append(loss)
+    scores = [task.score(prediction, held_out.labels) for prediction in predictions]
+    return xr.Dataset(
+        {
+            "score": ("seed", np.array(scores)),
+            "prediction": (("seed", "example"), np.stack(predictions)),
+            "loss": (("seed", "example"), np.stack(losses)),
+        },
+        coords={"seed": list(seeds)},
+        attrs={"task": task.name, "shots": shots, "metric": str(task.metric), "max_length": length, "note": "".join(reasons)},
+    )
+
+
+def _run(
+    model: MultiTaskModel,
+    encoder: nn.Module,
+    task: Task,
+    encoded: Encoded,
+    tests: Encoded,
+    rows: list[NDArray[np.int64]],
+    seeds: list[int],
+    settings: FewShotSettings,
+    reasons: list[str],
+) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
+    """Trains and evaluates one group of seeds; side by side unless there is a reason not to, else one after another."""
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        heads = []
+        for seed in seeds:
+            torch.manual_seed(seed)
+            heads.append(model.new_decoder(task))
+        for head, row in zip(heads, rows, strict=True):
+            head.standardise(np.asarray(encoded.examples.labels)[row])  # type: ignore[operator]
+        torch.manual_seed(seeds[0])
+        if not reasons:
+            try:
+                parts = _stacked_parts(encoder, heads, encoded, seeds, settings, model.device)
+                return list(_fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device))
+            except CannotStack as reason:
+                reasons.append(f"the seeds were trained one after another: {reason}")
+                warnings.warn(reasons[0], stacklevel=3)
+        found: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
+        for head, row, seed in zip(heads, rows, seeds, strict=True):
+            torch.manual_seed(seed)
+            alone = _one_part(encoder, seed, settings)
+            found += _fit_and_evaluate((alone, head), 1, encoded, tests, [row], [seed], settings, model.device)
+        return found
+
+
+def _one_part(encoder: nn.Module, seed: int, settings: FewShotSettings) -> nn.Module:
+    """A copy of the encoder for one seed, with what the tuning trains requiring gradients."""
+    alone = deepcopy(encoder).requires_grad_(settings.tuning == "full")
+    if settings.tuning == "lora":
+        add_low_rank(alone, settings.rank, seed)
+    return alone
+
+
+def _stacked_parts(
+    encoder: nn.Module,
+    heads: list[nn.Module],
+    encoded: Encoded,
+    seeds: list[int],
+    settings: FewShotSettings,
+    device: torch.device,
+) -> tuple[nn.Module, nn.Module]:
+    """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
+    used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
+    decoder = Stacked(heads[0], len(heads), used)
+    set_copies(decoder.model, heads)
+    for name in dict(heads[0].named_buffers()):  # mean and sd of each copy's own targets
+        setattr(decoder.model, name, torch.cat([head.get_buffer(name) for head in heads]))
+    few = np.arange(min(2, len(encoded)))
+    batch = collate(encoded, few).to(device)
+    if settings.tuning == "decoder":
+        stacked: nn.Module = _FrozenEncoder(encoder)
+    else:
+        stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds)
+        compare(stacked, encoder, batch.inputs)
+    with torch.no_grad():
+        states = encoder(**batch.inputs).last_hidden_state
+        right = torch.stack([head.eval()(states, batch).loss for head in heads])  # (copies, n)
+        decoder.eval()
+        decoder.rows.batch = len(heads) * len(few)
+        tiled = collate(encoded, np.tile(few, len(heads))).to(device)
+        found = decoder(torch.cat([states] * len(heads)), tiled).loss.view_as(right)
+    if not torch.allclose(found, right, rtol=1e-3, atol=1e-4):
+        raise CannotStack(f"the losses of {type(heads[0]).__name__} side by side differ from its own")
+    return stacked, decoder
+
+
+class _FrozenEncoder(nn.Module):
+    """One encoder without gradients; all copies share it."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = (encoder,)  # in a tuple: none of its parameters are this module's
+
+    def forward(self, **inputs: Tensor) -> Any:
+        with torch.no_grad():
+            return self.encoder[0].train(self.training)(**inputs)
+
+
+def _fit_and_evaluate(
+    parts: tuple[nn.Module, nn.Module],
+    copies: int,
+    encoded: Encoded,
+    tests: Encoded,
+    rows: list[NDArray[np.int64]],
+    seeds: list[int],
+    settings: FewShotSettings,
+    device: torch.device,
+) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
+    encoder, decoder = parts
+
+    def answer(chosen: NDArray[np.int64], source: Encoded) -> Any:
+        batch = collate(source, chosen).to(device)
+        for part in parts:
+            if isinstance(part, Stacked):
+                part.rows.batch = len(chosen)
+        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+            return decoder(encoder(**batch.inputs).last_hidden_state, batch)
+
+    trained = [p for part in parts for p in part.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=True)
+    plan = list(_steps(rows, seeds, settings))
+    warm = max(1, int(settings.warmup * len(plan)))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, (len(plan) - step) / max(1, len(plan) - warm))
+    )
+    for part in parts:
+        part.train()
+    for chosen in plan:
+        loss = answer(chosen, encoded).loss.view(copies, -1).mean(1).sum()  # the copies do not meet: their sum trains each alone
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    for part in parts:
+        part.eval()
+    predictions: list[NDArray[Any]] = []
+    losses: list[NDArray[np.float32]] = []
+    with torch.no_grad():
+        plan = batches(
+            tests, max(1, settings.eval_batch_size // (1 if device.type == "cuda" else copies))
+        ).plan  # CPUs: stay in cache
+        for chosen in plan:
+            output = answer(np.tile(chosen, copies), tests)
+            predictions.append(output.prediction.view(copies, -1).cpu().numpy())
+            losses.append(output.loss.float().view(copies, -1).cpu().numpy())
+    order = np.argsort(np.concatenate(plan))  # back from length-sorted to the examples' own order
+    yield from zip(np.concatenate(predictions, 1)[:, order], np.concatenate(losses, 1)[:, order], strict=True)
+
+
+def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShotSettings) -> Iterable[NDArray[np.int64]]:
+    """The examples of each step, copy by copy; each seed shuffles its own every epoch."""
+    for epoch in range(settings.epochs):
+        orders = [
+            row[np.random.default_rng([seed, epoch, 1]).permutation(len(row))] for row, seed in zip(rows, seeds, strict=True)
+        ]
+        for start in range(0, len(orders[0]), settings.batch_size):
+            yield np.concatenate([order[start : start + settings.batch_size] for order in orders])
+
+
+def _side_by_side(model: MultiTaskModel, seeds: int) -> int:
+    """How many copies fit: weights, gradients and two moments in float32, in half of the free memory. On CPUs few copies suffice."""
+    if model.device.type != "cuda":
+        return min(seeds, 5)
+    free, _ = torch.cuda.mem_get_info(model.device)
+    per_copy = 16 * sum(p.numel() for p in model.encoder.parameters())
+    return max(1, min(seeds, int(free / 2 / per_copy)))

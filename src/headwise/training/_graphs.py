@@ -1,0 +1,222 @@
+"""Optimizer steps as CUDA graphs.
+
+Small encoders on short texts are bound by launching kernels, not by arithmetic. A graph holds a whole step (zeroed gradients, forward
+and backward passes, the method's masks, clipping, update) and launches it at once. Steps of one task with equally many rows, padded to
+equally many tokens, share a graph; shapes that are rare, and steps that cannot be captured, run as ordinary ones.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise.tasks import KINDS, Batch
+from headwise.training._data import Step, Stream, shares
+
+if TYPE_CHECKING:
+    from headwise.training._loop import Run
+
+PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes serve all steps
+WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
+FEWEST = 8  # steps that a shape must have for its graph to pay
+MOST = 96  # graphs held at once
+
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Graph:
+    """A captured step.
+
+    Attributes:
+        graph: what is replayed.
+        step: the tensors it reads.
+        loss: the tensor it writes.
+    """
+
+    graph: Any
+    step: Step
+    loss: Tensor
+
+    def replay(self, step: Step) -> Tensor:
+        """Runs the captured step on other data."""
+        pairs = [
+            (to, of)
+            for (mine, _), (theirs, _) in zip(self.step.micro, step.micro, strict=True)
+            for to, of in _pairs(mine, theirs)
+        ]
+        torch._foreach_copy_([to for to, _ in pairs], [of for _, of in pairs])
+        self.graph.replay()
+        return self.loss.clone()
+
+
+class StepGraphs:
+    """Runs steps by replaying graphs where that pays.
+
+    Args:
+        compute: one ordinary step; returns its loss.
+        clear: drops all gradients.
+        counts: how many steps of each shape are to come.
+
+    Attributes:
+        notes: why steps of a task run as ordinary ones, by task number.
+        seconds: spent on capturing.
+        replayed: steps that ran as graphs.
+    """
+
+    def __init__(self, compute: Callable[[Step], Tensor], clear: Callable[[], None], counts: Counter[Key]) -> None:
+        self.compute, self.clear = compute, clear
+        self.notes: dict[int, str] = {}
+        self.seconds, self.replayed = 0.0, 0
+        self.bytes = 0
+        self.expect(counts)
+
+    def expect(self, counts: Counter[Key]) -> None:
+        """Forgets all graphs: from here on steps do something else (a branch), and these shapes are to come."""
+        self.graphs: dict[Key, Graph] = {}
+        # a pool whose graphs are all gone cannot be used again
+        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.warm: Counter[int] = Counter()  # by task
+        self.wanted = {key for key, count in counts.most_common(MOST) if count >= FEWEST}
+
+    def run(self, step: Step) -> Tensor:
+        """One optimizer step; returns its loss, unread."""
+        key = shape_of(step)
+        if key in self.graphs:
+            self.replayed += 1
+            return self.graphs[key].replay(step)
+        if key not in self.wanted or step.task in self.notes:
+            return self.compute(step)
+        if self.warm[step.task] < WARM:
+            self.warm[step.task] += 1
+            return self.compute(step)
+        graph = self._captured(step)
+        if graph is None:
+            return self.compute(step)
+        self.graphs[key] = graph
+        self.replayed += 1
+        return graph.replay(step)
+
+    def _captured(self, step: Step) -> Graph | None:
+        began, before = time.perf_counter(), torch.cuda.memory_reserved()
+        static = Step(step.task, step.size, [(_copied(batch), weight) for batch, weight in step.micro])
+        graph = torch.cuda.CUDAGraph()
+        self.clear()
+        torch.cuda.synchronize()
+        random = torch.cuda.get_rng_state()
+        try:
+            with torch.cuda.stream(self.stream):
+                # the thread that makes batches may allocate meanwhile
+                graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+                try:
+                    loss = self.compute(static)
+                finally:
+                    graph.capture_end()
+        except Exception as error:
+            self._recover(random)
+            root = error.__context__ or error  # ending a capture that failed fails too
+            self.notes[step.task] = next(iter(str(root).splitlines()), type(root).__name__)
+            return None
+        self.seconds += time.perf_counter() - began
+        self.bytes += torch.cuda.memory_reserved() - before
+        return Graph(graph, static, loss)
+
+    def _recover(self, random: Tensor) -> None:
+        """After a failed capture torch's generator still counts as captured: another one takes its place, and with it new graphs."""
+        torch.cuda.synchronize()
+        fresh = torch.Generator("cuda")
+        fresh.set_state(random)
+        torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)
+        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self.graphs = {}
+        self.clear()
+
+
+def shape_of(step: Step) -> Key:
+    """What steps that share a graph have in common."""
+    return (step.task, step.size, *((tuple(batch.inputs["input_ids"].shape), len(batch), weight) for batch, weight in step.micro))
+
+
+def shapes_to_come(run: "Run") -> Counter[Key]:
+    """How many steps of each shape are still to come; tasks whose labels have a length of their own are left out."""
+    plan, streams, start, micro = run.plan, run.streams, run.step, run.settings.micro_batch_size
+    used = np.bincount(plan[:start], minlength=len(streams))
+    counts: Counter[Key] = Counter()
+    lengths = [stream.encoded.lengths for stream in streams]  # of each example's longest row
+    for task in plan[start:].tolist():
+        stream = streams[task]
+        chosen, _ = stream.chosen(int(used[task]))
+        used[task] += 1
+        if KINDS[stream.encoded.examples.kind].fixed:
+            counts[
+                (task, len(chosen), *(_part(stream, lengths[task], part, weight) for part, weight in shares(chosen, 0, 1, micro)))
+            ] += 1
+    return counts
+
+
+def _part(stream: Stream, lengths: NDArray[np.int64], part: NDArray[np.int64], weight: float) -> Key:
+    first, last = stream.encoded.rows[part], stream.encoded.rows[part + 1]
+    width = -(-int(lengths[part].max(initial=1)) // PAD) * PAD
+    return ((int((last - first).sum()), width), len(part), weight)
+
+
+def why_not(run: "Run") -> str:
+    """The reason why no step of a training can be captured; empty if they can."""
+    settings = run.settings
+    reasons = {
+        "graphs are turned off": not settings.graphs,
+        "there is no GPU": run.accelerator.device.type != "cuda",
+        "several processes train": run.accelerator.num_processes > 1,
+        "gradient checkpointing computes activations again": settings.gradient_checkpointing,
+        "fp16 skips steps by what the gradients are": run.accelerator.scaler is not None,
+        f"{settings.optimizer} reads numbers from the device": settings.optimizer not in ("adamw", "adamax"),
+        f"{run.method.name} changes single steps": bool(
+            getattr(run.method, "leak", False) or getattr(run.method, "eval_mode", False)
+        ),
+        "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def captured_steps(run: "Run") -> tuple[StepGraphs | None, str]:
+    """What runs a training's steps as graphs; or None, and why they run as ordinary ones."""
+    if reason := why_not(run):
+        for group in run.optimizer.param_groups:  # a checkpoint may be of a training with graphs
+            group["lr"] = float(group["lr"])
+        return None, reason
+    on_device(run.optimizer, run.accelerator.device)
+    return StepGraphs(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)), ""
+
+
+def how_run(run: "Run") -> str:
+    """How a training's steps ran, in words."""
+    graphs = run.graphs
+    if graphs is None:
+        return f"ordinary steps: {run.not_captured}"
+    said = f"{graphs.replayed} of {len(run.plan)} steps as CUDA graphs, captured in {graphs.seconds:.1f} s"
+    return "; ".join([said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())])
+
+
+def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Keeps learning rates as tensors on the device, where a graph reads them anew in each replay."""
+    for group in optimizer.param_groups:
+        group["capturable"] = True
+        group["lr"] = torch.tensor(float(group["lr"]), device=device)
+
+
+def _pairs(mine: Batch, theirs: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    for name, value in mine.inputs.items():
+        yield value, theirs.inputs[name]
+    for name in ("labels", "index", "owner"):
+        yield getattr(mine, name), getattr(theirs, name)
+
+
+def _copied(batch: Batch) -> Batch:
+    fields = {name: getattr(batch, name).clone() for name in ("labels", "index", "owner")}
+    return replace(batch, inputs={name: value.clone() for name, value in batch.inputs.items()}, **fields)

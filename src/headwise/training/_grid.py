@@ -1,0 +1,205 @@
+"""Several methods and seeds: their trainings one after another, with shared beginnings shared, and the table that compares them."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headwise._base.parsing import whole_number
+from headwise.errors import HeadwiseError
+from headwise.store._decision import key_of, model_parts
+from headwise.store._entry import claimed
+from headwise.tasks import Task
+from headwise.training._api import decide, read_options, train
+from headwise.training._portions import portion_of
+from headwise.training._result import TrainingResult
+from headwise.training._settings import TrainingSettings
+from headwise.training.methods import METHODS, Method, option_names
+from headwise.training.methods.iat import ImportantHeads
+from headwise.training.methods.prune import PruneLeast
+
+BRANCHES = "branches"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results of methods × seeds.
+
+    Attributes:
+        results: by (method, seed); a method trained under several settings has one label for each, as `entries` gives them.
+        swept: by label, the method's name and the options it was swept over.
+    """
+
+    results: dict[tuple[str, int], TrainingResult]
+    swept: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """What must be known of how the scores came about."""
+        return list(dict.fromkeys(note for result in self.results.values() for note in result.description.get("notes", [])))
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """One row per method, seed, task and split."""
+        parts = [result.scores.assign(method=method, seed=seed) for (method, seed), result in self.results.items()]
+        return pd.concat(parts, ignore_index=True)
+
+    def table(self, split: str = "validation") -> pd.DataFrame:
+        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over tasks. What is at chance says so."""
+        rows = self.scores[self.scores["split"] == split]
+        wide = rows.pivot_table(index=["seed", "method"], columns="task", values="score", sort=False) * 100
+        wide["average"] = wide.mean(axis=1)
+        by_method = wide.groupby("method", sort=False)
+        mean, sd = by_method.mean(), by_method.std()  # sd over seeds, n - 1
+        at_chance = rows.groupby(["method", "task"])["at_chance"].agg(["sum", "size"])
+        text = {
+            method: {
+                task: _cell(mean.loc[method, task], sd.loc[method, task])
+                + (_mark(*at_chance.loc[(method, task)]) if (method, task) in at_chance.index else "")
+                for task in wide.columns
+            }
+            for method in mean.index
+        }
+        return pd.DataFrame(text).rename_axis("task")
+
+
+def _cell(mean: Any, sd: Any) -> str:
+    return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
+
+
+def _mark(at_chance: int, seeds: int) -> str:
+    """What a cell says of a task that did no better than a guess."""
+    if not at_chance:
+        return ""
+    return " at chance" if at_chance == seeds else f" ({at_chance} of {seeds} seeds at chance)"
+
+
+def compare(
+    model: str | Path,
+    tasks: Sequence[Task],
+    methods: Sequence[str],
+    *,
+    seeds: int | Sequence[int] = 3,
+    out: str | Path,
+    also: Mapping[str, Task] | None = None,
+    predict: Sequence[str] = (),
+    pooling: str | None = None,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    method_options: Mapping[str, Mapping[str, Any]] | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Trains every method with every seed into `out`/method/seed-n (one method and one seed: into `out` itself); what is there
+    already is read back.
+
+    Methods that are plain multi-task training until their last δ start from one checkpoint of it, so that their comparison is
+    paired (and the common part is computed once). So do the settings of a sweep.
+
+    Args:
+        model: a hub id or a folder.
+        tasks, also, predict, pooling: as for `train`.
+        methods: names of `METHODS`.
+        seeds: how many (0, 1, ...), or which.
+        out: the folder of all results.
+        sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a method that has it is
+            trained with each combination, any other once.
+        method_options: by method, options that are its own alone.
+        settings: as for `train`; an option goes to every method that has it.
+
+    Raises:
+        HeadwiseError: as `train`; or another process is at work in `out`.
+    """
+    out = Path(out)
+    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    every = {name for method in methods for name in option_names(method)}
+    wanted_of = entries(methods, sweep or {})
+    labels = list(wanted_of)
+    results: dict[tuple[str, int], TrainingResult] = {}
+    shared: Any = {"also": also or {}, "predict": predict, "pooling": pooling}
+    several = len(labels) * len(chosen) > 1
+    parts = model_parts(model)
+    with claimed(out, several and os.environ.get("RANK", "0") == "0"):  # one training alone claims `out` itself
+        for seed in chosen:
+            options = {
+                label: _options(method, every, {**settings, **(method_options or {}).get(method, {}), **own, "seed": seed})
+                for label, (method, own) in wanted_of.items()
+            }
+            made = {label: read_options(method, options[label]) for label, (method, _) in wanted_of.items()}
+            until = {label: branch_of(method, steps_of(tasks, own)) for label, (method, own) in made.items()}
+            # trainings branch from one another where everything that decides their plain beginning is the same
+            plain = {
+                label: decide(parts, tasks, Method(), method.settings(own), **shared) for label, (method, own) in made.items()
+            }
+            common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
+            for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
+                own = until[label]
+                others = [until[other] for other in labels if common[other] == common[label]]
+                shared_until = sorted({step for step in others if own is not None and step is not None and step <= own})
+                places = {step: common[label] / f"step-{step}" for step in shared_until} if len(labels) > 1 else {}
+                saved = [step for step, place in places.items() if _saved(place)]
+                start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
+                missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
+                folder = out / label / f"seed-{seed}" if several else out
+                results[label, seed] = train(
+                    model, tasks, wanted_of[label][0], out=folder, start=start, branches=missing, **shared, **options[label]
+                )
+                results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
+            if several:
+                shutil.rmtree(out / BRANCHES, ignore_errors=True)
+    return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
+
+
+def entries(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.
+
+    Raises:
+        HeadwiseError: a swept option belongs to none of the methods.
+    """
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for name in sweep:
+        if not any(name in option_names(method) for method in methods):
+            raise HeadwiseError(f"{name!r} cannot be swept over: it is no option of {', '.join(methods)}")
+    for method in methods:
+        known = [name for name in sweep if name in option_names(method)]
+        for values in product(*(sweep[name] for name in known)):
+            own = dict(zip(known, values, strict=True))
+            label = "-".join([method, *(f"{name}-{value}" for name, value in own.items() if len(sweep[name]) > 1)])
+            found[label] = (method, own)
+    return found
+
+
+def _saved(folder: Path) -> bool:
+    """Whether a whole checkpoint lies in `folder`."""
+    return folder.is_dir() and any(whole_number(path.name) is not None for path in folder.iterdir())
+
+
+def branch_of(method: Method, steps: int) -> int | None:
+    """Until which step a method is plain multi-task training; None if it never is."""
+    if type(method) is Method:
+        return steps
+    if isinstance(method, ImportantHeads | PruneLeast):
+        branch = method.branch_step(steps)
+        return steps if branch is None else branch
+    return None
+
+
+def steps_of(tasks: Sequence[Task], settings: TrainingSettings) -> int:
+    """Optimizer steps of a training."""
+    sizes = [len(portion_of(task, settings).train) for task in tasks]
+    return settings.epochs * sum(-(-size // settings.batch_size) for size in sizes)
+
+
+def _options(method: str, every: set[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that concern one method: settings, and its own; those of other methods are left out."""
+    known = set(TrainingSettings().to_json()) | set(option_names(method))
+    unknown = [name for name in given if name not in known and name not in every]
+    if unknown:
+        owners = [name for name in METHODS if unknown[0] in option_names(name)]
+        if owners:
+            raise HeadwiseError(f"method {method!r} has no option {unknown[0]!r}, which belongs to {', '.join(owners)}")
+        TrainingSettings().with_changes(**{unknown[0]: given[unknown[0]]})  # raises, with the nearest name
+    return {name: value for name, value in given.items() if name in known}

@@ -1,0 +1,107 @@
+"""The result of a training: the model, every example's prediction, the scores, the losses."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headwise._base.parsing import read_json, reading
+from headwise._base.writing import room_in
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
+from headwise.models import MultiTaskModel, TaskModel
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import write_text
+from headwise.training._evaluation import Evaluation
+from headwise.training._masks import from_json, to_json
+
+DONE = "training.json"  # written last: a folder that has it is whole
+TABLES = ("scores", "predictions", "history")
+SEVERAL = "single-task"
+
+
+@dataclass(repr=False)
+class TrainingResult:
+    """What `headwise.train` returns.
+
+    Attributes:
+        scores: one row per task and split: metric, score (a share, 1 is perfect), chance, whether the score is at chance
+            (see `Evaluation.at_chance`), examples.
+        predictions: one row per example: task, split, example, label and prediction (or counts), loss.
+        history: one row per step: step, task, loss.
+        description: model, method, settings; seconds (of all attempts together, where a training was resumed), attempts (the seconds
+            of each), processes (that worked on it at once).
+        heads: the head sets a method chose for each task, if it chose any.
+        models: the trained model under "", or after single-task training one for each task.
+        folder: where it was saved.
+    """
+
+    scores: pd.DataFrame
+    predictions: pd.DataFrame
+    history: pd.DataFrame
+    description: dict[str, Any]
+    heads: dict[str, HeadSet] = field(default_factory=dict)
+    models: dict[str, MultiTaskModel | TaskModel] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        where = f", in {self.folder}" if self.folder else ""
+        return f"TrainingResult of {self.description.get('method', '?')}{where}, validation in percent\n{self.table()}"
+
+    @property
+    def model(self) -> Any:
+        """The trained model; after single-task training a dict of models by task."""
+        if not self.models and self.folder is not None:
+            from headwise.store._loading import load
+
+            loaded = load(self.folder)
+            self.models = loaded if isinstance(loaded, dict) else {"": loaded}
+        return self.models.get("", self.models)
+
+    def table(self, split: str = "validation") -> pd.DataFrame:
+        """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
+        rows = self.scores[self.scores["split"] == split].drop(columns="split").copy()
+        rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
+        average = {"task": "average", "metric": "", "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
+        rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
+        return rows.set_index("task")
+
+    def save(self, folder: str | Path) -> None:
+        """Writes models and tables; the folder counts as finished once all of it is there."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.description["method"] == SEVERAL:  # each task's own training has saved its model
+            manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
+        else:
+            self.model.save(folder)
+        for name in TABLES:
+            table: pd.DataFrame = getattr(self, name)
+            with room_in(folder, int(table.memory_usage(deep=True).sum())):
+                table.to_parquet(folder / f"{name}.parquet", index=False)
+        write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")
+        self.folder = folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "TrainingResult":
+        """Reads a saved result; the model is opened when it is asked for."""
+        folder = Path(folder)
+        if not (folder / DONE).is_file():
+            raise HeadwiseError(f"{folder} holds no finished training: there is no {DONE} in it")
+        record = read_json(folder / DONE)
+        if (folder / manifest.NAME).is_file():
+            manifest.check(folder, manifest.read(folder), DONE, *(f"{name}.parquet" for name in TABLES))
+        with reading(folder, "a finished training, so it is damaged"):
+            scores, predictions, history = (pd.read_parquet(folder / f"{name}.parquet") for name in TABLES)
+            return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)
+
+
+def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:
+    """The score of each evaluation, beside chance."""
+    rows = []
+    for found in evaluations:
+        row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score}
+        rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found.examples)})
+    return pd.DataFrame(rows)

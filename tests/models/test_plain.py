@@ -1,0 +1,177 @@
+"""Plain transformers models with the face of a multi-task model: losses against transformers' own, text by text."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+)
+
+from headwise.errors import HeadwiseError
+from headwise.models import as_task_model
+from headwise.tasks import Sentence, Task, batches, encode
+
+WORDS = ["the", "a", "cat", "dog", "trees", "sleeps", "sleep", "sees", "old", "tall"]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 15}
+
+
+def tokenizer(side: str = "right") -> Any:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, *WORDS])}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokens = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), names, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=32, padding_side=side, **tokens)
+
+
+def texts(n: int = 9) -> list[str]:
+    draw = np.random.default_rng(0)
+    return [" ".join(draw.choice(WORDS, draw.integers(2, 9))) for _ in range(n)]
+
+
+def run(model: Any, task: Task, size: int, side: str = "right", max_length: int = 32) -> dict[str, torch.Tensor]:
+    """Losses and predictions of all examples, in their order."""
+    task_model = as_task_model(model.eval(), tokenizer(side), task)
+    encoded = encode(task.split("train"), task_model.tokenizer, max_length)
+    found: dict[str, list[Any]] = {"loss": [], "prediction": [], "index": []}
+    with torch.no_grad():
+        for batch in batches(encoded, size):
+            output = task_model(task.name, batch)
+            found["loss"].append(output.loss)
+            found["prediction"].append(output.prediction)
+            found["index"].append(batch.index)
+    order = torch.cat(found.pop("index")).argsort()
+    return {name: torch.cat(parts)[order] for name, parts in found.items()}
+
+
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    return GPT2LMHeadModel(
+        GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=15, n_positions=64, bos_token_id=2, eos_token_id=3)
+    )
+
+
+def test_next_token_losses_equal_each_text_alone() -> None:
+    model, task = gpt2().eval(), Task("text", data={"train": texts(), "validation": texts(2)}, kind="next-token")
+    found = run(model, task, 4)
+    for i, text in enumerate(texts()):
+        ids = torch.tensor([tokenizer()(text)["input_ids"][:-1]])  # the end token is special and not predicted
+        loss = model(input_ids=ids, labels=ids).loss
+        torch.testing.assert_close(found["loss"][i], loss, atol=1e-5, rtol=1e-5)
+        logits = model(input_ids=ids).logits[0, :-1]
+        assert found["prediction"][i, 0] == (logits.argmax(-1) == ids[0, 1:]).sum()
+        assert found["prediction"][i, 1] == len(text.split())
+        torch.testing.assert_close(found["prediction"][i, 2], loss * len(text.split()), atol=1e-4, rtol=1e-4)
+
+
+def test_next_token_losses_do_not_depend_on_batch_or_padding_side() -> None:
+    model, task = gpt2(), Task("text", data={"train": texts(), "validation": texts(2)}, kind="next-token")
+    one = run(model, task, 1)
+    for size, side in ((9, "right"), (3, "left")):
+        other = run(model, task, size, side)
+        torch.testing.assert_close(other["loss"], one["loss"], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(other["prediction"], one["prediction"], atol=1e-4, rtol=1e-5)
+
+
+def test_windows_of_a_long_text_count_as_one_example() -> None:
+    task = Task("text", data={"train": [" ".join(texts(6)), *texts(3)], "validation": texts(2)}, kind="next-token")
+    found = run(gpt2(), task, 2, max_length=12)
+    assert found["loss"].shape == (4,)
+    assert found["prediction"][0, 1] == sum(len(text.split()) for text in texts(6))
+
+
+def test_masked_token_losses_equal_transformers_own() -> None:
+    torch.manual_seed(0)
+    model, task = (
+        BertForMaskedLM(BertConfig(**SIZE)).eval(),
+        Task("text", data={"train": texts(), "validation": texts(2)}, kind="masked-token"),
+    )
+    found = run(model, task, 4)
+    encoded = encode(task.split("train"), tokenizer(), 32)
+    for batch in batches(encoded, 1):
+        loss = model(**batch.inputs, labels=batch.labels).loss
+        torch.testing.assert_close(found["loss"][batch.index[0]], loss, atol=1e-5, rtol=1e-5)
+
+
+def test_minimal_pairs_compare_sentence_probabilities() -> None:
+    model = gpt2().eval()
+    pairs = [
+        ("the cat sleeps", "the cat sleep"),
+        ("a old tall dog sees the cat", "a old tall dog see the trees"),
+        ("the dog", "dog the a"),
+    ]
+    task = Task("pairs", data={"train": pairs, "validation": pairs}, text=("good", "bad"), kind="minimal-pairs")
+    found = run(model, task, 2)
+    for i, pair in enumerate(pairs):
+        log_p = []
+        for text in pair:
+            ids = torch.tensor([tokenizer()(text)["input_ids"][:-1]])
+            log_p.append(-model(input_ids=ids, labels=ids).loss.item() * (ids.shape[1] - 1))
+        assert found["prediction"][i] == int(log_p[1] >= log_p[0])
+        expected = -torch.log_softmax(torch.tensor(log_p), 0)[0]
+        torch.testing.assert_close(found["loss"][i], expected, atol=1e-4, rtol=1e-4)
+
+
+def test_tags_are_read_at_the_first_sub_word() -> None:
+    torch.manual_seed(0)
+    sentences = [
+        Sentence(words=tuple(text.split()), upos=tuple("N" if w in ("cat", "dog") else "X" for w in text.split()))
+        for text in texts()
+    ]
+    task = Task("tags", data={"train": sentences, "validation": sentences}, kind="tags")
+    model = BertForTokenClassification(BertConfig(**SIZE, num_labels=2)).eval()
+    found = run(model, task, 4)
+    for i, sentence in enumerate(sentences):
+        ids = torch.tensor([tokenizer()(" ".join(sentence.words))["input_ids"]])
+        gold = torch.tensor([[-100, *(task.classes.index(tag) for tag in sentence.upos), -100]])
+        output = model(input_ids=ids, labels=gold)
+        torch.testing.assert_close(found["loss"][i], output.loss, atol=1e-5, rtol=1e-5)
+        right = (output.logits.argmax(-1) == gold).sum()
+        assert found["prediction"][i].tolist() == [right, len(sentence.words), len(sentence.words)]
+
+
+def test_a_models_head_must_answer_the_task() -> None:
+    classes = Task("mood", data={"train": [("a cat", "x"), ("a dog", "y"), ("old dog", "z")]}, kind="classes")
+    with pytest.raises(HeadwiseError, match="a causal-lm model answers next-token, minimal-pairs"):
+        as_task_model(gpt2(), tokenizer(), classes)
+    with pytest.raises(HeadwiseError, match="needs 3 outputs, the model's head has 2"):
+        as_task_model(BertForSequenceClassification(BertConfig(**SIZE)), tokenizer(), classes)
+    with pytest.raises(HeadwiseError, match="BertModel has no trained head: it is no sequence classifier"):
+        as_task_model(BertModel(BertConfig(**SIZE)), tokenizer(), classes)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "gemma2", "cohere", "bert", "roberta"])
+def test_logits_are_made_only_where_a_token_is_predicted(family: str) -> None:
+    """The last projection sees the predicted positions alone, and losses and their gradients are those of the full logits."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+    masked = family in ("bert", "roberta")
+    size = SIZE | ({"head_dim": 8, "num_key_value_heads": 2} if family == "gemma2" else {})
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(family, **size, pad_token_id=0, bos_token_id=2, eos_token_id=3)
+    model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config).eval()
+    task = Task("text", data={"train": texts(), "validation": texts(2)}, kind="masked-token" if masked else "next-token")
+    face = as_task_model(model, tokenizer(), task)
+    (batch,) = batches(encode(task.split("train"), face.tokenizer, 32), 9, mask_rate=0.5)
+    seen: list[int] = []
+    model.get_output_embeddings().register_forward_hook(lambda _, args, out: seen.append(out.shape[:-1].numel()))
+    found = []
+    for selects in (True, False):
+        face._selects = selects
+        model.zero_grad()
+        output = face(task.name, batch)
+        output.loss.sum().backward()
+        found.append((output.loss.detach(), output.prediction, model.get_input_embeddings().weight.grad.clone()))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+    assert seen[0] == int(found[0][1][:, 1].sum()) < seen[1] == batch.inputs["input_ids"].numel()
