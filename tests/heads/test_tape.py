@@ -31,31 +31,31 @@ def inputs_by_hand(heads: Heads) -> Tensor:
     return torch.stack([x.view(3, 6, 4, 8) for x in seen], 2)
 
 
-@pytest.mark.parametrize("position", ["cls", "last", "mean", "all"])
-def test_positions(bert: Heads, position: str) -> None:
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean", "all"])
+def test_positions(bert: Heads, pooling: str) -> None:
     every = inputs_by_hand(bert)
-    with torch.no_grad(), bert.recorded(position) as tape:
+    with torch.no_grad(), bert.recorded(pooling) as tape:
         bert.model(TOKENS, attention_mask=MASK)
     rows = []
     for row in range(3):
         real = [t for t in range(6) if MASK[row, t]]
         rows.append(
             {"cls": every[row, real[0]], "last": every[row, real[-1]], "mean": every[row, real].mean(0), "all": every[row]}[
-                position
+                pooling
             ]
         )
     torch.testing.assert_close(tape.outputs, torch.stack(rows))
 
 
-@pytest.mark.parametrize("position", ["cls", "last", "mean"])
-def test_results_do_not_depend_on_padding_or_batch(bert: Heads, position: str) -> None:
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_results_do_not_depend_on_padding_or_batch(bert: Heads, pooling: str) -> None:
     short = TOKENS[:, :4]
     right = torch.cat((short, torch.zeros(3, 2, dtype=torch.long)), 1)
     mask = torch.tensor([[1, 1, 1, 1, 0, 0]] * 3)
-    with torch.no_grad(), bert.recorded(position, hidden=True) as alone:
+    with torch.no_grad(), bert.recorded(pooling, hidden=True) as alone:
         for row in short:
             bert.model(row[None])
-    with torch.no_grad(), bert.recorded(position, hidden=True) as padded:
+    with torch.no_grad(), bert.recorded(pooling, hidden=True) as padded:
         bert.model(right, attention_mask=mask)
     torch.testing.assert_close(alone.outputs, padded.outputs, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(alone.hidden, padded.hidden, rtol=1e-4, atol=1e-5)
@@ -158,7 +158,7 @@ def test_what_cannot_be_recorded_says_so(bert: Heads) -> None:
     whole = MASK[:, None, None].expand(-1, -1, 6, -1).bool()  # (batch, 1, queries, keys)
     with pytest.raises(HeadwiseError, match="does not say which tokens are real"), bert.recorded("mean"), torch.no_grad():
         bert.model(TOKENS, attention_mask=whole)
-    with pytest.raises(HeadwiseError, match="position is one of cls, last, mean, all; got 'first'"), bert.recorded("first"):
+    with pytest.raises(HeadwiseError, match="pooling is one of cls, last, mean, all; got 'first'"), bert.recorded("first"):
         pass
     with bert.recorded("cls") as tape:
         bert.model(TOKENS)

@@ -40,7 +40,7 @@ def found() -> Probes:
     }
     task = Task("both", data=data, kind="classes", classes=["0", "1"])
     model = planted.model({"a": A, "b": B}, planted.tasks(size=4))
-    return probe(model.encoder, task, tokenizer=planted.tokenizer(), position="cls", top=1, controls=(), quiet=True)
+    return probe(model.encoder, task, tokenizer=planted.tokenizer(), pooling="cls", top=1, controls=(), quiet=True)
 
 
 def test_the_top_heads_are_chosen_on_validation(found: Probes) -> None:

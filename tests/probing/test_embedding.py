@@ -26,14 +26,14 @@ TEXTS = ["w0 w1 w2", "w3", "w4 w5 w6 w7 w8 w9 w10", "w2 w2"]
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("position", ["cls", "last", "mean"])
-def test_encode_equals_one_text_at_a_time(kind: str, side: str, position: str) -> None:
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_encode_equals_one_text_at_a_time(kind: str, side: str, pooling: str) -> None:
     model, tokenizer = tiny(kind, side)
-    embedding = HeadEmbedding(model, CHOSEN, tokenizer, position)
+    embedding = HeadEmbedding(model, CHOSEN, tokenizer, pooling)
     found = SentenceTransformer(modules=[embedding], device="cpu").encode(TEXTS, batch_size=3, show_progress_bar=False)
     assert found.shape == (4, embedding.get_embedding_dimension()) == (4, 16)
     for row, text in zip(found, TEXTS, strict=True):
-        heads, _ = by_hand(model, tokenizer, text, position)
+        heads, _ = by_hand(model, tokenizer, text, pooling)
         np.testing.assert_allclose(row, np.concatenate([heads[0, 1], heads[1, 0]]), atol=2e-5)
     np.testing.assert_allclose(embedding.encode(TEXTS), found, atol=1e-6)
     assert embedding.encode("w1 w2").shape == (16,)
@@ -101,7 +101,7 @@ def test_saving_and_reloading_both_ways(tmp_path: Path, way: str) -> None:
         SentenceTransformer(modules=[embedding], device="cpu").save(str(tmp_path))
     ours = load(tmp_path)
     assert isinstance(ours, HeadEmbedding)
-    assert (ours.head_set, ours.position, ours.max_seq_length) == (CHOSEN, "cls", 12)
+    assert (ours.head_set, ours.pooling, ours.max_seq_length) == (CHOSEN, "cls", 12)
     np.testing.assert_allclose(ours.encode(TEXTS), expected, atol=1e-6)
     theirs = SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
     np.testing.assert_allclose(theirs.encode(TEXTS, show_progress_bar=False), expected, atol=1e-6)

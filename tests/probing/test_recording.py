@@ -44,7 +44,7 @@ def examples(pairs: bool = False) -> Examples:
     )
 
 
-def by_hand(model: Any, tokenizer: Any, text: str, position: str) -> tuple[np.ndarray, np.ndarray]:
+def by_hand(model: Any, tokenizer: Any, text: str, pooling: str) -> tuple[np.ndarray, np.ndarray]:
     """Head outputs (layers, heads, dim) and hidden states (layers, width) of one text."""
     kept: list[torch.Tensor] = []
     blocks = (
@@ -65,21 +65,21 @@ def by_hand(model: Any, tokenizer: Any, text: str, position: str) -> tuple[np.nd
         handle.remove()
 
     def pick(x: torch.Tensor) -> torch.Tensor:
-        return {"cls": x[0, 0], "last": x[0, -1], "mean": x[0].mean(0)}[position]
+        return {"cls": x[0, 0], "last": x[0, -1], "mean": x[0].mean(0)}[pooling]
 
     return torch.stack([pick(x).view(2, 8) for x in kept]).numpy(), torch.stack([pick(x) for x in states]).numpy()
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("position", ["cls", "last", "mean"])
-def test_recording_equals_one_text_at_a_time(tmp_path: Path, kind: str, side: str, position: str) -> None:
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_recording_equals_one_text_at_a_time(tmp_path: Path, kind: str, side: str, pooling: str) -> None:
     model, tokenizer = tiny(kind, side)
-    encoder = Encoder.of(model, tokenizer, position)
+    encoder = Encoder.of(model, tokenizer, pooling)
     found = record(encoder, examples(), tmp_path, batch_size=5, dtype="float32", shard=10, quiet=True)
     heads = found.heads(list(found.all())).view(2, 2, 23, 8).numpy()
     for row, (text,) in enumerate(texts()):
-        expected, states = by_hand(model, tokenizer, text, position)
+        expected, states = by_hand(model, tokenizer, text, pooling)
         np.testing.assert_allclose(heads[:, :, row], expected, atol=2e-5)
         np.testing.assert_allclose([found.hidden(layer)[0, row].numpy() for layer in range(2)], states, atol=2e-5)
 
@@ -163,12 +163,12 @@ def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
 
 def test_positions_and_tokenizers(tmp_path: Path) -> None:
     model, tokenizer = tiny("gpt2")
-    assert Encoder.of(model, tokenizer).position == "last"
-    assert Encoder.of(tiny("bert")[0], tokenizer).position == "cls"
-    assert isinstance(Encoder.of(Encoder.of(model, tokenizer), position="mean"), Encoder)
+    assert Encoder.of(model, tokenizer).pooling == "last"
+    assert Encoder.of(tiny("bert")[0], tokenizer).pooling == "cls"
+    assert isinstance(Encoder.of(Encoder.of(model, tokenizer), pooling="mean"), Encoder)
     with pytest.raises(HeadwiseError, match="pass tokenizer="):
         Encoder.of(model)
-    with pytest.raises(HeadwiseError, match="position"):
+    with pytest.raises(HeadwiseError, match="pooling"):
         Encoder.of(model, tokenizer, "first")
 
 
@@ -196,4 +196,4 @@ def test_a_folder_without_some_weights_is_the_same_model_each_time(tmp_path: Pat
 
 def test_manifest_is_plain_json(tmp_path: Path) -> None:
     record(Encoder.of(*tiny("bert")), examples(), tmp_path, quiet=True)
-    assert json.loads((tmp_path / "recording.json").read_text())["position"] == "cls"
+    assert json.loads((tmp_path / "recording.json").read_text())["pooling"] == "cls"

@@ -41,7 +41,7 @@ def probe(
     max_length: Annotated[
         int | None, typer.Option(help="Tokens per text; default: as in the model's training, else the tokenizer's limit.")
     ] = None,
-    position: Annotated[str | None, typer.Option(help="cls, last or mean; default: by the kind of model.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="cls, last or mean; default: by the kind of model.")] = None,
     folds: Annotated[
         int | None,
         typer.Option(help="Choose by so many folds of train and validation; default: by validation, without one by 5."),
@@ -75,7 +75,7 @@ def probe(
     source: dict[str, Any] = {"source": names[0] if ten else "tasks", "names": only or [] if ten else names, "size": size}
     source |= {name: str(given.absolute()) for name, given in (("data", path), ("file", tasks_file)) if given is not None}
     given: dict[str, Any] = {
-        "position": position,
+        "pooling": pooling,
         "folds": folds,
         "top": top,
         "examples": examples,

@@ -20,7 +20,7 @@ from headwise.heads._sites import Site
 from headwise.heads._use.attention import maps_on
 from headwise.heads._use.blocks import Edit, refuse_if_open
 from headwise.heads._use.gates import Gates, check_gates
-from headwise.heads._use.positions import check_position
+from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.recording import Tape, watch_hidden
 from headwise.heads._use.replacement import Reference, mean_outputs, replacement
 from headwise.heads._use.taps import Taps
@@ -160,17 +160,17 @@ class Heads:
 
     @contextmanager
     def recorded(
-        self, position: str = "cls", attention: bool = False, hidden: bool = False, detach: bool = True
+        self, pooling: str = "cls", attention: bool = False, hidden: bool = False, detach: bool = True
     ) -> Iterator[Tape]:
         """Records what every head puts out in each pass inside the block.
 
         Args:
-            position: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
+            pooling: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
             attention: also record attention maps (eager attention while recording).
-            hidden: also record each layer's output at the same position.
+            hidden: also record each layer's output, pooled in the same way.
             detach: cut what is recorded from the autograd graph.
         """
-        tape = Tape(self.sites, check_position(position), detach)
+        tape = Tape(self.sites, check_pooling(pooling), detach)
         maps = maps_on(tape, self.model, self.sites) if attention else nullcontext()
         with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
             yield tape

@@ -15,7 +15,7 @@ from headwise.heads import Heads, HeadSet
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
 from headwise.heads._use.blocks import in_backward
-from headwise.heads._use.positions import check_position
+from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.recording import Tape
 
 
@@ -26,8 +26,8 @@ class _Enough(Exception):
 class _Reader:
     """An edit that keeps the outputs of some sites and ends the pass after the last."""
 
-    def __init__(self, sites: tuple[Site, ...], needed: set[int], position: str, detach: bool) -> None:
-        self.tape = Tape(sites, check_position(position), detach)
+    def __init__(self, sites: tuple[Site, ...], needed: set[int], pooling: str, detach: bool) -> None:
+        self.tape = Tape(sites, check_pooling(pooling), detach)
         self.needed, self.last = needed, max(needed)
 
     def start(self, arguments: dict[str, Any]) -> None:
@@ -41,18 +41,18 @@ class _Reader:
         return x
 
 
-def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], position: str, *, detach: bool = True) -> Tensor:
+def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True) -> Tensor:
     """Concatenated outputs of chosen heads, in the order of the set; only the layers up to the highest of them are computed.
 
     Args:
         heads: of the model to run.
         head_set: which heads.
         inputs: keyword arguments of one forward pass.
-        position: "cls", "last" or "mean": (batch, dim); "all": (batch, tokens, dim). dim is the sum of the heads' widths.
+        pooling: "cls", "last" or "mean": (batch, dim); "all": (batch, tokens, dim). dim is the sum of the heads' widths.
         detach: cut the result from the autograd graph.
     """
     members = heads.check(head_set).layers()
-    reader = _Reader(heads.sites, set(members), position, detach)
+    reader = _Reader(heads.sites, set(members), pooling, detach)
     with suppress(_Enough), heads.edited(reader):  # in this order: layers that were not reached must not count as missed
         heads.model(**inputs)
     found = [reader.tape.of(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
@@ -69,17 +69,17 @@ def final_state(result: Any, width: int) -> Tensor | None:
     return state if isinstance(state, Tensor) and state.ndim == 3 and state.shape[-1] == width else None
 
 
-def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], position: str, *, detach: bool = True) -> Tensor:
+def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True) -> Tensor:
     """The hidden state after one layer; layers above it are not computed. That of the last layer is read after the model's final norm.
 
     Args:
         heads: of the model to run.
         layer: a site's number; the output of the block it belongs to is read.
-        inputs, position, detach: as in `head_outputs`.
+        inputs, pooling, detach: as in `head_outputs`.
     """
     site, top = heads.sites[layer], heads.sites[-1]
     last = (site.layer_path, site.call) == (top.layer_path, top.call)
-    tape = Tape(heads.sites, check_position(position), detach)
+    tape = Tape(heads.sites, check_pooling(pooling), detach)
 
     def hook(module: nn.Module, args: Any, output: Any) -> None:
         if in_backward() or not heads._taps.acting(watching):  # or a pass of another thread

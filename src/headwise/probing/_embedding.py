@@ -37,7 +37,7 @@ class HeadEmbedding(InputModule):
         model: a folder, hub id or live transformers model.
         head_set: the heads, for instance `probes.top(12)`.
         tokenizer: for live models; default: the one beside their weights.
-        position: "cls", "last" or "mean"; default: by the kind of model.
+        pooling: "cls", "last" or "mean"; default: by the kind of model.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
         trust_remote_code: run code that a folder or hub id brings along; read it first.
 
@@ -53,14 +53,14 @@ class HeadEmbedding(InputModule):
         model: Any,
         head_set: HeadSet,
         tokenizer: Any = None,
-        position: str | None = None,
+        pooling: str | None = None,
         max_length: int | None = None,
         *,
         trust_remote_code: bool = False,
     ) -> None:
         super().__init__()
-        encoder = Encoder.of(model, tokenizer, position, trust_remote_code=trust_remote_code)
-        self.model, self.tokenizer, self.position = encoder.model, encoder.tokenizer, encoder.position
+        encoder = Encoder.of(model, tokenizer, pooling, trust_remote_code=trust_remote_code)
+        self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
         self.head_set = encoder.heads.check(head_set)
         if not len(self.head_set):
             raise HeadwiseError("a head embedding needs at least one head, got none")
@@ -103,7 +103,7 @@ class HeadEmbedding(InputModule):
         ):  # positions are counted from the first real token, whatever the padding
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp_min(0)
         vectors = head_outputs(
-            encoder.heads, self.head_set, {**inputs, **encoder.kept}, self.position, detach=not torch.is_grad_enabled()
+            encoder.heads, self.head_set, {**inputs, **encoder.kept}, self.pooling, detach=not torch.is_grad_enabled()
         )
         return {**features, "sentence_embedding": vectors.float()}
 
@@ -127,7 +127,7 @@ class HeadEmbedding(InputModule):
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         (folder / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
-        manifest.write(folder, KIND, heads=heads, position=self.position, max_length=self.max_seq_length)
+        manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "HeadEmbedding":
@@ -143,4 +143,4 @@ class HeadEmbedding(InputModule):
 def load_folder(folder: Path, record: Mapping[str, Any]) -> HeadEmbedding:
     """Opens a saved head embedding, on the CPU and in eval mode; `headwise.load` calls this."""
     head_set = HeadSet((int(layer), int(head)) for layer, head in record["heads"])
-    return HeadEmbedding(folder, head_set, position=record["position"], max_length=record["max_length"]).eval()
+    return HeadEmbedding(folder, head_set, pooling=record["pooling"], max_length=record["max_length"]).eval()

@@ -22,14 +22,14 @@ class Encoder:
         model: a transformers model without a task's head, in whatever mode it was.
         tokenizer: its tokenizer.
         heads: its heads.
-        position: where head outputs are read: "cls", "last" or "mean".
+        pooling: where head outputs are read: "cls", "last" or "mean".
         tasks: what a trained model remembers of its tasks, by name.
     """
 
     model: Any
     tokenizer: Any
     heads: Heads
-    position: str
+    pooling: str
     tasks: Mapping[str, SavedTask] = field(default_factory=dict)
 
     @classmethod
@@ -37,7 +37,7 @@ class Encoder:
         cls,
         model: Any,
         tokenizer: Any = None,
-        position: str | None = None,
+        pooling: str | None = None,
         *,
         trust_remote_code: bool = False,
         device: Any = None,
@@ -47,23 +47,23 @@ class Encoder:
         Args:
             model: whatever `headwise.models.open_model` takes, or an `Encoder`.
             tokenizer: for live models; default: the one beside the weights the model was loaded from.
-            position: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models pre-trained by masking,
+            pooling: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models pre-trained by masking,
                 "last" for left-to-right models, "mean" otherwise.
             trust_remote_code: run code that a folder or hub id brings along; read it first.
             device: as `open_model` has it.
 
         Raises:
-            HeadwiseError: the position is unknown, there is no such model, or no tokenizer.
+            HeadwiseError: the pooling is unknown, there is no such model, or no tokenizer.
         """
-        if position is not None and position not in POOLINGS:
-            raise HeadwiseError(f"position {position!r} is unknown; choose one of {', '.join(POOLINGS)}")
+        if pooling is not None and pooling not in POOLINGS:
+            raise HeadwiseError(f"pooling {pooling!r} is unknown; choose one of {', '.join(POOLINGS)}")
         if isinstance(model, Encoder):
             if device not in (None, "auto"):
                 model.model.to(device)
-            return model if position in (None, model.position) else replace(model, position=str(position))
+            return model if pooling in (None, model.pooling) else replace(model, pooling=str(pooling))
         options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "device": device}
         opened = open_model(model, need="encoder", **options)
-        return cls(opened.encoder, tokenizer or opened.tokenizer, Heads(opened.encoder), position or opened.pooling, opened.tasks)
+        return cls(opened.encoder, tokenizer or opened.tokenizer, Heads(opened.encoder), pooling or opened.pooling, opened.tasks)
 
     @property
     def device(self) -> torch.device:
@@ -84,4 +84,4 @@ def with_random_weights(encoder: Encoder, seed: int = 0) -> Encoder:
         torch.manual_seed(seed)
         fresh = type(encoder.model)(encoder.model.config)
     fresh = fresh.to(device=encoder.device, dtype=encoder.model.dtype).eval()
-    return Encoder(fresh, encoder.tokenizer, Heads(fresh), encoder.position)
+    return Encoder(fresh, encoder.tokenizer, Heads(fresh), encoder.pooling)

@@ -191,7 +191,7 @@ def _outputs(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
     """Every batch with, layer by layer, the head outputs pooled to words: (n, words, heads, head_dim)."""
     for batch in plan:
         batch = batch.to(next(model.parameters()).device)
-        with torch.inference_mode(), heads.recorded(position="all") as tape:
+        with torch.inference_mode(), heads.recorded(pooling="all") as tape:
             model(**batch.inputs)
         yield batch, (_pooled(tape.of(site.index).float(), batch) for site in heads.sites)
 

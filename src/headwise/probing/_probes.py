@@ -39,7 +39,7 @@ def probe(
     tasks: Task | Iterable[Task],
     *,
     tokenizer: Any = None,
-    position: str | None = None,
+    pooling: str | None = None,
     strengths: Sequence[float] = STRENGTHS,
     folds: int | None = None,
     top: int | None = None,
@@ -67,7 +67,7 @@ def probe(
         model: a folder, hub id, live transformers model, or `MultiTaskModel`.
         tasks: tasks of kind "classes" (logistic regression) or "number" (ridge regression).
         tokenizer: for live models; default: the one beside their weights.
-        position: token whose vectors are read: "cls", "last" (real token) or "mean"; default: by the kind of model.
+        pooling: token whose vectors are read: "cls", "last" (real token) or "mean"; default: by the kind of model.
         strengths: L2 strengths to choose from.
         folds: choose by cross-validation on train and validation together; None: by the validation split, and by five folds of
             train where a task has no validation split beside the one it is tested on.
@@ -92,7 +92,7 @@ def probe(
     given = as_tasks(tasks)
     if not given:
         raise HeadwiseError("there are no tasks to probe")
-    encoder = Encoder.of(model, tokenizer, position, trust_remote_code=trust_remote_code, device=device or "auto")
+    encoder = Encoder.of(model, tokenizer, pooling, trust_remote_code=trust_remote_code, device=device or "auto")
     settings = Settings(strengths=tuple(strengths), folds=folds, tolerance=tolerance, seed=seed, device=str(encoder.device))
     recording: dict[str, Any] = {
         "pairs": pairs,
@@ -128,7 +128,7 @@ def probe(
                 parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])
     attrs = {
         "model": str(encoder.model.config.name_or_path) or type(encoder.model).__name__,
-        "position": encoder.position,
+        "pooling": encoder.pooling,
         "strengths": list(map(float, strengths)),
         "pairs": pairs,
         "seed": seed,

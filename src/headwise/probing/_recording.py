@@ -88,7 +88,7 @@ def record(
         "examples": len(examples),
         "sides": len(sides),
         "shard": shard,
-        "position": encoder.position,
+        "pooling": encoder.pooling,
         "dtype": dtype,
         "max_length": max_length,
         "of": fingerprint(identity or fingerprint(encoder.model), [side.text_fingerprint for side in sides]),
@@ -121,7 +121,7 @@ def _shard(
         files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])))
     heads, states = files[0].values, files[1].values if record["width"] else None
     touched = 0  # bytes of the pages written to since they were let go
-    with torch.inference_mode(), encoder.heads.recorded(encoder.position, hidden=states is not None) as tape:
+    with torch.inference_mode(), encoder.heads.recorded(encoder.pooling, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
             for batch in batches(encode(side, encoder.tokenizer, record["max_length"], remember=False), batch_size):
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)

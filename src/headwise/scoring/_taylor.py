@@ -55,7 +55,7 @@ def mean_outputs(subject: Subject) -> Tensor:
 
     def passes() -> Iterator[tuple[Tape, Pass]]:
         for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
-            with torch.no_grad(), subject.heads.recorded(position="all") as tape:
+            with torch.no_grad(), subject.heads.recorded(pooling="all") as tape:
                 subject.forward(batch)
             yield tape, read_pass(batch.inputs)
 

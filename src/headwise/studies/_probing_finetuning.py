@@ -79,7 +79,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     before: Probes = load(inputs["probes"].model("probes"))
     source = source_of(before, task.name, config.embedding)
     opened = open_model(str(config.model), need="encoder")
-    model = EmbeddedModel(opened.encoder, opened.tokenizer, [task], source, before.data.attrs["position"])
+    model = EmbeddedModel(opened.encoder, opened.tokenizer, [task], source, before.data.attrs["pooling"])
     settings = TrainingSettings(seed=out.seed, **config.training.model_dump())
     Run(model, [task], settings=settings).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)

@@ -33,7 +33,7 @@ class ProbingTasks(TaskSource):
 class Probing(engine.Settings):
     """Settings of the probes; see `headwise.probing.probe`."""
 
-    position: Literal["cls", "last", "mean"] | None = None
+    pooling: Literal["cls", "last", "mean"] | None = None
     strengths: tuple[float, ...] = STRENGTHS
     folds: int | None = Field(None, ge=2)
     top: int | None = Field(None, ge=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from headwise.errors import HeadwiseError
 from headwise.heads._sites import Site
 
-Position = Literal["cls", "last", "mean", "all"]
+Pooling = Literal["cls", "last", "mean", "all"]
 
 
 TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")  # (batch, tokens) or (batch, tokens, dim)
@@ -78,7 +78,7 @@ class Pass:
         if mask.ndim != 2:
             raise HeadwiseError(
                 f"an attention mask of shape {tuple(mask.shape)} does not say which tokens are real: pass one of (batch, tokens), "
-                "or record position='all'"
+                "or record with pooling='all'"
             )
         mask = mask[:, -tokens:].bool() if self.cached else mask.bool()
         if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
@@ -86,33 +86,33 @@ class Pass:
         if mask.shape[1] != tokens:
             raise HeadwiseError(
                 f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of them: "
-                "record one example at a time without padding, or position='all'"
+                "record one example at a time without padding, or with pooling='all'"
             )
         return mask
 
-    def pooled(self, position: Position, kind: str, x: Tensor) -> Tensor:
+    def pooled(self, pooling: Pooling, kind: str, x: Tensor) -> Tensor:
         """Takes x (batch, tokens, ...) to (batch, ...): its first real token ("cls"), its last, or the mean; with "all" it stays."""
-        if position == "all":
+        if pooling == "all":
             return x
         tokens = x.shape[1]
         real = self.real(kind, tokens)
         if real is None:
-            return x[:, 0] if position == "cls" else x[:, -1] if position == "last" else x.mean(1)
-        key = (position, kind, tokens, x.device, x.dtype)
+            return x[:, 0] if pooling == "cls" else x[:, -1] if pooling == "last" else x.mean(1)
+        key = (pooling, kind, tokens, x.device, x.dtype)
         if key not in self._known:
-            self._known[key] = _weights(position, real).to(x.device, x.dtype if position == "mean" else None)
+            self._known[key] = _weights(pooling, real).to(x.device, x.dtype if pooling == "mean" else None)
         weights = self._known[key]
         assert weights is not None
-        if position == "mean":
+        if pooling == "mean":
             return torch.bmm(weights[:, None], x.flatten(2)).view(x.shape[0], *x.shape[2:])
         return x[torch.arange(x.shape[0], device=x.device), weights]
 
 
-def _weights(position: Position, real: Tensor) -> Tensor:
+def _weights(pooling: Pooling, real: Tensor) -> Tensor:
     """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,)."""
-    if position == "mean":
+    if pooling == "mean":
         return real.float() / real.float().sum(1, keepdim=True).clamp(min=1)
-    return real.int().argmax(1) if position == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
+    return real.int().argmax(1) if pooling == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
 
 
 def read_pass(arguments: Mapping[str, Any]) -> Pass:
@@ -133,8 +133,8 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
     )
 
 
-def check_position(position: str) -> Position:
-    """Returns `position` if it is one of "cls", "last", "mean", "all"; raises HeadwiseError otherwise."""
-    if position not in get_args(Position):
-        raise HeadwiseError(f"position is one of {', '.join(get_args(Position))}; got {position!r}")
-    return position  # type: ignore[return-value]
+def check_pooling(pooling: str) -> Pooling:
+    """Returns `pooling` if it is one of "cls", "last", "mean", "all"; raises HeadwiseError otherwise."""
+    if pooling not in get_args(Pooling):
+        raise HeadwiseError(f"pooling is one of {', '.join(get_args(Pooling))}; got {pooling!r}")
+    return pooling  # type: ignore[return-value]

@@ -12,7 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
 from headwise.heads._use.blocks import in_backward
-from headwise.heads._use.positions import Pass, Position, read_pass
+from headwise.heads._use.positions import Pass, Pooling, read_pass
 from headwise.heads._use.taps import Taps
 
 
@@ -21,12 +21,12 @@ class Tape:
 
     Args:
         sites: the model's sites.
-        position: "cls", "last", "mean" (over real tokens), or "all" tokens.
+        pooling: "cls", "last", "mean" (over real tokens), or "all" tokens.
         detach: cut recorded tensors from the autograd graph.
     """
 
-    def __init__(self, sites: Sequence[Site], position: Position, detach: bool = True) -> None:
-        self.sites, self.position, self.detach = tuple(sites), position, detach
+    def __init__(self, sites: Sequence[Site], pooling: Pooling, detach: bool = True) -> None:
+        self.sites, self.pooling, self.detach = tuple(sites), pooling, detach
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
@@ -42,7 +42,7 @@ class Tape:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
         if not in_backward():  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
-            self._keep(self._heads, site, self._pass.pooled(self.position, site.kind, rows))
+            self._keep(self._heads, site, self._pass.pooled(self.pooling, site.kind, rows))
             if self._latest is not None:
                 self._keep_map(site, self._latest)
                 self._latest = None
@@ -58,11 +58,11 @@ class Tape:
         if not in_backward():
             state = output if isinstance(output, Tensor) else output[0]
             rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
-            self._keep(self._hidden, site, self._pass.pooled(self.position, site.kind, rows))
+            self._keep(self._hidden, site, self._pass.pooled(self.pooling, site.kind, rows))
 
     def pooled(self, state: Tensor) -> Tensor:
-        """A state (batch, tokens, dim) of the present pass, at the tape's position."""
-        return self._pass.pooled(self.position, self.sites[-1].kind, state)
+        """A state (batch, tokens, dim) of the present pass, pooled as the tape does."""
+        return self._pass.pooled(self.pooling, self.sites[-1].kind, state)
 
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
@@ -80,25 +80,25 @@ class Tape:
                 passes.clear()
 
     def of(self, layer: int) -> Tensor:
-        """Head outputs of one layer: (batch, heads, head_dim), with position "all" (batch, tokens, heads, head_dim)."""
+        """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads, head_dim)."""
         return _joined(self._heads[layer], "head outputs", layer)
 
     @property
     def outputs(self) -> Tensor:
-        """Head outputs (batch, layers, heads, head_dim), with position "all" (batch, tokens, layers, heads, head_dim).
+        """Head outputs (batch, layers, heads, head_dim), with pooling "all" (batch, tokens, layers, heads, head_dim).
 
         Where layers differ in heads, head size or tokens, the rest is NaN.
         """
-        return _stack([self.of(site.index) for site in self.sites], axis=2 if self.position == "all" else 1)
+        return _stack([self.of(site.index) for site in self.sites], axis=2 if self.pooling == "all" else 1)
 
     @property
     def hidden(self) -> Tensor:
-        """Each layer's output (batch, layers, dim), with position "all" (batch, tokens, layers, dim).
+        """Each layer's output (batch, layers, dim), with pooling "all" (batch, tokens, layers, dim).
 
         Sites of one layer (the self and cross attention of a decoder) repeat it; NaN as in `outputs`.
         """
         layers = [_joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index) for site in self.sites]
-        return _stack(layers, axis=2 if self.position == "all" else 1)
+        return _stack(layers, axis=2 if self.pooling == "all" else 1)
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
