@@ -239,7 +239,7 @@ def _run_all(subject: Subject, lesion: int, store: "_Store", gated: bool = True)
     """One lesion that holds for whole passes over the data."""
     batches = subject.plan()
     for number, batch in enumerate(subject.read(batches)):
-        output = subject.forward(batch) if gated else subject.model(subject.task.name, batch)
+        output = subject.forward(batch) if gated else subject.plain(batch)
         store.put([lesion], batches.plan[number], output)
 
 

@@ -1,6 +1,7 @@
 """One model asked one task: what every estimator works on."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class Subject:
         seed: for estimators that draw.
         base: (layers, heads), 1 for a head that takes part, 0 for one that stays silenced or does not exist.
         quiet: show no progress.
+        precision: of the arithmetic of all passes, "float32", "tf32" or "bf16".
     """
 
     model: MultiTaskModel | TaskModel
@@ -47,6 +49,7 @@ class Subject:
     seed: int
     base: Tensor
     quiet: bool
+    precision: str = "float32"
 
     @property
     def device(self) -> torch.device:
@@ -87,6 +90,11 @@ class Subject:
         if gates.ndim == 3 and len(batch.owner) != len(batch):
             gates = gates[batch.owner]  # an example's gates hold for all its rows
         with self.heads.gated(gates):
+            return self.plain(batch)
+
+    def plain(self, batch: Batch) -> DecoderOutput:
+        """The task's losses and predictions of the model as it is now."""
+        with computing(self.precision, self.device):
             output: DecoderOutput = self.model(self.task.name, batch)
         return output
 
@@ -98,13 +106,42 @@ class Subject:
             "split": self.encoded.examples.name,
             "examples": len(self.encoded),
             "seed": self.seed,
+            **({} if self.precision == "float32" else {"precision": self.precision}),
             **settings,
         }
 
 
+def computing(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Passes inside compute in this precision.
+
+    Raises:
+        HeadwiseError: the device does not have it.
+    """
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    if precision == "float32":
+        return nullcontext()
+    if device.type != "cuda":
+        raise HeadwiseError(
+            f"precision='tf32' is arithmetic of NVIDIA GPUs, and the model is on {device.type}: choose float32 or bf16"
+        )
+    return _tf32()
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskModel | TaskModel:
     """A model that answers the tasks."""
-    return open_model(model, tasks, device="auto", tokenizer=settings.tokenizer, trust_remote_code=settings.trust_remote_code)
+    options = {name: getattr(settings, name) for name in ("tokenizer", "dtype", "trust_remote_code")}
+    return open_model(model, tasks, device="auto", **options)
 
 
 def prepare(model: Any, task: Task, settings: Reading) -> Subject:
@@ -130,6 +167,7 @@ def prepare(model: Any, task: Task, settings: Reading) -> Subject:
         seed=settings.seed,
         base=base,
         quiet=settings.quiet,
+        precision=settings.precision,
     )
 
 

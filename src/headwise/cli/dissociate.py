@@ -53,7 +53,7 @@ def dissociate(
     if out is not None and figures:
         panels()  # says at once if matplotlib is missing, not after the work
     if result is None:
-        answering, found = open_for_tasks(model, source, device)
+        answering, found = open_for_tasks(model, source, device, settings.dtype)
         if settings.test_draws and not as_json:
             own = len(found) * (len(found) + 1 + settings.random_draws)
             tests = 2 * settings.test_draws * len(found) * (len(found) - 1)

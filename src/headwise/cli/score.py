@@ -35,7 +35,7 @@ def score(
     from headwise.scoring import top_heads
     from headwise.scoring._files import save_scores
 
-    answering, found = open_for_tasks(model, source, device)
+    answering, found = open_for_tasks(model, source, device, settings.dtype)
     scores = score_heads(answering, found, **settings.given() | {"quiet": settings.quiet or as_json})
     how = judged(answering, found, settings.max_length)
     scores.attrs["judged"] = how

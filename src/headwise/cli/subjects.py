@@ -7,14 +7,14 @@ from headwise.cli.common import own_bars
 from headwise.tasks._source import TaskSource
 
 
-def open_for_tasks(model: str, source: TaskSource, device: str | None) -> tuple[Any, list[Any]]:
+def open_for_tasks(model: str, source: TaskSource, device: str | None, dtype: str | None = None) -> tuple[Any, list[Any]]:
     """The model and the tasks a verb names; without names, the tasks the model was trained on."""
     from headwise.models import open_model
     from headwise.models._memory import as_trained, remembered_tasks
 
     own_bars()
     found = remembered_tasks(model, source)
-    answering = open_model(model, found, device=device or "auto")
+    answering = open_model(model, found, device=device or "auto", dtype=dtype)
     return answering, as_trained(answering, found)
 
 

@@ -142,7 +142,7 @@ def lesion(
         gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
         level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
-    noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way")}
+    noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")}
     return Lesions(sets, outcomes, noted)
 
 

@@ -71,7 +71,7 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
     also = tuple(dict.fromkeys(settings.also))
     for how in also:
         found = found.joined(lesion(model, several, {by(name, how): chosen for name, chosen in sets.items()}, how=how, **reading))
-    noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed")
+    noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed", "precision")
     result = Dissociation(
         scores=scores,
         sets=sets,
