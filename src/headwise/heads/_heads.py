@@ -21,6 +21,7 @@ from headwise.heads._use.attention import maps_on
 from headwise.heads._use.blocks import Edit, refuse_if_open
 from headwise.heads._use.gates import Gates, check_gates
 from headwise.heads._use.positions import check_pooling
+from headwise.heads._use.patching import Patches, Tokens, patched
 from headwise.heads._use.recording import Tape, watch_hidden
 from headwise.heads._use.replacement import Reference, mean_outputs, replacement
 from headwise.heads._use.taps import Taps
@@ -149,6 +150,31 @@ class Heads:
             return self._with(self._silencer(head_set))
         edit = replacement(self, head_set, how, reference, seed)
         return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
+
+    def patched(
+        self,
+        head_set: Patches,
+        source: Mapping[str, Any] | Tape,
+        tokens: Tokens = "all",
+        rows: Iterable[int] | None = None,
+    ) -> AbstractContextManager[None]:
+        """A patch: in each pass inside the block these heads put out what they put out in `source`.
+
+        Positions count the real tokens of each row from 0, whatever the padding; negative ones count from the end of the prompt. In
+        `generate()` the prompt is patched, and of what is generated only positions that `tokens` names.
+
+        Args:
+            head_set: which heads: one set for all rows, a list with one set per row, or a boolean mask (rows, layers, heads).
+            source: a batch of model inputs (keyword arguments), run once on entering, in evaluation mode and outside any open block;
+                or a recording of all tokens, `heads.recorded(pooling="all")`.
+            tokens: "all" (rows as long as their source), "last" (of prompt and source), positions [3, -1], pairs of positions
+                [(source, target), ...]; or for each row its own, as tensors (rows, n) or (rows, n, 2).
+            rows: which row of the source each row of the pass gets; default: its own, or the only one.
+
+        Raises:
+            HeadwiseError: heads, rows or tokens do not fit; on leaving, if a position to patch never came.
+        """
+        return patched(self, head_set, source, tokens, rows)
 
     def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
         """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads, head_dim) in float64."""

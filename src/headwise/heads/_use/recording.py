@@ -30,6 +30,7 @@ class Tape:
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
+        self._passes: dict[int, list[Pass]] = {site.index: [] for site in sites}  # by layer, beside its outputs
         self._pass = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
 
@@ -43,6 +44,7 @@ class Tape:
         if not in_backward():  # not when gradient checkpointing runs the layer again
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
             self._keep(self._heads, site, self._pass.pooled(self.pooling, site.kind, rows))
+            self._passes[site.index].append(self._pass)
             if self._latest is not None:
                 self._keep_map(site, self._latest)
                 self._latest = None
@@ -75,13 +77,19 @@ class Tape:
 
     def clear(self) -> None:
         """Forgets all passes so far, to record a stream in one block."""
-        for store in (self._heads, self._hidden, self._maps):
+        stores: tuple[dict[int, list[Any]], ...] = (self._heads, self._hidden, self._maps, self._passes)
+        for store in stores:
             for passes in store.values():
                 passes.clear()
 
     def of(self, layer: int) -> Tensor:
         """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads, head_dim)."""
         return _joined(self._heads[layer], "head outputs", layer)
+
+    def passes(self, layer: int) -> list[tuple[Tensor, Pass]]:
+        """Head outputs of one layer pass by pass, each with what its arguments say about its rows."""
+        self.of(layer)  # says so if there are none
+        return list(zip(self._heads[layer], self._passes[layer], strict=True))
 
     @property
     def outputs(self) -> Tensor:

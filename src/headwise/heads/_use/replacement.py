@@ -53,7 +53,7 @@ def mean_outputs(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str
     Every token weighs the same, so the result does not depend on how examples are batched or padded. The model runs in evaluation
     mode, outside any open context, and is left as it was.
     """
-    return mean_of(heads, _reference_passes(heads, batches))
+    return mean_of(heads, reference_passes(heads, batches))
 
 
 def mean_of(heads: Heads, passes: Iterable[tuple[Tape, Pass]]) -> Tensor:
@@ -80,7 +80,7 @@ def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
     return outputs.flatten(0, 1) if real is None else outputs[real.to(outputs.device)]
 
 
-def _reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
+def reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
     for inputs in [batches] if isinstance(batches, Mapping) else batches:
         tape = Tape(heads.sites, "all")
         with unchanged(heads.model), torch.no_grad(), heads._taps.alone(), heads._taps.applying(tape, heads.sites):
@@ -93,7 +93,7 @@ def _examples(
 ) -> dict[int, list[Tensor]]:
     """Per layer that has heads in the set: each example's head outputs at its real tokens, (real tokens, heads, head_dim)."""
     bank: dict[int, list[Tensor]] = {layer: [] for layer in head_set.layers()}
-    for tape, passed in _reference_passes(heads, batches):
+    for tape, passed in reference_passes(heads, batches):
         for layer, kept in bank.items():
             outputs = tape.of(layer)  # (batch, tokens, heads, head_dim)
             real = passed.real(heads.sites[layer].kind, outputs.shape[1])

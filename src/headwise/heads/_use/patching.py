@@ -1,0 +1,257 @@
+"""Patches: heads put out what they put out in another pass, the *source*, each row of a batch with a patch of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from headwise.errors import HeadwiseError
+from headwise.heads._headset import HeadSet
+from headwise.heads._inputs import root_of
+from headwise.heads._sites import Site
+from headwise.heads._use.course import Course, with_rows
+from headwise.heads._use.positions import Pass
+from headwise.heads._use.recording import Tape
+from headwise.heads._use.replacement import reference_passes
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+Patches = HeadSet | Sequence[HeadSet] | Tensor
+Tokens = str | Sequence[int] | Sequence[tuple[int, int]] | Mapping[int, int] | Tensor
+
+
+@contextmanager
+def patched(
+    heads: Heads, patches: Patches, source: Mapping[str, Any] | Tape, tokens: Tokens, rows: Iterable[int] | None
+) -> Iterator[None]:
+    """See `Heads.patched`."""
+    if not heads.rows_apart:
+        raise HeadwiseError(
+            f"{type(root_of(heads.model)).__name__} does not keep the rows of a batch apart, so a patch would reach other rows"
+        )
+    mask = _mask(heads, patches)  # (rows or 1, layers, heads)
+    layers = mask.any(0).any(1).nonzero()[:, 0].tolist()
+    if not layers:
+        raise HeadwiseError("this patch names no head: nothing would be replaced")
+    bank = (
+        {layer: Bank(heads.sites[layer], _passes(heads, source, layer)) for layer in layers} if isinstance(source, Tape) else None
+    )
+    if bank is None:
+        if not isinstance(source, Mapping):
+            raise HeadwiseError(
+                f"a patch's source is a batch of model inputs (keyword arguments) or a recording; got {type(source).__name__}"
+            )
+        found = list(reference_passes(heads, source))
+        bank = {layer: Bank(heads.sites[layer], [(t.of(layer), p) for t, p in found]) for layer in layers}
+    edit = Patched(mask, bank, _pairs(tokens), None if rows is None else torch.as_tensor(list(rows)))
+    with heads._taps.applying(edit, [heads.sites[layer] for layer in layers]):
+        yield
+        edit.check_reached()
+
+
+class Bank:
+    """What the heads of one layer put out in the source: (rows, tokens, heads, head_dim), and where each row's real tokens stand."""
+
+    def __init__(self, site: Site, passes: Sequence[tuple[Tensor, Pass]]) -> None:
+        tokens = max(outputs.shape[1] for outputs, _ in passes)
+        columns, lengths = [], []
+        for outputs, passed in passes:
+            real = passed.real(site.kind, outputs.shape[1])
+            real = torch.ones(outputs.shape[:2], dtype=torch.bool) if real is None else real.cpu()
+            order = (~real).int().argsort(dim=1, stable=True)  # columns of real tokens first, in order
+            columns.append(pad(order, (0, tokens - order.shape[1])))
+            lengths.append(real.sum(1))
+        self.columns, self.lengths = torch.cat(columns), torch.cat(lengths)  # (rows, tokens), (rows,)
+        whole = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
+        self.outputs = whole[0] if len(whole) == 1 else torch.cat(whole)
+
+    def to(self, x: Tensor) -> Tensor:
+        """The outputs where x is, and as it is."""
+        if self.outputs.device != x.device or self.outputs.dtype != x.dtype:
+            self.outputs = self.outputs.to(x.device, x.dtype)
+        return self.outputs
+
+
+class Patched:
+    """Puts the source's outputs in place of those of some heads.
+
+    Args:
+        mask: which heads, (rows or 1, layers, heads) bool.
+        bank: by layer what its heads put out in the source.
+        pairs: positions (source, target), (rows or 1, n, 2); None: every token, one to one.
+        rows: which row of the source each row of a pass gets; None: its own, or the only one.
+    """
+
+    def __init__(self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None) -> None:
+        self.bank, self.pairs, self.rows = bank, pairs, rows
+        self.entries = {layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank}  # (rows, heads) of each patch
+        self.n_rows = mask.shape[0]
+        self.course = Course()
+        self.reached: Tensor | None = None  # which pairs were ever met
+        self._index: dict[tuple[int, int, torch.device], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
+        self._columns: dict[tuple[str, int], tuple[Tensor, Tensor, Tensor]] = {}
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """A pass begins."""
+        self.course.start(arguments)
+        self._index, self._columns = {}, {}
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        """x: (..., heads × head_dim)."""
+        if site.index not in self.bank:
+            return x
+        rows = self.course.passed.rows(site, x)  # (batch, tokens, heads, head_dim)
+        key = site.index, rows.shape[1], x.device
+        if key not in self._index:
+            self._index[key] = self._indices(site, rows)
+        target, source = self._index[key]
+        if not target[0].numel():
+            return x
+        return with_rows(site, x, rows.index_put(target, self.bank[site.index].to(x)[source]))
+
+    def _indices(self, site: Site, x: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """(row, token, head) of every output to replace, and of what replaces it."""
+        batch, tokens = x.shape[:2]
+        if self.n_rows not in (1, batch):
+            raise HeadwiseError(
+                f"patches for {self.n_rows} rows met a pass of {batch}: give one set of heads per row, or one for all. "
+                "generate() repeats each prompt for its beams and returned sequences, one after the other"
+            )
+        known = self._columns.get((site.kind, tokens))
+        if known is None:
+            known = self._columns[site.kind, tokens] = self._aligned(site, self.bank[site.index], batch, tokens)
+        origin, there, here = known
+        row, head = self.entries[site.index]
+        if self.n_rows == 1:
+            row, head = torch.arange(batch).repeat_interleave(len(head)), head.repeat(batch)
+        met = here[row] >= 0  # (patches, n)
+        here, there, each = here[row][met], there[row][met], met.sum(1)
+        row, head = row.repeat_interleave(each), head.repeat_interleave(each)
+        target, source = (row, here, head), (origin[row], there, head)
+        return tuple(t.to(x.device) for t in target), tuple(t.to(x.device) for t in source)
+
+    def _aligned(self, site: Site, bank: Bank, batch: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The source row of each row (batch,), and columns of the source and of this pass, (batch, n); -1 where this pass has none."""
+        origin = self._origin(bank, batch)
+        lengths = bank.lengths[origin]
+        if self.pairs is None:
+            self._check_lengths(site, lengths, tokens)
+            there = self.course.positions(site.kind, tokens)
+            here = torch.arange(tokens).where((there >= 0) & (there < lengths[:, None]), -1)
+        else:
+            pairs = self._pairs_of(site, lengths, tokens)
+            there, here = pairs[..., 0], self.course.columns(site.kind, tokens, pairs[..., 1])
+            self.reached = here >= 0 if self.reached is None or self.reached.shape != here.shape else self.reached | (here >= 0)
+        place = there.clamp(0, bank.columns.shape[1] - 1)
+        return origin, bank.columns[origin].gather(1, place), here
+
+    def _origin(self, bank: Bank, batch: int) -> Tensor:
+        size = len(bank.lengths)
+        if self.rows is not None:
+            if len(self.rows) != batch or bool((self.rows < 0).any()) or bool((self.rows >= size).any()):
+                raise HeadwiseError(
+                    f"rows= names a row of the source (it has {size}, counted from 0) for each row of the pass, of which there are "
+                    f"{batch}; got {len(self.rows)} from {int(self.rows.min())} to {int(self.rows.max())}"
+                )
+            return self.rows
+        if size not in (1, batch):
+            raise HeadwiseError(
+                f"a source of {size} rows met a pass of {batch}: give as many, or one for all, or rows= with the source row of each"
+            )
+        return torch.arange(batch) if size == batch else torch.zeros(batch, dtype=torch.long)
+
+    def _check_lengths(self, site: Site, lengths: Tensor, tokens: int) -> None:
+        own = self.course.lengths(site.kind, tokens)
+        if not torch.equal(own, lengths):
+            row = int((own != lengths).nonzero()[0, 0])
+            raise HeadwiseError(
+                f"row {row} has {int(own[row])} tokens, its source {int(lengths[row])}, so they cannot be patched one to one: say which "
+                "belong together, tokens=[(source, target), ...], or choose some, tokens=[-1]"
+            )
+
+    def _pairs_of(self, site: Site, lengths: Tensor, tokens: int) -> Tensor:
+        """Positions (source, target) of each row, (batch, n, 2), the source's counted from 0."""
+        assert self.pairs is not None
+        if self.pairs.shape[0] not in (1, len(lengths)):
+            raise HeadwiseError(
+                f"positions for {self.pairs.shape[0]} rows met a pass of {len(lengths)}: give them for each row, or once for all"
+            )
+        given = self.pairs.expand(len(lengths), -1, -1)
+        there = torch.where(given[..., 0] < 0, given[..., 0] + lengths[:, None], given[..., 0])
+        own = self.course.lengths(site.kind, tokens)
+        for name, side, wrong, size in (
+            ("source", 0, (there < 0) | (there >= lengths[:, None]), lengths),
+            ("input", 1, given[..., 1] < -own[:, None], own),
+        ):
+            if bool(wrong.any()):
+                row, n = wrong.nonzero()[0].tolist()
+                raise HeadwiseError(
+                    f"position {int(given[row, n, side])} is not in row {row} of the {name}, which has {int(size[row])} tokens"
+                )
+        return torch.stack((there, given[..., 1]), -1)
+
+    def check_reached(self) -> None:
+        """Raises a HeadwiseError if a position to patch never came."""
+        if self.reached is None or bool(self.reached.all()) or self.pairs is None:
+            return
+        row, n = (~self.reached).nonzero()[0].tolist()
+        position = int(self.pairs.expand(len(self.reached), -1, -1)[row, n, 1])
+        raise HeadwiseError(f"position {position} of row {row} was never reached inside this block, so it was not patched")
+
+
+def _passes(heads: Heads, tape: Tape, layer: int) -> list[tuple[Tensor, Pass]]:
+    if tape.pooling != "all" or len(tape.sites) != len(heads.sites):
+        raise HeadwiseError('a recording that serves as a source holds all tokens of this model: heads.recorded(pooling="all")')
+    return tape.passes(layer)
+
+
+def _mask(heads: Heads, patches: Any) -> Tensor:
+    """Patches as (rows or 1, layers, heads) bool."""
+    if isinstance(patches, Tensor):
+        mask = patches[None] if patches.ndim == 2 else patches
+        if mask.ndim != 3 or tuple(mask.shape[1:]) != heads.shape or mask.dtype != torch.bool:
+            raise HeadwiseError(
+                f"a mask of patches is boolean, (rows, {heads.shape[0]}, {heads.shape[1]}) for this model; "
+                f"got {tuple(patches.shape)} of {patches.dtype}"
+            )
+        if bool((mask.cpu() & ~heads.valid).any()):
+            raise HeadwiseError("this mask of patches names a head that its layer does not have: see heads.valid")
+        return mask.cpu()
+    sets = [patches] if isinstance(patches, HeadSet) else list(patches)
+    if not all(isinstance(one, HeadSet) for one in sets):
+        sets = [HeadSet(patches)]  # pairs (layer, head)
+    return torch.stack([torch.from_numpy(heads.check(one).to_mask(heads.shape)) for one in sets])
+
+
+def _pairs(tokens: Any) -> Tensor | None:
+    """Positions as (rows or 1, n, 2): source, target; None: all."""
+    if isinstance(tokens, str):
+        if tokens not in ("all", "last"):
+            raise HeadwiseError(f'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got {tokens!r}')
+        return None if tokens == "all" else torch.full((1, 1, 2), -1)
+    if isinstance(tokens, Mapping):
+        tokens = list(tokens.items())
+    try:
+        table = torch.as_tensor(tokens).cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise HeadwiseError(f"tokens are positions, or pairs of them; got {tokens!r}") from error
+    if table.is_floating_point() or table.dtype == torch.bool or not table.numel():
+        raise HeadwiseError(f"tokens are positions, counted from 0, negative ones from the end; got {tokens!r}")
+    if table.ndim == 1:
+        return table[None, :, None].expand(-1, -1, 2)
+    if table.ndim == 2 and isinstance(tokens, Tensor):  # (rows, n): each row its own
+        return table[..., None].expand(-1, -1, 2)
+    if table.ndim == 2 and table.shape[1] == 2:
+        return table[None]
+    if table.ndim == 3 and table.shape[2] == 2:
+        return table
+    raise HeadwiseError(
+        f"tokens of shape {tuple(table.shape)} are neither positions (n,), positions per row as a tensor (rows, n), pairs (n, 2), nor pairs "
+        "per row (rows, n, 2)"
+    )
