@@ -20,8 +20,8 @@ from headwise.heads._sites import Site
 from headwise.heads._use.attention import maps_on
 from headwise.heads._use.blocks import Edit, refuse_if_open
 from headwise.heads._use.gates import Gates, check_gates
-from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.patching import Patches, Tokens, patched
+from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.recording import Tape, watch_hidden
 from headwise.heads._use.replacement import Reference, mean_outputs, replacement
 from headwise.heads._use.taps import Taps
