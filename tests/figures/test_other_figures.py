@@ -7,6 +7,8 @@ import xarray as xr
 
 from headwise.figures import _probing as probing
 from headwise.figures import _similarity as similarity
+from headwise.figures import _stemcells as stemcells
+from headwise.figures import _training as training
 
 SCORES = xr.DataArray(
     np.random.default_rng(0).random((2, 3, 4)), dims=("task", "layer", "head"), coords={"task": ["Depth", "Tense"]}
@@ -44,12 +46,13 @@ def test_the_scatter_has_a_mark_a_head_and_says_r() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("syntactic score", "semantic score")
 
 
-def test_the_sweep_has_intervals_and_the_best_layer() -> None:
+def test_the_sweep_has_one_standard_error_and_the_best_layer() -> None:
     rows = pd.DataFrame({"task": "Depth", "n": [4, 1, 2], "test": [0.6, 0.3, 0.5], "stderr": [0.01, 0.02, 0.03]})
     layers = pd.DataFrame({"task": ["Depth", "Depth"], "embedding": ["last layer", "best layer"], "test": [0.2, 0.4]})
     ax = probing.sweep(rows, layers).axes[0]
     np.testing.assert_allclose(ax.lines[0].get_xydata(), [[1, 0.3], [2, 0.5], [4, 0.6]])
-    np.testing.assert_allclose(ax.collections[0].get_segments()[0][:, 1], [0.3 - 1.96 * 0.02, 0.3 + 1.96 * 0.02])
+    np.testing.assert_allclose(ax.collections[0].get_segments()[0][:, 1], [0.3 - 0.02, 0.3 + 0.02])
+    assert ax.get_ylabel() == "test ± 1 standard error"
     assert [line.get_ydata()[0] for line in ax.lines if line.get_label() == "best layer"] == [0.4]
 
 
@@ -78,3 +81,15 @@ def test_similarity_matrices_write_their_values() -> None:
     assert [text.get_text() for text in ax.texts] == ["1.00", "0.25", "0.25", "1.00"]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["a", "b"]
     assert ax.get_title() == "CRA"
+
+
+def test_what_has_no_spread_or_interval_has_no_bar() -> None:
+    """One run has no standard deviation, and an infinite interval none to draw; a bar of length 0 would say that all is known."""
+    one = pd.DataFrame({"task": "a", "method": "iat", "shots": [4, 16], "mean": [50.0, 60.0], "sd": [np.nan, 2.0]})
+    lengths = [np.ptp(part[:, 1]) for part in training.transfer(one).axes[0].collections[0].get_segments() if len(part)]
+    assert [length for length in lengths if not np.isnan(length)] == pytest.approx([4.0])
+    effects = pd.DataFrame(
+        {"gates": "l0", "effect": ["a", "b"], "mean": [0.01, 0.02], "low": [-np.inf, 0.01], "high": [np.inf, 0.03]}
+    )
+    lengths = [np.ptp(part[:, 0]) for part in stemcells.effects(effects).axes[0].collections[0].get_segments() if len(part)]
+    assert [length for length in lengths if not np.isnan(length)] == pytest.approx([2.0])

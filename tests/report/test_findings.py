@@ -1,12 +1,17 @@
 """Every sentence of the findings is worded by its interval or test: null results claim nothing, clear results say which way."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures._blocks import NOT_SHOWN
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN
+from headwise.report import read
 from headwise.studies._sections import dissociation, grids, probing, similarity, stemcells, training, transfer
+from headwise.training._result import TrainingResult
 
 TASKS = ["topic", "number"]
 
@@ -16,12 +21,14 @@ class Found:
 
     fraction, fractions, sets, tests = 0.3, (), {}, {}  # type: ignore[var-annotated]
 
-    def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str]) -> None:
-        self.table, self.tasks = tables.__getitem__, tasks
+    random = tuple(f"random {i}" for i in range(10))
+
+    def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95) -> None:
+        self.table, self.tasks, self.settings = tables.__getitem__, tasks, {"level": level}
         self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
 
 
-def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double") -> Found:
+def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95) -> Found:
     """A dissociation whose every D is the same; own lesions cost 25 points, and so do the others' where D is 0."""
     row = {"metric": "accuracy", "RP own": 70.0, "RP others": 70.0 + d, "D": d, "D low": low, "D high": high}
     summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]]).set_index("task")
@@ -33,7 +40,7 @@ def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "
     }
     performance = pd.DataFrame(rows | {"intact": (85, 85)}, index=TASKS).T.rename_axis("lesion")
     pair = {"A": "topic", "B": "number", "verdict": verdict, "D_low": low, "p_fdr": p, "overlap": 30.0}
-    return Found({"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}, TASKS)
+    return Found({"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}, TASKS, level)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +61,35 @@ def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid:
 
 def test_without_an_interval_nothing_is_claimed() -> None:
     said = dissociation.findings(found(30.0, np.nan, np.nan))
-    assert "there is no interval" in said[0]
-    assert not any("matter more" in sentence or "costs it more" in sentence for sentence in said)
+    assert [NO_INTERVAL in sentence for sentence in said] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]  # all but random sets and overlap
+    claims = ("matter more", "costs it more", NOT_SHOWN, "lies above 0")  # what was not tested is not called undecided either
+    assert not any(claim in sentence for sentence in said for claim in claims)
+
+
+def test_an_interval_is_called_by_its_own_level() -> None:
+    wide = found(3.8, 2.0, 6.0, level=0.99)
+    assert all("(99 % interval 2.0 to 6.0)" in sentence for sentence in dissociation.findings(wide)[:3])
+    square = pd.DataFrame(np.eye(2), index=TASKS, columns=TASKS)
+    tables = {kind: wide.table(kind) for kind in ("summary", "performance", "pairs")}
+    shown = dissociation.blocks(Found({**tables, "corrected": square, "pairwise": square}, TASKS, 0.99))
+    assert ["99 % interval" in block.caption for block in shown if block.name in ("pairs", "summary")].count(True) == 2
+    assert not any("95 %" in block.caption for block in shown)
 
 
 def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
     null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
-    assert "point estimates: 1 × distinct; the interval of D lies above 0 for 0 of 1" in null
+    assert "point estimates: 1 × distinct; the interval of D lies above 0 for 0 of the 1 that have one" in null
     assert "could show for none of 1 pairs" in null
-    assert "1 of 2 tasks fall below every random set" in null
+    assert "1 of 2 tasks fall below every one of the 10 random sets drawn" in null
     clear = " ".join(dissociation.findings(found(12.0, 3.0, 20.0, p=0.01, verdict="distinct")))
-    assert "lies above 0 for 1 of 1" in clear
+    assert "lies above 0 for 1 of the 1 that have one" in clear
     assert "in 1 of 1 pairs" in clear
 
 
@@ -78,12 +103,13 @@ def test_stem_cells_are_worded_by_their_test(p: float, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("low", "high", "said"),
-    [(-0.05, 0.025, NOT_SHOWN), (-0.05, -0.01, "lower"), (0.01, 0.02, "higher"), (-np.inf, np.inf, NOT_SHOWN)],
+    [(-0.05, 0.025, NOT_SHOWN), (-0.05, -0.01, "lower"), (0.01, 0.02, "higher"), (-np.inf, np.inf, stemcells.TOO_FEW)],
 )
 def test_effects_are_worded_by_their_interval(low: float, high: float, said: str) -> None:
     effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": low, "high": high}])
     (sentence,) = stemcells.findings(pd.DataFrame(), effect)
     assert sentence.endswith((f": {said}.", f": {said}, over runs."))
+    assert "inf" not in sentence
 
 
 def compared(difference: float, low: float, high: float, p: float, note: str = "") -> pd.DataFrame:
@@ -139,9 +165,15 @@ def test_trainings_are_compared_over_seeds(gains: list[float], said: str) -> Non
     assert training.findings(trained(gains))[-1].endswith(f"; {said}.")
 
 
-def embeddings(gains: list[float], error: float | None = 0.01) -> pd.DataFrame:
+def embeddings(gains: list[float], error: float | None = 0.01, examples: int = 300) -> pd.DataFrame:
     rows = [
-        {"task": f"t{i}", "embedding": name, "test": 0.5 + (gain if name.startswith("top") else 0.0), "stderr": error}
+        {
+            "task": f"t{i}",
+            "embedding": name,
+            "test": 0.5 + (gain if name.startswith("top") else 0.0),
+            "stderr": error,
+            "examples": examples,
+        }
         for i, gain in enumerate(gains)
         for name in ("last layer", "best layer", "top 4 heads")
     ]
@@ -157,16 +189,87 @@ def test_probes_are_compared_by_standard_errors() -> None:
     )
     assert "shown ahead on 2, shown behind on 1;" in probing.top_against(embeddings([0.1, -0.1, 0.2]), "best")
     assert "nothing is said beyond these examples" in probing.top_against(embeddings([0.1], None), "last")
+    few = probing.top_against(embeddings([0.3], 0.1, examples=20), "last")
+    assert few.endswith("(of 20 test examples, 50 are needed: nothing is said beyond them).")
 
 
-def test_top_heads_are_rarely_shown_ahead_where_they_are_not() -> None:
-    """Two embeddings judged on the same 300 examples, equally good: at 5 %, in both directions together."""
-    rng = np.random.default_rng(0)
-    hard = rng.normal(size=(500, 1, 300))
-    right = (0.8 * hard + 0.6 * rng.normal(size=(500, 2, 300)) < 0.5).mean(-1)
-    error = np.sqrt(right * (1 - right) / 300)
-    shown = np.abs(right[:, 0] - right[:, 1]) > 1.96 * np.hypot(error[:, 0], error[:, 1])
-    assert shown.mean() <= 0.07
+@pytest.mark.parametrize(
+    ("scores", "said"), [((0.5, 0.4), "On none of 2 tasks"), ((0.9, 0.4), "On t0 the head best on validation, 0.0,")]
+)
+def test_the_best_head_is_beside_a_guess(scores: tuple[float, float], said: str) -> None:
+    places = ("task", "layer", "head")
+    values = np.reshape(scores, (2, 1, 1))
+    data = xr.Dataset({"test": (places, values), "validation": (places, values), "majority": ("task", [0.5, 0.5])})
+    sentence = probing.findings(embeddings([0.0, 0.0]), data.assign_coords(task=["t0", "t1"]))[-1]
+    assert sentence.startswith(said)
+    assert "guess that ignores the text" in sentence
+
+
+def test_only_tasks_that_both_methods_have_are_compared() -> None:
+    """A method without the hard task is no better for it."""
+    scores = pd.concat(
+        [
+            pd.DataFrame({"method": method, "seed": seed, "task": list(values), "score": list(values.values()), "chance": 0.1})
+            for seed in range(3)
+            for method, values in (("multi-task", {"easy": 0.9, "hard": 0.5}), ("iat", {"easy": 0.9}), ("lora", {"other": 0.9}))
+        ]
+    )
+    said = training.findings(scores)
+    assert "iat: 90.0 on average over 1 task (3 seeds)." in said
+    assert "iat is +0.00 points from multi-task on average over 1 task (95 % interval 0.00 to 0.00)" in said[3]
+    assert said[3].endswith(f"; {NOT_SHOWN}.")
+    assert said[4] == "lora and multi-task have no task and seed in common, so they are not compared."
+
+
+def test_what_is_at_chance_is_named_with_its_method() -> None:
+    scores = trained([0.0, 0.0])
+    weak = (scores["method"] == "iat") & (scores["task"] == "b")
+    assert training.findings(scores.assign(at_chance=weak))[-1] == "Not shown to be above chance in any seed: b (iat)."
+    assert training.findings(scores.assign(at_chance=weak & (scores["seed"] == 0)))[-1].endswith(f"{NOT_SHOWN}.")
+
+
+def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> None:
+    """Its parts, one for each task, are plain trainings in folders of their own: not further runs of multi-task training."""
+
+    def save(folder: Path, method: str, scores: dict[str, float]) -> None:
+        table = pd.DataFrame({"task": list(scores), "split": "validation", "score": list(scores.values()), "chance": 0.1})
+        history = pd.DataFrame({"step": [1], "task": ["a"], "loss": [1.0]})
+        kept = {"method": method, "tasks": dict.fromkeys(scores), "settings": {"seed": 0}}
+        TrainingResult(table, table, history, kept, models={"": SimpleNamespace(save=lambda _: None)}).save(folder)
+
+    save(tmp_path / "multi-task", "multi-task", {"a": 0.6, "b": 0.6})
+    for task in ("a", "b"):
+        save(tmp_path / "single-task" / task, "multi-task", {task: 0.9})
+    save(tmp_path / "single-task", "single-task", {"a": 0.9, "b": 0.9})
+    (section,) = read([tmp_path])
+    assert section.findings[:2] == [
+        "multi-task: 60.0 on average over 2 tasks (1 seed).",
+        "single-task: 90.0 on average over 2 tasks (1 seed).",
+    ]
+    assert read([tmp_path / "single-task" / "a"])[0].findings == ["multi-task: 90.0 on average over 1 task (1 seed)."]
+
+
+class Trained:
+    """A finished training with its scores."""
+
+    def __init__(self, folder: str, description: dict[str, object]) -> None:
+        self.folder, self.description = folder, description
+
+
+def test_settings_of_one_method_are_not_averaged() -> None:
+    """Two values of alpha with the same seed are two methods to the report; seeds of one are one."""
+
+    def one(method: str, seed: int, folder: str = "", tasks: str = "ab", **options: object) -> Trained:
+        settings = {"seed": seed, "epochs": 3}
+        return Trained(
+            folder, {"method": method, "tasks": dict.fromkeys(tasks), "settings": settings, "seconds": seed, **options}
+        )
+
+    swept = [one("iat", seed, alpha=alpha) for seed in (0, 1) for alpha in (0.1, 0.3)]
+    assert training.labels([one("multi-task", 0), *swept]) == ["multi-task", *["iat (alpha 0.1)", "iat (alpha 0.3)"] * 2]
+    assert training.labels([one("iat", 0), one("iat", 1)]) == ["iat", "iat"]
+    assert training.labels([one("iat", 0), one("iat", 0, tasks="c")]) == ["iat (tasks a, b)", "iat (tasks c)"]
+    assert training.labels([one("iat", 0, "x"), one("iat", 0, "y")]) == ["iat in x", "iat in y"]
 
 
 def test_published_figures_stand_beside_the_same_data_only() -> None:

@@ -16,6 +16,7 @@ Alternative = Literal["two-sided", "greater", "less"]
 
 MIN_TESTED = 6  # units for a test: with five the smallest two-sided p of a sign-flip test is 2 / 32 = 0.0625
 MIN_ARRANGEMENTS = 20  # of a permutation test: with fewer, p cannot reach 0.05
+MIN_EXAMPLES = 50  # for an interval or a standard error over examples; over fewer they are too narrow
 MIN_SEEDS = 8  # for an interval by t over seeds; fewer are shown one by one
 EXACT_UNITS = 16  # up to so many units all sign flips are tried (65,536)
 

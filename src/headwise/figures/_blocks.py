@@ -82,13 +82,10 @@ def number(value: Any, digits: int = 1, sign: bool = False) -> str:
     return "–" if np.isnan(value) else f"{value:{'+' if sign else ''}.{digits}f}"
 
 
-def between(low: Any, high: Any, digits: int = 1) -> str:
-    """An interval for a sentence."""
-    return (
-        ""
-        if np.isnan(float(low)) or np.isnan(float(high))
-        else f" (95 % interval {number(low, digits)} to {number(high, digits)})"
-    )
+def between(low: Any, high: Any, digits: int = 1, level: float = 0.95) -> str:
+    """An interval for a sentence; empty where there is none (over one unit it would be infinite)."""
+    bounded = np.isfinite(float(low)) and np.isfinite(float(high))
+    return f" ({100 * level:g} % interval {number(low, digits)} to {number(high, digits)})" if bounded else ""
 
 
 def sign(low: Any, high: Any) -> int:
@@ -98,3 +95,4 @@ def sign(low: Any, high: Any) -> int:
 
 
 NOT_SHOWN = "no difference could be shown"
+NO_INTERVAL = "there is no interval, so nothing is said beyond these examples"

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headwise.figures._blocks import between
 from headwise.figures._style import COLOURS, colour_bar, grouped_bars, legend_above, named_cells, panels, say
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def overlap(table: pd.DataFrame) -> "Figure":
     return matrix(pd.DataFrame(values, table.index, table.columns), "heads shared (%)", limits=(0, 100))
 
 
-def pair_scores(table: pd.DataFrame) -> "Figure":
+def pair_scores(table: pd.DataFrame, level: float = 0.95) -> "Figure":
     """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation (Fig. 2 for one model)."""
     figure, axes = panels(size=(max(3.4, 1.5 + 0.7 * len(table)), 3.2))
     ax: Axes = axes[0, 0]
@@ -55,7 +56,7 @@ def pair_scores(table: pd.DataFrame) -> "Figure":
     reach = np.abs(np.stack([middle - table["D_low"], table["D_high"] - middle]).astype(float))
     bars = ax.bar(place, middle, 0.6, color=COLOURS[5], label="D")
     for bar, (_, row) in zip(bars, table.iterrows(), strict=True):
-        span = f" (95 % interval {row.D_low:.2f} to {row.D_high:.2f})" if np.isfinite(row.D_low) else ""
+        span = between(row.D_low, row.D_high, 2, level)
         say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
     if np.isfinite(reach).all():
         ax.errorbar(place, middle, reach, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
@@ -109,10 +110,11 @@ def nulls(tests: Mapping[str, tuple[float, NDArray[np.float64], float]]) -> "Fig
     for ax in axes.flat[len(tests) :]:
         ax.set_visible(False)
     for ax, (name, (observed, null, p)) in zip(axes.flat, tests.items(), strict=False):
+        said = "no p" if np.isnan(p) else f"p = {p:.3g}"
         if len(null):
             ax.hist(100 * null, bins=20, color=COLOURS[5])
             ax.axvline(100 * observed, color=COLOURS[3])
-        ax.set_title(f"{name}\np = {p:.3g}", fontsize=8)
+        ax.set_title(f"{name}\n{said}", fontsize=8)
         ax.set_xlabel("D of re-splits (%)")
         ax.set_yticks([])
     return figure
@@ -142,9 +144,14 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
     ax: Axes = axes[0, 0]
     for number, (model, some) in enumerate(table.groupby("model", sort=False)):
         learnt = some[some["method"] == "iat"].sort_values(setting)
-        spread = learnt["sd"].fillna(0)
         ax.errorbar(
-            100 * learnt[setting], learnt["average"], spread, fmt="o-", color=COLOURS[number % 7], capsize=3, label=str(model)
+            100 * learnt[setting],
+            learnt["average"],
+            learnt["sd"],
+            fmt="o-",
+            color=COLOURS[number % 7],
+            capsize=3,
+            label=str(model),
         )
         for plain in some.loc[some["method"] == "multi-task", "average"]:
             ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)

@@ -126,7 +126,7 @@ def embeddings(rows: pd.DataFrame) -> "Figure":
 
 
 def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
-    """Test score of the top-n embedding against n, one panel per task, the best layer as a dashed line.
+    """Test score of the top-n embedding against n with its standard error, one panel per task, the best layer as a dashed line.
 
     Args:
         rows: columns task, n, test, stderr.
@@ -138,7 +138,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
     flat = list(axes.flat)
     for ax, task in zip(flat, tasks, strict=False):
         part = rows[rows["task"] == task].sort_values("n")
-        ax.errorbar(part["n"], part["test"], yerr=1.96 * part["stderr"], color=COLOURS[0], marker="o", markersize=3, linewidth=1)
+        ax.errorbar(part["n"], part["test"], yerr=part["stderr"], color=COLOURS[0], marker="o", markersize=3, linewidth=1)
         layer = embeddings[(embeddings["task"] == task) & (embeddings["embedding"] == "best layer")]
         if len(layer):
             ax.axhline(float(layer["test"].iloc[0]), color=COLOURS[3], linestyle="--", linewidth=1, label="best layer")
@@ -146,7 +146,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
         over_powers(ax, part["n"])
         ax.set_title(task)
         ax.set_xlabel("heads n")
-        ax.set_ylabel("test")
+        ax.set_ylabel("test ± 1 standard error")
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     return figure

@@ -121,7 +121,7 @@ def effects(table: pd.DataFrame) -> "Figure":
     place = np.arange(len(table))[::-1]
     mean = 100 * table["mean"].to_numpy(float)
     reach = np.stack([mean - 100 * table["low"].to_numpy(float), 100 * table["high"].to_numpy(float) - mean])
-    ax.errorbar(mean, place, xerr=np.where(np.isfinite(reach), reach, 0), fmt="o", color=COLOURS[0], capsize=3)
+    ax.errorbar(mean, place, xerr=np.where(np.isfinite(reach), reach, np.nan), fmt="o", color=COLOURS[0], capsize=3)
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set_yticks(
         place, [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)], fontsize=7

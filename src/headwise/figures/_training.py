@@ -58,7 +58,7 @@ def transfer(table: pd.DataFrame) -> "Figure":
     figure, axes = panels(size=(5.5, 3.2))
     for number, ((task, method), part) in enumerate(table.groupby(["task", "method"], sort=False)):
         line = {"color": COLOURS[number % 8], "capsize": 3, "label": f"{task}, {method}"}
-        axes[0, 0].errorbar(part["shots"], part["mean"], part["sd"].fillna(0), fmt="o-", markersize=3, **line)
+        axes[0, 0].errorbar(part["shots"], part["mean"], part["sd"], fmt="o-", markersize=3, **line)
     over_powers(axes[0, 0], table["shots"])
     axes[0, 0].set_xlabel("training examples")
     axes[0, 0].set_ylabel("score (%)")

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headwise._base.inference import MIN_EXAMPLES
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, Lesions
 from headwise.lesions._resampling import metric_draws
-from headwise.lesions._statistics import MIN_EXAMPLES, interval, resample_counts
+from headwise.lesions._statistics import interval, resample_counts
 
 Array = NDArray[np.float64]
 BLOCK = 100  # bootstrap draws held in memory at once

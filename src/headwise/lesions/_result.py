@@ -129,7 +129,7 @@ class Dissociation:
         drawn = {
             "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)"),
             "corrected": lambda: figures.lesion_matrix(self.table("corrected"), "chance-corrected performance (%)"),
-            "pairs": lambda: figures.pair_scores(self.table("pairs")),
+            "pairs": lambda: figures.pair_scores(self.table("pairs"), self.settings["level"]),
             "layers": lambda: figures.heads_per_layer(self.table("layers")),
             "overlap": lambda: figures.overlap(self.table("overlap")),
             "scores": lambda: heatmaps(self.scores, chosen=self.sets),

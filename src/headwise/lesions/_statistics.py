@@ -16,8 +16,6 @@ from headwise.lesions._dissociation import overall
 
 Array = NDArray[np.float64]
 
-MIN_EXAMPLES = 50  # held-out examples of a task; a bootstrap over fewer gives intervals that are too narrow
-
 
 @dataclass(frozen=True)
 class TestOfD:

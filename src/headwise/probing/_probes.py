@@ -245,10 +245,16 @@ def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Te
 
 
 def _one(features: Callable[[str], Tensor], labels: Labels, settings: Settings) -> dict[str, float]:
-    """One feature set: its validation score, strength, test score and standard error."""
+    """One feature set: its validation score, strength, test score with its standard error over so many test examples."""
     choice = choose(features, labels, settings)
     test, error = judged(choice, labels)
-    return {"validation": float(choice.validation[0]), "test": test, "stderr": error, "strength": float(choice.strengths[0])}
+    return {
+        "validation": float(choice.validation[0]),
+        "test": test,
+        "stderr": error,
+        "examples": len(labels.test),
+        "strength": float(choice.strengths[0]),
+    }
 
 
 def _sizes(sweep: Sequence[int], encoder: Encoder) -> list[int]:

@@ -16,6 +16,7 @@ from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 from headwise.studies import STUDIES
 from headwise.studies._sections import dissociation, probing, training
+from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
 
 SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.section, "probes": probing.section}
@@ -46,7 +47,7 @@ def sections_of(folder: Path) -> list[Section]:
         return [replace(SAVED[kind](load(folder), folder, folder.name), reproduce=again.of_saved(record))]
     if kind == "study":
         return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
-    trained = sorted(path.parent for path in folder.rglob(DONE))
+    trained = sorted(path.parent for path in folder.rglob(DONE) if path.parent == folder or not part_of_single(path.parent))
     if trained:
         found = [TrainingResult.load(path) for path in trained]
         told = again.of_trainings([one.description for one in found])

@@ -26,7 +26,7 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
     found: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
     for file in sorted(Path(run).rglob(DONE)):
         folder = file.parent
-        if not (folder / manifest.NAME).is_file() or manifest.read(folder)["kind"] != "multi-task" or _part_of_single(folder):
+        if not (folder / manifest.NAME).is_file() or manifest.read(folder)["kind"] != "multi-task" or part_of_single(folder):
             continue
         place = place_of(folder)
         if any(not _fits(place.get(name), value) for name, value in (where or {}).items()):
@@ -73,7 +73,8 @@ def single_task_models(run: str | Path) -> dict[str, Path]:
     return {str(name): Path(run) / str(name) for name in record["tasks"]}
 
 
-def _part_of_single(folder: Path) -> bool:
+def part_of_single(folder: Path) -> bool:
+    """Whether a training is one task of a single-task training, which is a result of its own."""
     above = folder.parent / manifest.NAME
     return above.is_file() and manifest.read(folder.parent)["kind"] == "single-task"
 

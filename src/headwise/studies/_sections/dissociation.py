@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
 from headwise.store import _manifest as manifest
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
@@ -30,7 +30,8 @@ def section(found: Any, folder: Path, label: str) -> Section:
             f"Heads were scored by {settings.get('method', 'gate-gradient')} (Eq. 4) on training data; each task's top "
             f"{100 * found.fraction:g} % over the whole model were silenced and every task evaluated on held-out data. "
             "RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus RP_i "
-            "under its own (Eq. 5–7). Intervals: bootstrap over examples, head sets fixed."
+            "under its own (Eq. 5–7). Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for the "
+            "number of tasks or pairs, and says nothing about other training seeds."
         ),
         settings=settings,
         provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
@@ -42,10 +43,10 @@ def findings(found: Any) -> list[str]:
     tasks = list(found.tasks)
     summary, performance, pairs = (found.table(kind) for kind in ("summary", "performance", "pairs"))
     everything = summary.loc["all"]
-    low, high = everything["D low"], everything["D high"]
-    own_heads = f"silencing a task's own top {100 * found.fraction:g} % of heads costs it"
+    low, high, level = everything["D low"], everything["D high"], float(found.settings["level"])
+    own_heads = f"on average over tasks, silencing a task's own top {100 * found.fraction:g} % of heads costs it"
     if pd.isna(low):
-        meaning = "there is no interval, so nothing is said beyond these examples"
+        meaning = NO_INTERVAL
     else:
         unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
         meaning = (
@@ -53,8 +54,10 @@ def findings(found: Any) -> list[str]:
             if (s := sign(low, high))
             else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
         )
-    said = [f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %{between(low, high)}: {meaning}."]
-    said += [_task_finding(str(task), row) for task, row in summary.drop("all").iterrows()]
+    said = [
+        f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
+    ]
+    said += [_task_finding(str(task), row, level) for task, row in summary.drop("all").iterrows()]
     if "random" in performance.index:
         own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
@@ -64,14 +67,14 @@ def findings(found: Any) -> list[str]:
         )
         if "random lowest" in performance.index:
             lowest = performance.loc["random lowest", tasks].astype(float)
-            sentence += f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every random set that was drawn"
+            sentence += f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {len(found.random)} random sets drawn"
         said.append(sentence + ".")
     counts = pairs["verdict"].value_counts()
-    above = int((pairs["D_low"] > 0).sum())
+    above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
     said.append(
         "Pairs of tasks, by the paper's thresholds on point estimates: "
         + ", ".join(f"{count} × {verdict}" for verdict, count in counts.items())
-        + f"; the interval of D lies above 0 for {above} of {len(pairs)}."
+        + (f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else f"; {NO_INTERVAL}.")
     )
     tested = pairs["p_fdr"].notna()
     if tested.any():
@@ -87,18 +90,22 @@ def findings(found: Any) -> list[str]:
     return said
 
 
-def _task_finding(task: str, row: Any) -> str:
+def _task_finding(task: str, row: Any, level: float) -> str:
     """One task under its own lesion, beside the same task under the others'."""
     values = (
         f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and {number(row['RP others'])} % without "
-        f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'])})"
+        f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'], level=level)})"
     )
+    if pd.isna(row["D low"]):
+        return f"{values}: {NO_INTERVAL}."
     found = sign(row["D low"], row["D high"])
     return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
 
 
 def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     """Figures and tables in the order of the paper."""
+
+    percent = f"{100 * float(found.settings['level']):g}"
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
         return Chart(name, title, lambda: found.plot(kind), caption)
@@ -122,9 +129,7 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
-    note = (
-        "Bars: D with its 95 % interval; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
-    )
+    note = f"Bars: D with its {percent} % interval; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
     shown += [
         chart("pairs", "Dissociation of every pair", "pairs", note),
         chart("overlap", "Heads shared by two tasks", "overlap", "Table 11."),
@@ -155,5 +160,5 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     shown.append(Table("pairs", "Every pair of tasks", pairs, "Percent; p is the re-split test's, where it was run.", 2))
     note = "A in columns, B in rows; percent."
     shown.append(Table("pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), note))
-    shown.append(Table("summary", "Every task", summary.reset_index(), "Percent, with 95 % intervals of D."))
+    shown.append(Table("summary", "Every task", summary.reset_index(), f"Percent, with {percent} % intervals of D."))
     return shown

@@ -8,7 +8,7 @@ import pandas as pd
 from headwise.figures import _dissociation as figures
 from headwise.figures import _probing as probing_figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number
-from headwise.studies._sections.probing import top_against
+from headwise.studies._sections.probing import ONE_ERROR, top_against
 from headwise.studies._sections.training import findings as training_findings
 from headwise.studies._sections.training import score_chart
 
@@ -107,7 +107,7 @@ def of_probing(run: Any) -> Section:
         blocks.append(Chart(f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw))
         if "sweep.parquet" in run.files and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1:
             draw = partial(probing_figures.sweep, sweep, embeddings)
-            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw))
+            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, ONE_ERROR))
         if "syntactic-semantic.parquet" in run.files:
             draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
             blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from headwise._base.inference import MIN_EXAMPLES
 from headwise.figures import _probing as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
 from headwise.store import _manifest as manifest
@@ -26,6 +27,7 @@ PUBLISHED = {
 }
 
 
+ONE_ERROR = "Bars: one standard error over test examples, either way; not an interval."
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
@@ -44,7 +46,7 @@ def section(found: Any, folder: Path, label: str) -> Section:
         Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
     if len(found.sweep):
-        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot))
+        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot, ONE_ERROR))
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )
@@ -90,8 +92,12 @@ def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
     heads = {str(task): best_head(data.sel(task=task)) for task in data["task"].values}
     task = max(heads, key=lambda name: heads[name][1] - float(data["majority"].sel(task=name)))
     head, score = heads[task]
+    majority = float(data["majority"].sel(task=task))
     said.append(
-        f"Of the heads best on validation, the one furthest above the majority on test is {head}, on {task}: {number(100 * score)} %."
+        f"On {task} the head best on validation, {head}, scores {number(100 * score)} % on test; a guess that ignores the text scores "
+        f"{number(100 * majority)} %. (Of {len(heads)} task{'s' * (len(heads) > 1)}, the one with the largest difference on these examples.)"
+        if score > majority
+        else f"On none of {len(heads)} tasks does the head best on validation score more on test than a guess that ignores the text."
     )
     return said
 
@@ -99,8 +105,8 @@ def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
 def top_against(embeddings: pd.DataFrame, layer: str) -> str:
     """The top heads against the "last" or the "best" layer, task by task; empty where either is missing.
 
-    A task counts as shown where the difference exceeds 1.96 standard errors over test examples, taken as if the two were judged on
-    different examples: wider than paired, since they err on the same ones.
+    A task counts as shown where the difference exceeds 1.96 standard errors over its 50 or more test examples, taken as if the two were
+    judged on different examples: wider than paired, since they err on the same ones.
     """
     kinds = embeddings.assign(kind=embeddings["embedding"].str.split().str[0])
     if not {"top", layer} <= set(kinds["kind"]):
@@ -111,8 +117,10 @@ def top_against(embeddings: pd.DataFrame, layer: str) -> str:
         f"The top heads concatenated are ahead of the {layer} layer on {int((gain > 0).sum())} of {len(gain)} tasks, by "
         f"{number(100 * gain.median())} points in the median"
     )
-    if "stderr" not in kinds or kinds["stderr"].isna().any():
+    if not {"stderr", "examples"} <= set(kinds) or kinds["stderr"].isna().any():
         return f"{values} (without standard errors, so nothing is said beyond these examples)."
+    if (fewest := int(kinds["examples"].min())) < MIN_EXAMPLES:
+        return f"{values} (of {fewest} test examples, {MIN_EXAMPLES} are needed: nothing is said beyond them)."
     errors = kinds.pivot_table(index="task", columns="kind", values="stderr", sort=False)
     least = 1.96 * np.hypot(errors["top"], errors[layer])
     ahead, behind = int((gain > least).sum()), int((gain < -least).sum())

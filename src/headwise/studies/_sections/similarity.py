@@ -34,7 +34,8 @@ def section(run: Any) -> Section:
         findings=findings(tests, pairs, metrics),
         blocks=blocks,
         methods="DSE: mean cosine of sentence vectors; CRA: Spearman of dissimilarity matrices; CNM: cosine of voxel-wise encoding scores; "
-        "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks.",
+        "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks; p is not "
+        "corrected for the number of metrics.",
     )
 
 
@@ -48,7 +49,9 @@ def findings(tests: pd.DataFrame, pairs: pd.DataFrame, metrics: list[str]) -> li
         ordered: Any = pairs.sort_values(name).to_dict("records")
         least, most = ordered[0], ordered[-1]
         said.append(
-            f"By {name}, {most['task']} and {most['other']} are most alike ({number(most[name], 2)}), "
+            f"By {name}, the similarity of {most['task']} and {most['other']} is {number(most[name], 2)}."
+            if len(ordered) == 1
+            else f"By {name}, {most['task']} and {most['other']} are most alike ({number(most[name], 2)}), "
             f"{least['task']} and {least['other']} least ({number(least[name], 2)})."
         )
     return said

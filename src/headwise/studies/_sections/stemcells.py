@@ -12,6 +12,7 @@ from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table,
 from headwise.studies._stemcells import stem_cells
 
 SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
+TOO_FEW = "measured in fewer than two runs, so nothing is said about others"
 
 
 def section(run: Any) -> Section:
@@ -92,6 +93,7 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
         said.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
-            f"{between(points['low'], points['high'], 2)}: {SAID[sign(points['low'], points['high'])]}."
+            f"{between(points['low'], points['high'], 2)}: "
+            f"{SAID[sign(points['low'], points['high'])] if np.isfinite(points['low']) else TOO_FEW}."
         )
     return said

@@ -1,6 +1,7 @@
 """Trainings by one or several methods and seeds, as `headwise train` leaves them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, 
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
+INCIDENTAL = ("steps", "seconds", "attempts", "processes", "command", "notes")  # of a description: not what was asked for
 
 
 def section(trained: Sequence[Any], label: str) -> Section:
     """One section over finished trainings."""
     frames, losses = [], []
-    for found in trained:
-        place = {"method": found.description["method"], "seed": found.description.get("settings", {}).get("seed", 0)}
+    for found, method in zip(trained, labels(trained), strict=True):
+        place = {"method": method, "seed": found.description.get("settings", {}).get("seed", 0)}
         frames.append(found.scores.assign(**place))
         losses.append(found.history.assign(**place))
     scores = pd.concat(frames, ignore_index=True)
@@ -40,11 +42,36 @@ def section(trained: Sequence[Any], label: str) -> Section:
         ],
         methods=(
             f"{first.get('model', 'The model')} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
-            "Scores are on the validation splits with each task's own metric, mean ± standard deviation over seeds."
+            "Scores are on the validation splits with each task's own metric, mean ± standard deviation over seeds. Each method is compared "
+            "with the first by a t interval over seeds, not corrected for the number of methods."
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
         provenance={"folders": ", ".join(str(found.folder) for found in trained)},
     )
+
+
+def labels(trained: Sequence[Any]) -> list[str]:
+    """The method of each training; where one method was trained twice with one seed, with what tells the two apart, for their mean would
+    mix settings, models or tasks."""
+    asked = [_asked(found.description) for found in trained]
+    names = []
+    for own in asked:
+        same = [one for one in asked if one["method"] == own["method"]]
+        twins = [(one, other) for one, other in combinations(same, 2) if one["seed"] == other["seed"]]
+        keys = [key for key in own if any(one.get(key) != other.get(key) for one, other in twins)]
+        differs = ", ".join(f"{key} {own[key]}" for key in keys)
+        names.append(f"{own['method']} ({differs})" if differs else str(own["method"]))
+    places = [(name, own["seed"]) for name, own in zip(names, asked, strict=True)]
+    return [
+        f"{name} in {found.folder}" if places.count((name, seed)) > 1 else name
+        for (name, seed), found in zip(places, trained, strict=True)
+    ]
+
+
+def _asked(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What a training was asked to do, by name; neither how long it took nor how it was called."""
+    own = {key: value for key, value in description.items() if key not in (*INCIDENTAL, "settings", "tasks")}
+    return {"seed": 0, **own, **description.get("settings", {}), "tasks": ", ".join(description.get("tasks", {}))}
 
 
 def wide(scores: pd.DataFrame) -> pd.DataFrame:
@@ -64,32 +91,40 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
 
 def findings(scores: pd.DataFrame) -> list[str]:
     """Averages, and paired differences between methods where several were trained."""
-    table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False).mean(axis=1) * 100
-    by_method = {method: table[method] for method in dict.fromkeys(scores["method"])}
+    table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
+    by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
     said = [
-        f"{method}: {number(values.mean())} on average over {scores['task'].nunique()} tasks ({len(values)} "
-        f"seed{'s' if len(values) > 1 else ''})."
+        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} ({_count(len(values), 'seed')})."
         for method, values in by_method.items()
     ]
     base = "multi-task" if "multi-task" in by_method else next(iter(by_method))
     for method, values in by_method.items():
         if method != base:
-            difference = (values - by_method[base]).dropna()
+            each = (values - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have
+            if not each.size:
+                said.append(f"{method} and {base} have no task and seed in common, so they are not compared.")
+                continue
+            difference = each.mean(axis=1)
             low, high = t_interval(difference.to_numpy())
             found = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
             if len(difference) < 2:
                 found = "one seed says nothing about others"
             said.append(
-                f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over tasks{between(low, high, 2)}, seed "
+                f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
+                f"{_count(each.shape[1], 'task')}{between(low, high, 2)}, seed "
                 f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {found}."
             )
-    below = scores.groupby("task")[["score", "chance"]].mean()
-    weak = [str(task) for task, row in below.iterrows() if row["score"] <= row["chance"]]
-    if "at_chance" in scores:  # tested, where predictions were at hand
-        weak = [str(task) for task, some in scores.groupby("task", sort=False)["at_chance"] if some.all()]
-    if weak:
-        said.append(f"Not above chance: {', '.join(weak)}.")
+    tested = "at_chance" in scores  # where predictions were at hand
+    weak = scores["at_chance"].astype(bool) if tested else scores["score"] <= scores["chance"]
+    places = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
+    if places.any():
+        where = ", ".join(f"{task} ({method})" for task, method in places[places].index)
+        said.append(f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}.")
     return said
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:
