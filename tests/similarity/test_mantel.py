@@ -8,9 +8,7 @@ import xarray as xr
 from scipy.stats import pearsonr, spearmanr
 
 from headwise.errors import HeadwiseError
-from headwise.similarity import _link as link
-from headwise.similarity import _mantel as mantel
-from headwise.similarity import agreement, partial_mantel
+from headwise.similarity import agreement, link, mantel, partial_mantel
 from headwise.similarity._matrices import labelled
 
 TASKS = list("abcde")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from level import DRAWS, MOST_REJECTED, rejected
 
-from headwise.similarity import _mantel as mantel
-from headwise.similarity import partial_mantel
+from headwise.similarity import mantel, partial_mantel
 from headwise.similarity._matrices import labelled
 
 KINDS = {5: [0, 0, 0, 1, 1], 7: [0, 0, 0, 0, 1, 1, 1]}
