@@ -18,6 +18,7 @@ from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
 from headwise.heads._use.attention import maps_on
+from headwise.heads._use.attention_rows import Queries, QueryRows, rows_on
 from headwise.heads._use.blocks import Edit, refuse_if_open
 from headwise.heads._use.gates import Gates, check_gates
 from headwise.heads._use.patching import Patches, Tokens, patched
@@ -186,18 +187,26 @@ class Heads:
 
     @contextmanager
     def recorded(
-        self, pooling: str = "cls", attention: bool = False, hidden: bool = False, detach: bool = True
+        self, pooling: str = "cls", attention: bool | Queries = False, hidden: bool = False, detach: bool = True
     ) -> Iterator[Tape]:
         """Records what every head puts out in each pass inside the block.
 
         Args:
             pooling: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
-            attention: also record attention maps (eager attention while recording).
+            attention: also record attention: True for whole maps (eager attention while recording); or of some queries only, which are
+                recomputed from q and k while the model keeps the attention it has: "last" (the last real token of each pass),
+                "generated" (each token that `generate()` adds), or a list of positions among the real tokens, negative ones from
+                the end of the prompt. Before dropout; rows of padding are zero, those of a query that is not there NaN.
             hidden: also record each layer's output, pooled in the same way.
             detach: cut what is recorded from the autograd graph.
         """
-        tape = Tape(self.sites, check_pooling(pooling), detach)
-        maps = maps_on(tape, self.model, self.sites) if attention else nullcontext()
+        queries = None if isinstance(attention, bool) else QueryRows(attention)
+        tape = Tape(self.sites, check_pooling(pooling), detach, queries)
+        maps: AbstractContextManager[None] = nullcontext()
+        if queries is not None:
+            maps = rows_on(queries, self.model, self.sites)
+        elif attention:
+            maps = maps_on(tape, self.model, self.sites)
         with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
             yield tape
 

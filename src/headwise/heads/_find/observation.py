@@ -82,12 +82,14 @@ class Watcher(TorchFunctionMode):
     Attributes:
         on_result: gets every attention result and returns the tensor to go on with (the same one to change nothing).
         on_probabilities: gets the softmax output that is about to meet the values; returns the tensor to go on with.
+        on_fused: gets the arguments of `scaled_dot_product_attention`, which then runs as it is.
         on_functional: gets the name of a fused call whose projection cannot be hooked (`multi_head_attention_forward`).
     """
 
     on_result: Callable[[AttentionResult], Tensor] | None = None
     on_probabilities: Callable[[Tensor], Tensor] | None = None
     on_functional: Callable[[str], None] = nothing_functional
+    on_fused: Callable[..., None] | None = None
     _probabilities: dict[int, Tensor] = field(default_factory=dict)  # by id; holding the tensor keeps the id its own
 
     def __post_init__(self) -> None:
@@ -97,6 +99,9 @@ class Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
+            if self.on_fused is not None:
+                self.on_fused(*args, **kwargs)
+                return func(*args, **kwargs)
             if self.on_probabilities is not None:  # the fused call never shows them
                 return self._written_out(*args, **kwargs)
             return self._fused(func(*args, **kwargs), *_operands(args, kwargs, "query", "key", "value"))

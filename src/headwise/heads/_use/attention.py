@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from headwise.errors import HeadwiseError
 from headwise.heads._find.observation import Watcher
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
+from headwise.heads._use.attention_rows import check_maps
 from headwise.heads._use.recording import Tape
 
 VISIBLE = ("eager", "sdpa")  # implementations whose calls can be watched
@@ -52,11 +52,6 @@ def maps_on(tape: Tape, model: nn.Module, sites: Sequence[Site]) -> Iterator[Non
     Raises:
         HeadwiseError: some layer's slices are not one attention map each.
     """
-    unclear = [site for site in sites if site.head_order is None]
-    if unclear:
-        raise HeadwiseError(
-            f"layer {unclear[0].index} ({unclear[0].path}) has no attention map per head: its heads are made of several softmaxes, "
-            "or in an order that cannot be told; record without attention=True"
-        )
+    check_maps(sites)
     with eager(model), Watcher(on_probabilities=tape.seen):
         yield

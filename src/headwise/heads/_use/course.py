@@ -27,6 +27,7 @@ class Course:
         self.offset = 0  # columns (padding included) that come from a cache
         self._prompt: dict[tuple[str, ...], int] = {}  # columns of the prompt: of the decoder, of what else reads text
         self._before: dict[tuple[str, ...], Tensor | None] = {}  # tokens of the pass before
+        self._repeated: dict[tuple[str, ...], int] = {}  # columns that repeat the pass before, where there is no cache
         self._paired = False
         self._known: dict[Any, Tensor] = {}
 
@@ -40,19 +41,15 @@ class Course:
             given = next((value for name in names if isinstance(value := arguments.get(name), Tensor)), None)
             if given is None:
                 continue
-            offset = self._offset(names)
+            offset, before = self._offset(names), self._before.get(names)
+            self._repeated[names] = 0
             if offset:
                 self._prompt.setdefault(names, offset)  # the block was opened after the prompt
-            elif not self._continues(names, given):
+            elif before is not None and _continues(before, given):
+                self._repeated[names] = before.shape[1]
+            else:
                 self._prompt[names] = given.shape[1]
             self._before[names] = given if given.ndim == 2 and not offset else None
-
-    def _continues(self, names: tuple[str, ...], ids: Tensor) -> bool:
-        """Whether a pass without a cache repeats the one before, with more tokens."""
-        before = self._before.get(names)
-        if before is None or ids.ndim != 2 or ids.shape[0] != before.shape[0] or ids.shape[1] <= before.shape[1]:
-            return False
-        return torch.equal(ids[:, : before.shape[1]], before)
 
     def _names(self, kind: str) -> tuple[str, ...]:
         return DECODER if self._paired and kind != "self" else ENCODER
@@ -63,6 +60,10 @@ class Course:
     def prompt(self, kind: str) -> int:
         """Columns of the prompt, padding included, at sites of this kind."""
         return self._prompt.get(self._names(kind), 0)
+
+    def repeated(self, kind: str) -> int:
+        """Columns of this pass that were already in the one before, because there is no cache."""
+        return self._repeated.get(self._names(kind), 0)
 
     def positions(self, kind: str, tokens: int) -> Tensor:
         """Position of each token of the pass among the real ones of its row, (batch, tokens); -1 at padding."""
@@ -136,6 +137,13 @@ class Course:
                 )
             self._known[key] = mask[:, :columns].bool().cpu()
         return self._known[key]
+
+
+def _continues(before: Tensor, ids: Tensor) -> bool:
+    """Whether tokens (batch, tokens) repeat those of the pass before, and add some."""
+    if ids.ndim != 2 or ids.shape[0] != before.shape[0] or ids.shape[1] <= before.shape[1]:
+        return False
+    return torch.equal(ids[:, : before.shape[1]], before)
 
 
 def with_rows(site: Site, x: Tensor, rows: Tensor) -> Tensor:

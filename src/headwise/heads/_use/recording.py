@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from headwise.errors import HeadwiseError
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
+from headwise.heads._use.attention_rows import QueryRows
 from headwise.heads._use.blocks import in_backward
 from headwise.heads._use.positions import Pass, Pooling, read_pass
 from headwise.heads._use.taps import Taps
@@ -23,10 +24,11 @@ class Tape:
         sites: the model's sites.
         pooling: "cls", "last", "mean" (over real tokens), or "all" tokens.
         detach: cut recorded tensors from the autograd graph.
+        queries: which rows of attention to keep; None: none, or whole maps.
     """
 
-    def __init__(self, sites: Sequence[Site], pooling: Pooling, detach: bool = True) -> None:
-        self.sites, self.pooling, self.detach = tuple(sites), pooling, detach
+    def __init__(self, sites: Sequence[Site], pooling: Pooling, detach: bool = True, queries: QueryRows | None = None) -> None:
+        self.sites, self.pooling, self.detach, self.queries = tuple(sites), pooling, detach, queries
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
@@ -38,6 +40,8 @@ class Tape:
         """A forward pass begins."""
         self._pass = read_pass(arguments)
         self._latest = None
+        if self.queries is not None:
+            self.queries.start(arguments)
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
@@ -45,6 +49,8 @@ class Tape:
             rows = self._pass.rows(site, x)  # (batch, tokens, heads, head_dim)
             self._keep(self._heads, site, self._pass.pooled(self.pooling, site.kind, rows))
             self._passes[site.index].append(self._pass)
+            if self.queries is not None:
+                self._latest = self.queries.take(site, *rows.shape[:2])
             if self._latest is not None:
                 self._keep_map(site, self._latest)
                 self._latest = None
@@ -110,10 +116,17 @@ class Tape:
 
     @property
     def attention(self) -> tuple[Tensor, ...]:
-        """One attention map per layer, (batch, heads, queries, keys), rows summing to 1 over keys."""
+        """One attention map per layer, (batch, heads, queries, keys), rows summing to 1 over keys.
+
+        Passes follow each other along the batch, as everywhere, padded with NaN to the longest; `steps` has them one by one.
+        """
         return tuple(
             _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index) for site in self.sites
         )
+
+    def steps(self, layer: int) -> tuple[Tensor, ...]:
+        """Attention maps of one layer pass by pass, each (batch, heads, queries, keys): in `generate()` the prompt, then each token."""
+        return tuple(self._maps[layer])
 
 
 @contextmanager

@@ -1,0 +1,262 @@
+"""Attention of some queries only, recomputed from q and k as they enter fused attention: nothing quadratic is ever made."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headwise.errors import HeadwiseError
+from headwise.heads._find.observation import Watcher
+from headwise.heads._inputs import root_of
+from headwise.heads._sites import Site
+from headwise.heads._use.course import Course
+
+Queries = str | Sequence[int] | Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of fused attention: what it was given.
+
+    Attributes:
+        query, key: (batch, heads, queries, dim) and (batch, key heads, keys, dim), after rotary positions.
+        mask: bool (True: may look) or added to scores; axes as in `scaled_dot_product_attention`.
+        causal: whether a query sees only keys up to itself; the last query is the last key if `at_end`, else the first is the first.
+        scale: of scores; default 1/√dim.
+        softcap: scores become softcap · tanh(score ÷ softcap).
+        window: a query sees keys less than so many tokens away.
+    """
+
+    query: Tensor
+    key: Tensor
+    mask: Tensor | None = None
+    causal: bool = False
+    at_end: bool = False
+    scale: float | None = None
+    softcap: float | None = None
+    window: int | None = None
+
+    @classmethod
+    def of_sdpa(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Call:
+        """From the arguments of torch's `scaled_dot_product_attention`."""
+        return cls(query, key, attn_mask, is_causal, False, scale)
+
+    @classmethod
+    def of_flash(cls, module: Any, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]) -> Call:
+        """From the arguments of a flash attention of transformers: the mask covers keys, (batch, keys)."""
+        unknown = [name for name in ("s_aux", "cu_seq_lens_q", "cache", "position_bias") if options.get(name) is not None]
+        if unknown or (mask is not None and mask.ndim != 2):
+            raise HeadwiseError(
+                f"{type(module).__name__} runs flash attention with {unknown[0] if unknown else f'a mask {tuple(mask.shape)}'}, from which "  # type: ignore[union-attr]
+                'rows of attention are not recomputed: model.set_attn_implementation("sdpa") or "eager" first'
+            )
+        causal = options.get("is_causal")
+        causal = bool(getattr(module, "is_causal", True) if causal is None else causal)
+        seen = None if mask is None else mask[:, None, None, -key.shape[-2] :].bool()
+        window = options.get("sliding_window")
+        return cls(query, key, seen, causal, True, options.get("scaling"), options.get("softcap"), window)
+
+    def rows(self, site: Site, columns: Tensor) -> Tensor:
+        """Attention of the queries in `columns` (batch, n), over all keys: (batch, heads, n, keys)."""
+        batch, n = columns.shape
+        query, key = (t.reshape(batch, -1, *t.shape[-2:]) if t.ndim == 3 else t for t in (self.query, self.key))
+        kind = torch.promote_types(query.dtype, torch.float32)  # as eager attention softmaxes
+        heads, groups, keys = query.shape[1], key.shape[1], key.shape[2]
+        at = columns.to(query.device)
+        chosen = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, query.shape[-1])).to(kind)  # (batch, heads, n, dim)
+        scores = chosen.reshape(batch, groups, heads // groups * n, -1) @ key.to(kind).transpose(-2, -1)
+        scores = scores.view(batch, heads, n, keys) * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        if self.softcap is not None:
+            scores = (scores / self.softcap).tanh() * self.softcap
+        ahead = torch.arange(keys, device=at.device) - (at + (keys - query.shape[2] if self.at_end else 0))[..., None]
+        near = torch.ones_like(ahead, dtype=torch.bool) if not self.causal else ahead <= 0  # (batch, n, keys)
+        if self.window is not None:
+            near = near & (ahead.abs() < self.window)
+        if self.causal or self.window is not None:
+            scores = scores.masked_fill(~near[:, None], float("-inf"))
+        if self.mask is not None:
+            mask = self._mask(batch, at)
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1).nan_to_num()  # queries that may look nowhere have no attention
+
+    def _mask(self, batch: int, at: Tensor) -> Tensor:
+        """The mask of the queries `at`, (batch, 1 or heads, n or 1, keys)."""
+        assert self.mask is not None
+        mask = self.mask
+        if mask.ndim == 3 and self.query.ndim == 3 and mask.shape[0] not in (1, batch):
+            mask = mask.view(batch, -1, *mask.shape[1:])
+        elif mask.ndim < 4:
+            mask = mask[(None,) * (4 - mask.ndim)] if self.query.ndim == 4 or mask.ndim == 2 else mask[:, None]
+        if mask.shape[2] == 1:
+            return mask
+        mask = mask.expand(batch, -1, -1, -1)
+        return mask[torch.arange(batch, device=at.device)[:, None], :, at].transpose(1, 2)
+
+
+class QueryRows:
+    """Which queries' attention is kept, and the attention call that is on its way to a projection.
+
+    Args:
+        queries: "last": the last real token of each pass; "generated": each generated token; or positions among the real tokens of a
+            row, negative ones from the end of the prompt.
+    """
+
+    def __init__(self, queries: Queries) -> None:
+        if isinstance(queries, str):
+            if queries not in ("last", "generated"):
+                raise HeadwiseError(f'attention is True, "last", "generated" or a list of positions; got {queries!r}')
+            self.which, self.wanted = queries, None
+        else:
+            self.which, self.wanted = "", torch.as_tensor(queries).cpu()
+            if self.wanted.ndim != 1 or self.wanted.is_floating_point() or not self.wanted.numel():
+                raise HeadwiseError(f"attention of chosen queries takes positions such as [0, 7, -1]; got {queries!r}")
+        self.course = Course()
+        self.latest: Tensor | Call | None = None
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """A pass begins."""
+        self.course.start(arguments)
+        self.latest = None
+
+    def seen(self, probabilities: Tensor) -> Tensor:
+        """Attention written out in full, by a model that does so itself."""
+        self.latest = probabilities
+        return probabilities
+
+    def called(self, *args: Any, **kwargs: Any) -> None:
+        """A call of `scaled_dot_product_attention`."""
+        self.latest = Call.of_sdpa(*args, **kwargs)
+
+    def take(self, site: Site, batch: int, tokens: int) -> Tensor | None:
+        """The rows of the attention that was last seen, (batch, heads, n, keys), NaN where a row has no such query; None if none has.
+
+        Raises:
+            HeadwiseError: no attention was seen, or not with one query per token.
+        """
+        columns = self._columns(site.kind, tokens)  # (batch, n)
+        latest, self.latest = self.latest, None
+        if not columns.numel():
+            return None
+        shape = None if latest is None else latest.query.shape if isinstance(latest, Call) else latest.shape
+        if latest is None or shape is None or shape[-2] != tokens or shape[:-2].numel() != batch * site.n_heads:
+            saw = "none was seen" if shape is None else f"one of shape {tuple(shape)} was seen"
+            raise HeadwiseError(
+                f"layer {site.index} ({site.path}) has {site.n_heads} heads for {batch} rows of {tokens} tokens, and no attention to match: "
+                f"{saw}. Record whole maps, attention=True, or none"
+            )
+        at = columns.clamp(min=0)
+        if isinstance(latest, Call):
+            maps = latest.rows(site, at)
+        else:
+            whole = latest.reshape(batch, site.n_heads, *latest.shape[-2:])
+            at = at.to(whole.device)
+            maps = whole[torch.arange(batch, device=at.device)[:, None], :, at].transpose(1, 2)
+        if bool((columns < 0).any()):
+            maps = maps.masked_fill((columns < 0).to(maps.device)[:, None, :, None], float("nan"))
+        return maps
+
+    def _columns(self, kind: str, tokens: int) -> Tensor:
+        """The columns of this pass that are kept, (batch, n); -1 where a row has fewer."""
+        places = self.course.positions(kind, tokens)  # (batch, tokens)
+        if self.which == "last":
+            return places.argmax(1)[:, None]
+        new = torch.arange(tokens) >= self.course.repeated(kind)
+        if self.wanted is not None:
+            columns = self.course.columns(kind, tokens, self.wanted[None])
+            columns = columns.where(new[columns.clamp(min=0)], -1)
+            return columns[:, (columns >= 0).any(0)]
+        made = self.course.chosen("generated", kind, tokens) & new
+        order = torch.arange(tokens).where(made, tokens).sort(1).values[:, : int(made.sum(1).max())]
+        return order.where(order < tokens, -1)
+
+
+def check_maps(sites: Sequence[Site]) -> None:
+    """Raises a HeadwiseError if some layer's slices are not one attention map each."""
+    unclear = [site for site in sites if site.head_order is None]
+    if unclear:
+        raise HeadwiseError(
+            f"layer {unclear[0].index} ({unclear[0].path}) has no attention map per head: its heads are made of several softmaxes, "
+            "or in an order that cannot be told; record without attention="
+        )
+
+
+_listening: ContextVar[QueryRows | None] = ContextVar("headwise_attention_rows", default=None)
+_wrapped: dict[str, int] = {}  # flash attention by name -> open blocks that listen to it
+_lock = threading.Lock()
+
+
+@contextmanager
+def rows_on(rows: QueryRows, model: nn.Module, sites: Sequence[Site]) -> Iterator[None]:
+    """Shows `rows` every attention call of this thread, by whatever implementation the model has.
+
+    Raises:
+        HeadwiseError: some layer's slices are not one attention map each, or an implementation cannot be followed.
+    """
+    check_maps(sites)
+    parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
+    names = {str(part.config._attn_implementation) for part in parts} - {"eager", "sdpa", "None"}
+    strange = [name for name in names if "flash" not in name or name not in ALL_ATTENTION_FUNCTIONS]
+    if strange:
+        raise HeadwiseError(
+            f"{type(root_of(model)).__name__} attends by {strange[0]!r}, whose queries and keys are not followed: "
+            'model.set_attn_implementation("sdpa") first'
+        )
+    token = _listening.set(rows)
+    try:
+        with _listened(names), Watcher(on_probabilities=rows.seen, on_fused=rows.called):
+            yield
+    finally:
+        _listening.reset(token)
+
+
+@contextmanager
+def _listened(names: set[str]) -> Iterator[None]:
+    """Flash attention shows its arguments to the listener of its thread while any block is open; then it is what it was."""
+    with _lock:
+        for name in names:
+            if not _wrapped.get(name):
+                ALL_ATTENTION_FUNCTIONS[name] = _showing(ALL_ATTENTION_FUNCTIONS[name])
+            _wrapped[name] = _wrapped.get(name, 0) + 1
+    try:
+        yield
+    finally:
+        with _lock:
+            for name in names:
+                _wrapped[name] -= 1
+                if not _wrapped[name]:
+                    before = ALL_ATTENTION_FUNCTIONS[name].__wrapped__
+                    del ALL_ATTENTION_FUNCTIONS[name]
+                    if ALL_ATTENTION_FUNCTIONS.get(name) is not before:  # it had been set for this process
+                        ALL_ATTENTION_FUNCTIONS[name] = before
+
+
+def _showing(attention: Callable[..., Any]) -> Any:
+    def shown(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *args: Any, **kw: Any
+    ) -> Any:
+        listener = _listening.get()
+        if listener is not None:
+            listener.latest = Call.of_flash(module, query, key, mask, kw)
+        return attention(module, query, key, value, mask, *args, **kw)
+
+    shown.__wrapped__ = attention  # type: ignore[attr-defined]
+    return shown

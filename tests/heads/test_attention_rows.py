@@ -1,0 +1,192 @@
+"""Rows of attention recomputed from q and k, against the rows of eager attention."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from small_models import build
+from test_patching import gemma2
+from torch import Tensor, nn
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads
+
+IDS = torch.randint(5, 50, (3, 9), generator=torch.Generator().manual_seed(0))
+LEFT = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9, [0, 0, 0, 0, 1, 1, 1, 1, 1]])
+MASKS = {"whole": torch.ones_like(LEFT), "left": LEFT, "right": LEFT.flip(1)}
+NEW = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "pad_token_id": 0}
+
+
+def inputs(family: str, mask: Tensor) -> dict[str, Tensor]:
+    pair = {"decoder_input_ids": IDS[:, :5]} if family in ("t5", "bart") else {}
+    return {"input_ids": IDS, "attention_mask": mask, **pair}
+
+
+def both(heads: Heads, rows: Any, run: Any) -> tuple[Any, Any]:
+    """The tapes of chosen rows and of whole maps."""
+    before = heads.model.config._attn_implementation
+    with torch.no_grad(), heads.recorded("last", attention=rows) as ours:
+        assert heads.model.config._attn_implementation == before
+        run()
+    with torch.no_grad(), heads.recorded("last", attention=True) as theirs:
+        run()
+    return ours, theirs
+
+
+@pytest.mark.parametrize("padding", list(MASKS))
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "t5", "bart", "neox", "bloom", "falcon-gqa", "bert"])
+def test_rows_are_those_of_eager_attention(family: str, padding: str) -> None:
+    heads = Heads(gemma2() if family == "gemma2" else build(family))
+    mask = MASKS[padding]
+    rows = [0, 3, -1]
+    ours, theirs = both(heads, rows, lambda: heads.model(**inputs(family, mask)))
+    last, _ = both(heads, "last", lambda: heads.model(**inputs(family, mask)))
+    for site, one, whole, end in zip(heads.sites, ours.attention, theirs.attention, last.attention, strict=True):
+        own = mask if site.kind == "self" else torch.ones(3, 5)  # of the queries
+        assert one.shape == (3, site.n_heads, 3, whole.shape[-1])
+        for row in range(3):
+            real = [t for t in range(own.shape[1]) if own[row, t]]
+            for i, position in enumerate(rows):
+                torch.testing.assert_close(one[row, :, i], whole[row, :, real[position]], rtol=0, atol=1e-5)
+            torch.testing.assert_close(end[row, :, 0], whole[row, :, real[-1]], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "t5"])
+def test_generation_keeps_one_row_a_step(family: str, cached: bool) -> None:
+    heads = Heads(gemma2() if family == "gemma2" else build(family))
+    prompt = {"input_ids": IDS, "attention_mask": LEFT}
+    ours, theirs = both(heads, "last", lambda: heads.model.generate(**prompt, **NEW, use_cache=cached))
+    made, _ = both(heads, "generated", lambda: heads.model.generate(**prompt, **NEW, use_cache=cached))
+    for site in heads.sites:
+        whole = theirs.steps(site.index)
+        steps = 1 if family == "t5" and site.kind == "self" else 4  # the encoder runs once
+        assert len(ours.steps(site.index)) == len(whole) == steps
+        assert len(made.steps(site.index)) == steps - 1
+        for one, full in zip(ours.steps(site.index), whole, strict=True):
+            torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+        for one, full in zip(made.steps(site.index), whole[1:], strict=True):
+            assert one.shape[2] == 1
+            torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+
+
+def test_positions_that_come_later_are_kept_when_they_come() -> None:
+    heads = Heads(build("llama"))
+    prompt = {"input_ids": IDS, "attention_mask": LEFT}  # 7, 9 and 5 real tokens
+    ours, theirs = both(heads, [6, 9], lambda: heads.model.generate(**prompt, **NEW))
+    first, *later = ours.steps(0)
+    whole = theirs.steps(0)
+    torch.testing.assert_close(first[0, :, 0], whole[0][0, :, 8], rtol=0, atol=1e-5)
+    assert first.shape[2] == 1
+    assert first[2].isnan().all()  # it has only five tokens yet
+    torch.testing.assert_close(later[1][2, :, 0], whole[2][2, :, 0], rtol=0, atol=1e-5)
+
+
+def test_half_precision() -> None:
+    heads = Heads(build("llama").to(torch.bfloat16))
+    ours, theirs = both(heads, "last", lambda: heads.model(IDS, attention_mask=LEFT))
+    torch.testing.assert_close(ours.attention[0][:, :, 0], theirs.attention[0][:, :, -1].float(), rtol=0, atol=1e-2)
+    torch.testing.assert_close(ours.attention[0].sum(-1), torch.ones(3, 4, 1))
+
+
+def hidden_flash(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kw: Any) -> tuple[Tensor, None]:
+    """A kernel that shows nothing: causal, with a window and capped scores; its mask covers keys, (batch, keys)."""
+    with torch._C.DisableTorchFunction():
+        groups, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+        scores = query @ key.transpose(2, 3) * kw["scaling"]
+        if kw.get("softcap"):
+            scores = (scores / kw["softcap"]).tanh() * kw["softcap"]
+        back = torch.arange(keys - queries, keys)[:, None] - torch.arange(keys)
+        allowed = (back >= 0) & (back < (kw.get("sliding_window") or keys + 1))
+        allowed = allowed if mask is None else allowed & mask[:, None, None].bool()
+        probabilities = scores.masked_fill(~allowed, -1e9).softmax(-1)
+        return (probabilities @ value).transpose(1, 2).contiguous(), None
+
+
+@pytest.fixture
+def flash(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hidden_flash", hidden_flash)
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "hidden_flash", flash_attention_mask)
+    yield "hidden_flash"
+    assert ALL_ATTENTION_FUNCTIONS["hidden_flash"] is hidden_flash
+    assert "hidden_flash" not in ALL_ATTENTION_FUNCTIONS._local_mapping
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_flash_attention_stays_and_its_rows_are_recomputed(family: str, flash: str) -> None:
+    model: Any = gemma2() if family == "gemma2" else build(family)
+    heads = Heads(model)
+    model.config._attn_implementation = flash
+    for mask in (LEFT, torch.ones_like(LEFT)):
+        prompt = {"input_ids": IDS, "attention_mask": mask}
+        ours, theirs = both(heads, "last", lambda p=prompt: model.generate(**p, **NEW))
+        for layer in range(2):
+            for one, full in zip(ours.steps(layer), theirs.steps(layer), strict=True):
+                torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
+
+
+def test_other_threads_and_other_models_are_left_alone(flash: str) -> None:
+    one, other = Heads(build("llama")), build("llama", seed=1)
+    with torch.no_grad(), one.recorded("last", attention="last") as tape:
+        one.model(IDS)
+        kept = tape.attention[0].clone()
+        other(IDS)
+        one.model(IDS)
+    torch.testing.assert_close(tape.attention[0], torch.cat((kept, kept)))
+
+
+def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: Any = Heads(build("llama"))
+
+    def kernel(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        return hidden_flash(module, query, key, value, None, **kwargs)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hidden_kernel", kernel)
+    heads.model.config._attn_implementation = "hidden_kernel"
+    with pytest.raises(HeadwiseError, match="attends by 'hidden_kernel'"), heads.recorded("last", attention="last"):
+        heads.model(IDS)
+    heads.model.config._attn_implementation = "sdpa"
+    for wrong, message in (
+        ("first", "got 'first'"),
+        ([], "takes positions"),
+        ([0.5], "takes positions"),
+        ([[1]], "takes positions"),
+    ):
+        with pytest.raises(HeadwiseError, match=message), heads.recorded("last", attention=wrong):
+            heads.model(IDS)
+    with torch.no_grad(), heads.recorded("last", attention="generated") as tape:
+        heads.model(IDS)
+    with pytest.raises(HeadwiseError, match="no attention maps"):
+        _ = tape.attention
+
+
+LONG = """
+import resource, torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from headwise.heads import Heads
+torch.manual_seed(0)
+model = LlamaForCausalLM(LlamaConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
+    intermediate_size=8, vocab_size=20, max_position_embeddings=32000)).eval()
+heads = Heads(model)
+ids = torch.randint(5, 20, (1, 32000))
+with torch.no_grad():
+    model(ids)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with heads.recorded("last", attention="last") as tape:
+        model(ids)
+assert tape.attention[0].shape == (1, 2, 1, 32000)
+assert abs(float(tape.attention[0].sum()) - 2) < 1e-3
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_32000_tokens_fit() -> None:
+    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True, timeout=300)
+    assert int(done.stdout) < 200_000  # kB; whole maps would take 8 GB
