@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes serve all steps
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
-FEWEST = 8  # steps that a shape must have for its graph to pay
+FEWEST = 4  # steps that a shape must have for its graph to pay: capturing costs about two ordinary steps
 MOST = 96  # graphs held at once
 
 Key = tuple[Any, ...]
