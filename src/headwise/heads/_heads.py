@@ -25,6 +25,7 @@ from headwise.heads._use.patching import Patches, Tokens, patched
 from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.recording import Tape, watch_hidden
 from headwise.heads._use.replacement import Reference, mean_outputs, replacement
+from headwise.heads._use.steering import Directions, steered
 from headwise.heads._use.taps import Taps
 
 KEPT_SETS = 64  # lesions whose gates are kept, for each model
@@ -176,6 +177,33 @@ class Heads:
             HeadwiseError: heads, rows or tokens do not fit; on leaving, if a position to patch never came.
         """
         return patched(self, head_set, source, tokens, rows)
+
+    def steered(self, directions: Directions, scale: float | Tensor = 1.0, tokens: str = "all") -> AbstractContextManager[None]:
+        """Adds `scale` × a direction to the outputs of heads, in each pass inside the block, `generate()` with a cache included.
+
+        Args:
+            directions: {(layer, head): vector} or a tensor (layers, heads, head_dim), zero where nothing is added.
+            scale: one number, or one per head, (layers, heads).
+            tokens: "all"; "last": the last real token of the prompt and every generated one; "generated": only tokens that were generated.
+                The prompt is the first pass of a sequence; what continues it was generated.
+
+        Raises:
+            HeadwiseError: directions do not fit the model; on leaving, if no token to steer at ever came.
+        """
+        return steered(self, directions, scale, tokens)
+
+    def bake(self, directions: Directions, scale: float | Tensor = 1.0) -> nn.Module:
+        """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens: W_O · direction becomes a bias.
+
+        Where the projections have no bias the family's own setting (Llama's `attention_bias`) adds one, and the other biases it brings
+        are zero; so `save_pretrained` writes an ordinary model that plain transformers loads.
+
+        Raises:
+            UnsupportedModel: the family has no such setting, or the weights are quantised or offloaded.
+        """
+        from headwise.heads._use.baking import bake
+
+        return bake(self, directions, scale)
 
     def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
         """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads, head_dim) in float64."""

@@ -1,0 +1,113 @@
+"""Steering: vectors added to head outputs while a model runs, at all tokens, at the last ones, or at those it generates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from headwise.errors import HeadwiseError
+from headwise.heads._headset import HeadSet
+from headwise.heads._inputs import root_of
+from headwise.heads._sites import Site
+from headwise.heads._use.course import Course, with_rows
+
+if TYPE_CHECKING:
+    from headwise.heads._heads import Heads
+
+Directions = Mapping[tuple[int, int], Any] | Tensor
+WHERE = ("all", "last", "generated")
+
+
+@contextmanager
+def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens: str) -> Iterator[None]:
+    """See `Heads.steered`."""
+    if tokens not in WHERE:
+        raise HeadwiseError(f"tokens is one of {', '.join(WHERE)}; got {tokens!r}")
+    vectors = read_directions(heads, directions, scale)
+    root: Any = root_of(heads.model)
+    if tokens == "generated" and root.config.is_encoder_decoder:
+        encoder = [layer for layer in vectors if heads.sites[layer].kind == "self"]
+        if encoder:
+            raise HeadwiseError(
+                f"layer {encoder[0]} belongs to the encoder of this {type(root).__name__}, which generates no tokens: steer the decoder's "
+                'layers, or tokens="all"'
+            )
+    if tokens != "all" and not heads.rows_apart:
+        raise HeadwiseError(f'{type(root).__name__} does not keep the rows of a batch apart: steer tokens="all"')
+    edit = Steered(vectors, tokens)
+    with heads._taps.applying(edit, [heads.sites[layer] for layer in vectors]):
+        yield
+        if not edit.met:
+            raise HeadwiseError(
+                f'no pass inside this block had a token to steer at (tokens="{tokens}"): generated tokens are those that generate() adds to '
+                "the prompt and reads again, so it must generate at least two"
+            )
+
+
+def read_directions(heads: Heads, directions: Directions, scale: float | Tensor) -> dict[int, Tensor]:
+    """Scaled directions of each layer that has any, {layer: (heads, head_dim)}.
+
+    Raises:
+        HeadwiseError: they do not fit the model, or hold NaN.
+    """
+    shape = *heads.shape, max(site.head_dim for site in heads.sites)
+    if isinstance(directions, Mapping):
+        table, given = torch.zeros(shape), heads.check(HeadSet(directions))
+        for layer, head in given:
+            vector = torch.as_tensor(directions[layer, head])
+            if vector.shape != (heads.sites[layer].head_dim,):
+                raise HeadwiseError(
+                    f"the direction of head ({layer}, {head}) has shape {tuple(vector.shape)}; expected ({heads.sites[layer].head_dim},)"
+                )
+            table = table.to(torch.promote_types(table.dtype, vector.dtype))
+            table[layer, head, : len(vector)] = vector.cpu()
+    elif isinstance(directions, Tensor) and directions.shape == shape:
+        table = directions
+    else:
+        got = f"shape {tuple(directions.shape)}" if isinstance(directions, Tensor) else type(directions).__name__
+        raise HeadwiseError(f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {got}")
+    factor = torch.as_tensor(scale, device=table.device)
+    if factor.ndim and factor.shape != heads.shape:
+        raise HeadwiseError(f"scale is one number, or one per head {heads.shape}; got {tuple(factor.shape)}")
+    table = table * (factor[..., None] if factor.ndim else factor)
+    vectors = {site.index: table[site.index, : site.n_heads, : site.head_dim] for site in heads.sites}
+    if not all(bool(v.isfinite().all()) for v in vectors.values()):
+        raise HeadwiseError("a direction, or the scale of one, is not a finite number")
+    vectors = {layer: vector for layer, vector in vectors.items() if bool(vector.any())}
+    if not vectors:
+        raise HeadwiseError("all directions are zero: nothing would be steered")
+    return vectors
+
+
+class Steered:
+    """Adds vectors {layer: (heads, head_dim)} to head outputs."""
+
+    def __init__(self, vectors: dict[int, Tensor], tokens: str) -> None:
+        self.vectors, self.tokens = vectors, tokens
+        self.alike = tokens == "all"  # for every row
+        self.met = self.alike
+        self.course = Course()
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        """A pass begins."""
+        if not self.alike:
+            self.course.start(arguments)
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        """x: (..., heads × head_dim)."""
+        if site.index not in self.vectors:
+            return x
+        vector = self.vectors[site.index].to(x.device, x.dtype)  # (heads, head_dim)
+        if self.alike:
+            return x + pad(vector.flatten(), (0, site.rest))
+        rows = self.course.passed.rows(site, x)  # (batch, tokens, heads, head_dim)
+        chosen = self.course.chosen(self.tokens, site.kind, rows.shape[1])  # (batch, tokens)
+        if not bool(chosen.any()):
+            return x
+        self.met = True
+        return with_rows(site, x, torch.where(chosen.to(x.device)[..., None, None], rows + vector, rows))
