@@ -29,8 +29,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from headwise.heads import HeadSet, default_model
-from headwise.probing import Encoder, HeadEmbedding, record, senteval_tasks
-from headwise.probing._fits import STRENGTHS, Labels, Settings, fold_order, fold_scores
+from headwise.probing import Encoder, HeadEmbedding, Probe, record, senteval_tasks
+from headwise.probing._fits import Labels, fold_order, fold_scores
 from headwise.probing._recorded import Recording
 from headwise.tasks import Examples
 from side_by_side import machine, medians, race, ratio
@@ -96,7 +96,7 @@ def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
         "examples": len(y),
         "heads": len(members),
         "folds": FOLDS,
-        "strengths": len(STRENGTHS),
+        "strengths": len(Probe().strengths),
     }
     out |= {"seconds": {name: round(sum(values), 3) for name, values in seconds.items()}}
     for solver, bar in zip(solvers, BARS[part], strict=False):
@@ -114,18 +114,18 @@ def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
 def run_ours(recording: Recording, group: list[Any], y: np.ndarray, device: str) -> np.ndarray:
     """Mean held-out accuracy (heads, strengths)."""
     labels = Labels("classes", "accuracy", int(y.max()) + 1, y, y, y)
-    return fold_scores(recording.heads([tuple(entry) for entry in group]).to(device), y, labels, Settings(folds=FOLDS))
+    return fold_scores(recording.heads([tuple(entry) for entry in group]).to(device), y, labels, Probe(folds=FOLDS))
 
 
 def run_theirs(
     recording: Recording, group: list[Any], y: np.ndarray, order: np.ndarray, sizes: list[int], solver: str
 ) -> np.ndarray:
     """The same by scikit-learn, one fit after another."""
-    out = np.zeros((len(group), len(STRENGTHS)))
+    out = np.zeros((len(group), len(Probe().strengths)))
     edges = np.cumsum([0, *sizes])
     for i, entry in enumerate(group):
         x = recording.heads([tuple(entry)])[0][order].float().numpy()
-        for j, strength in enumerate(STRENGTHS):
+        for j, strength in enumerate(Probe().strengths):
             for low, high in pairwise(edges):
                 kept = np.r_[0:low, high : len(y)]
                 model = LogisticRegression(C=1 / (len(kept) * strength), solver=solver).fit(x[kept], y[order][kept])

@@ -15,8 +15,7 @@ import headwise as hw
 from headwise._base.opener import ForeignCode
 from headwise.app.session import open_session
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
-from headwise.heads import save as save_removed
+from headwise.heads import Heads, HeadSet, save_removed
 from headwise.models import MultiTaskModel, TaskModel, open_model
 from test_opener import SIZES, reviews, saved, with_code
 

@@ -13,24 +13,37 @@ from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
 from headwise.lesions import Dissociate, Lesion
-from headwise.scoring import METHODS, Reading, Score, gate_gradient
+from headwise.probing import Generate, Probe, generate
+from headwise.probing._settings import ProbingTasks
+from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
-from headwise.studies._probing_study import ProbingTasks
+from headwise.studies._probing_finetuning import FineTuningRecipe
+from headwise.studies._probing_study import ProbingRecipe
 from headwise.studies._specialization import SpecializationRecipe
 from headwise.studies._training import TrainingRecipe
 from headwise.studies._transfer_study import TransferRecipe
 from headwise.tasks._source import TaskSource
 
-FUNCTIONS = {"score": (hw.score, Score), "lesion": (hw.lesion, Lesion), "dissociate": (hw.dissociate, Dissociate)}
+FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
+    "score": (hw.score, Score),
+    "lesion": (hw.lesion, Lesion),
+    "dissociate": (hw.dissociate, Dissociate),
+    "probe": (hw.probe, Probe),
+    "generate": (generate, Generate),
+}
 VERBS: dict[str, list[type[Settings]]] = {
     "score": [TaskSource, Score],
     "dissociate": [TaskSource, Dissociate],
     "train": [TaskSource],
+    "probe": [ProbingTasks, Probe],
     "app": [TaskSource],
 }
 TABLES = [
     (SpecializationRecipe, "lesions", Dissociate),
     (SpecializationRecipe, "tasks", TaskSource),
+    (ProbingRecipe, "probing", Probe),
+    (ProbingRecipe, "tasks", ProbingTasks),
+    (FineTuningRecipe, "probing", Probe),
     (TrainingRecipe, "tasks", TaskSource),
     (TransferRecipe, "tasks", TaskSource),
 ]
@@ -56,8 +69,8 @@ def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: 
             declared, shown = table.model_fields[field], options[flag(field, table)]
             assert shown.help.startswith(declared.description)
             default = declared.get_default()
-            if default not in (None, (), {}, False):
-                assert str(default) in shown.help
+            if default not in (None, (), {}, False, True):
+                assert str(default[0] if isinstance(default, tuple) else default) in shown.help
         live = [field for field in table.model_fields if field not in options_of(table)]
         assert not any(flag(field, table) in options for field in live)
 
@@ -67,12 +80,9 @@ def test_a_recipes_table_is_the_settings_class(recipe: Any, field: str, settings
     assert recipe.model_fields[field].annotation is settings
 
 
-def test_tasks_of_probing_are_a_task_source() -> None:
-    assert issubclass(ProbingTasks, TaskSource)
-
-
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
+    "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
     "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
 }
 
@@ -91,7 +101,7 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
 
 
 def test_every_estimator_declares_its_options_and_they_are_checked() -> None:
-    for name, function in METHODS.items():
+    for name, function in ESTIMATORS.items():
         assert issubclass(function.settings, Reading), name  # type: ignore[attr-defined]
     assert list(inspect.signature(gate_gradient).parameters)[-5:] == ["variant", "absolute", "divisor", "layer_norm", "min_max"]
     assert Score(method="shapley", permutations=3).own == {"permutations": 3}  # type: ignore[call-arg]

@@ -38,7 +38,7 @@ def test_every_file_has_the_mode_that_the_umask_says(tmp_path: Path, umask: int)
     model = toy.model([toy.task()])
     model.save(tmp_path / "model")
     smaller = headwise.Heads(model.encoder).remove(headwise.HeadSet([(0, 0)]))
-    headwise.heads.save(smaller, tmp_path / "smaller")
+    headwise.heads.save_removed(smaller, tmp_path / "smaller")
     Checkpoint(tmp_path / "checkpoint", 0).save({"model": model})
     with atomic_folder(tmp_path / "whole") as aside:
         toy.encoder().save_pretrained(aside)

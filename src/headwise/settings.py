@@ -48,6 +48,10 @@ class Settings(BaseModel):
         """The settings that were given, by name; the others have their defaults."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
 
+    def to_table(self) -> dict[str, Any]:
+        """The settings that were given, as a recipe's table writes them."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
     def part(self, other: "type[Settings]") -> dict[str, Any]:
         """The settings that another operation has too, by name."""
         return {name: getattr(self, name) for name in type(self).model_fields if name in other.model_fields}

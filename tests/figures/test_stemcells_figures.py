@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 
 from headwise.figures import _stemcells as draw
-from headwise.figures import panels, save
+from headwise.figures import panels, save_figure
 
 TASKS = ["pos", "ner", "dep"]
 CLAIMS = xr.DataArray(
@@ -60,5 +60,5 @@ def test_effects_with_an_infinite_interval_are_drawn() -> None:
 def test_text_in_pdfs_stays_text(tmp_path: Path) -> None:
     figure, axes = panels()
     axes[0, 0].set_title("heads")
-    (file,) = save(figure, tmp_path / "one.pdf")
+    (file,) = save_figure(figure, tmp_path / "one.pdf")
     assert b"/Type3" not in file.read_bytes()  # letters drawn as pictures: journals refuse them

@@ -10,7 +10,7 @@ import pytest
 
 from headwise.figures import _dissociation as dissociation
 from headwise.figures import _training as training
-from headwise.figures import panels, save, svg
+from headwise.figures import panels, save_figure, svg
 
 PAIRS = pd.DataFrame(
     {"A": ["a<b>"], "B": ['id="x" url(#y)'], "D_A": [1.0], "D_B": [2.0], "D": [1.5], "D_low": [1.0], "D_high": [2.0]}
@@ -67,7 +67,7 @@ def test_names_with_dollars_are_names(name: str, tmp_path: Path) -> None:
     rows: dict[str, Any] = {"task": [name], "method": [name], "score": [0.5]}
     figure = training.scores(pd.DataFrame(rows))
     assert texts(svg(figure, "one")).count(name) == 2  # at the axis and in the legend
-    (file,) = save(figure, tmp_path / "one.pdf")
+    (file,) = save_figure(figure, tmp_path / "one.pdf")
     assert file.stat().st_size > 1000
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, default_model
-from headwise.heads._remove.files import save
+from headwise.heads._remove.files import save_removed
 from headwise.models import open_model
 
 
@@ -44,7 +44,7 @@ def test_inspect_as_a_table(saved: Path) -> None:
 
 
 def test_inspect_a_model_with_heads_removed(tmp_path: Path) -> None:
-    save(Heads(build("bert").eval()).remove(HeadSet([(0, 0)])), tmp_path)
+    save_removed(Heads(build("bert").eval()).remove(HeadSet([(0, 0)])), tmp_path)
     result = CliRunner().invoke(app, ["inspect", str(tmp_path), "--json"])
     assert [site["heads"] for site in json.loads(result.stdout)["sites"]] == [3, 4]
 

@@ -13,7 +13,7 @@ from small_models import build
 
 import headwise
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet, save
+from headwise.heads import Heads, HeadSet, save_removed
 from headwise.store import _manifest as manifest
 
 LOADING = """
@@ -41,7 +41,7 @@ def test_reloading_in_a_new_process(tmp_path: Path) -> None:
         heads = Heads(build(family))
         smaller: Any = heads.remove(gone)
         folder = tmp_path / family
-        save(smaller, folder)
+        save_removed(smaller, folder)
         inputs = {name: value for name, value in heads.example.items() if isinstance(value, torch.Tensor)}
         save_file({name: value.contiguous() for name, value in inputs.items()}, folder / "inputs.st")
         with torch.no_grad():
@@ -55,9 +55,9 @@ def test_reloading_in_a_new_process(tmp_path: Path) -> None:
 def test_removing_again_after_reloading_and_generating(tmp_path: Path) -> None:
     model: Any = build("t5")
     heads = Heads(model)
-    save(heads.remove(HeadSet([(0, 0), (1, 1)])), tmp_path / "once")
+    save_removed(heads.remove(HeadSet([(0, 0), (1, 1)])), tmp_path / "once")
     again: Any = Heads(headwise.load(tmp_path / "once")).remove(HeadSet([(0, 0), (2, 3)]))
-    save(again, tmp_path / "twice")
+    save_removed(again, tmp_path / "twice")
     loaded = headwise.load(tmp_path / "twice")
     assert len(json.loads((tmp_path / "twice" / "headwise.json").read_text())["surgeries"]) == 2
     ids = heads.example["input_ids"]
@@ -74,7 +74,7 @@ def test_half_precision_and_other_files_stay(tmp_path: Path) -> None:
         parameter.data = parameter.data.to(torch.bfloat16)  # as from_pretrained does: the rotary frequencies stay as they are
     heads = Heads(model)
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1)]))
-    save(smaller, tmp_path)
+    save_removed(smaller, tmp_path)
     torch.set_rng_state(random)
     loaded = headwise.load(tmp_path)
     assert torch.equal(random, torch.get_rng_state())
@@ -93,15 +93,15 @@ def test_adapters_are_merged_first(tmp_path: Path) -> None:
     heads = Heads(adapted)
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1), *((1, head) for head in range(4))]))
     with pytest.raises(HeadwiseError, match="merge adapters"):
-        save(smaller, tmp_path)
+        save_removed(smaller, tmp_path)
     merged = smaller.merge_and_unload()
-    save(merged, tmp_path)
+    save_removed(merged, tmp_path)
     with torch.no_grad():
         assert torch.equal(headwise.load(tmp_path)(**heads.example)[0], merged(**heads.example)[0])
 
 
 def test_the_manifest_says_what_was_cut(tmp_path: Path) -> None:
-    save(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
+    save_removed(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
     record = json.loads((tmp_path / "headwise.json").read_text())
     assert record["kind"] == "removed-heads"
     assert record["model_class"] == "BertForSequenceClassification"
@@ -111,14 +111,14 @@ def test_the_manifest_says_what_was_cut(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match="no heads were removed"):
-        save(build("bert"), tmp_path)
+        save_removed(build("bert"), tmp_path)
 
     smaller: Any = Heads(build("bert")).remove(HeadSet([(0, 1)]))
     smaller.__class__ = type("MyBert", (type(smaller),), {})
     with pytest.raises(HeadwiseError, match="MyBert is not a class of transformers"):
-        save(smaller, tmp_path)
+        save_removed(smaller, tmp_path)
 
-    save(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
+    save_removed(Heads(build("bert")).remove(HeadSet([(0, 1)])), tmp_path)
     manifest.amend(tmp_path, model_class="AutoModel")
     with pytest.raises(HeadwiseError, match="'AutoModel', which transformers"):
         headwise.load(tmp_path)

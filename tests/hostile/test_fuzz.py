@@ -30,7 +30,7 @@ from headwise.engine._schedule import INDEX
 from headwise.engine._steps import resolve
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.heads._remove.files import save
+from headwise.heads._remove.files import save_removed
 from headwise.probing._senteval import read_file
 from headwise.scoring._files import load_scores
 from headwise.store import _manifest as manifest
@@ -164,7 +164,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tasks = [toy.task("mood"), toy.task("animal")]
     model = toy.model(tasks)
     model.save(folder / "multi-task")
-    save(hw.Heads(toy.encoder()).remove(HeadSet([(0, 1)])), folder / "removed-heads")
+    save_removed(hw.Heads(toy.encoder()).remove(HeadSet([(0, 1)])), folder / "removed-heads")
     options: dict[str, Any] = {"random_draws": 1, "bootstrap": 10, "quiet": True}
     hw.dissociate(toy.model(tasks), tasks, **options).save(folder / "dissociation")
     hw.probe(toy.encoder(), [toy.task("mood")], tokenizer=toy.tokenizer(), quiet=True).save(folder / "probes")

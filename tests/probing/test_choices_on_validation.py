@@ -12,8 +12,9 @@ from sklearn.linear_model import Ridge
 
 import planted
 from headwise.heads import HeadSet
+from headwise.probing import Probe
 from headwise.probing._finetuning import EmbeddedModel
-from headwise.probing._fits import Labels, Settings, choose
+from headwise.probing._fits import Labels, choose
 from headwise.probing._probes import probe
 from headwise.probing._results import Probes
 from headwise.tasks import Task
@@ -67,7 +68,7 @@ def test_the_strength_is_chosen_on_validation() -> None:
     x = torch.from_numpy(rng.normal(size=(1, 60, 50)).astype(np.float32))
     y = np.repeat([0, 1], [50, 10])  # a strong penalty always answers 0
     parts = {"train": x, "validation": x, "test": -x}
-    chosen = choose(parts.__getitem__, Labels("classes", "accuracy", 2, y, y, y), Settings(strengths=(1e-5, 10.0)))
+    chosen = choose(parts.__getitem__, Labels("classes", "accuracy", 2, y, y, y), Probe(strengths=(1e-5, 10.0)))
     assert chosen.strengths.tolist() == [1e-5]
     assert chosen.validation.tolist() == [1.0]
     assert (chosen.predictions[0] == y).mean() < 50 / 60  # what the strong penalty would have had
@@ -80,7 +81,7 @@ def test_numbers_choose_by_pearson() -> None:
     splits = {"train": slice(0, 40), "validation": slice(40, 65), "test": slice(65, 90)}
     labels = Labels("number", "spearman", 0, *(y[part] for part in splits.values()))
     for strength in (1e-3, 1.0):
-        chosen = choose(lambda name: torch.from_numpy(x[:, splits[name]]), labels, Settings(strengths=(strength,)))
+        chosen = choose(lambda name: torch.from_numpy(x[:, splits[name]]), labels, Probe(strengths=(strength,)))
         for i in range(3):
             fitted = Ridge(40 * strength).fit(x[i, :40], y[:40])
             guess = fitted.predict(x[i, 40:65])

@@ -180,10 +180,10 @@ def test_wrong_sources_are_named(task: Task) -> None:
 
 
 def test_a_model_with_heads_removed_is_probed_from_its_folder(tmp_path: Path) -> None:
-    from headwise.heads._remove.files import save
+    from headwise.heads._remove.files import save_removed
     from headwise.probing._encoder import Encoder
 
     model, tokenizer = tiny("bert")
-    save(Heads(model).remove(HeadSet([(0, 1)])), tmp_path)
+    save_removed(Heads(model).remove(HeadSet([(0, 1)])), tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert Encoder.of(tmp_path).heads.sites[0].n_heads == 1

@@ -11,10 +11,11 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 import planted
 from headwise.heads import Heads
+from headwise.probing import Probe
 from headwise.probing._early_exit import layer_output
 from headwise.probing._encoder import Encoder
 from headwise.probing._finetuning import EmbeddedModel
-from headwise.probing._fits import STRENGTHS, fold_order
+from headwise.probing._fits import fold_order
 from headwise.probing._probes import probe
 from headwise.probing._recording import record
 from headwise.probing._splits import three_splits
@@ -73,7 +74,7 @@ def test_five_folds_of_train_choose_as_a_loop_of_scikit_learn_does(left: str, tm
         features = {s: read[s].heads([(layer, head)])[0].double().numpy() for s in read}
         x = np.concatenate([features["train"], features["validation"]])
         means = []
-        for strength in STRENGTHS:
+        for strength in Probe().strengths:
             scores = []
             for held in folds:
                 rest = np.setdiff1d(order, held)
@@ -81,11 +82,11 @@ def test_five_folds_of_train_choose_as_a_loop_of_scikit_learn_does(left: str, tm
                 scores.append(model.fit(x[rest], answers[rest]).score(x[held], answers[held]))
             means.append(np.mean(scores))
         best = max(i for i, mean in enumerate(means) if np.isclose(mean, max(means)))
-        again = LogisticRegression(C=1 / (90 * STRENGTHS[best]), tol=1e-10, max_iter=10_000)
+        again = LogisticRegression(C=1 / (90 * Probe().strengths[best]), tol=1e-10, max_iter=10_000)
         right = again.fit(x, answers).score(features["test"], right_answers)
         part = found.data.sel(task="word")
         assert part["validation"].values[layer, head] == pytest.approx(means[best], abs=1e-9)
-        assert part["strength"].values[layer, head] == STRENGTHS[best]
+        assert part["strength"].values[layer, head] == Probe().strengths[best]
         assert part["test"].values[layer, head] == pytest.approx(right, abs=1e-9)
         chosen[layer, head] = means[best]
     assert next(iter(found.top(1))) == np.unravel_index(chosen.argmax(), (2, 2))
@@ -126,7 +127,9 @@ def test_the_last_layer_of_a_decoder_is_read_after_its_final_norm(tmp_path: Path
         for split in ("train", "validation", "test"):
             part = record(encoder, given.split(split), tmp_path / split, dtype="float32", quiet=True)
             x[split], y[split] = read(part)[0].double().numpy(), np.asarray(given.split(split).labels)
-        fits = [LogisticRegression(C=1 / (80 * s), tol=1e-9, max_iter=10_000).fit(x["train"], y["train"]) for s in STRENGTHS]
+        fits = [
+            LogisticRegression(C=1 / (80 * s), tol=1e-9, max_iter=10_000).fit(x["train"], y["train"]) for s in Probe().strengths
+        ]
         scores = [fit.score(x["validation"], y["validation"]) for fit in fits]
         best = fits[max(i for i, score in enumerate(scores) if score == max(scores))]
         assert rows.loc[name, "test"] == pytest.approx(best.score(x["test"], y["test"]), abs=0.026)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.probing._balance import Item, Options, balanced, forms_apart
+from headwise.probing import Generate
+from headwise.probing._balance import Item, balanced, forms_apart
 from headwise.probing._generation import generate, grammar_tasks, treebank_tasks
 from headwise.probing._senteval import SENTEVAL
 from headwise.tasks import Sentence, Task, grammar
@@ -24,7 +25,7 @@ def sentences() -> dict[str, list[Sentence]]:
 
 @pytest.fixture(scope="module")
 def tasks(sentences: dict[str, list[Sentence]]) -> dict[str, Task]:
-    return {task.name: task for task in generate(sentences, options=Options(least=5))}
+    return {task.name: task for task in generate(sentences, least=5)}
 
 
 def test_all_ten_are_made(tasks: dict[str, Task]) -> None:
@@ -69,18 +70,18 @@ def test_forms_that_carry_a_label_stay_in_one_split(sentences: dict[str, list[Se
         split: [Item(f"{split} {i} {w}", "a", w) for i, w in enumerate("abcde")] for split in ("train", "validation", "test")
     }
     for fixed in (True, False):
-        found = forms_apart(items, Options(), fixed)
+        found = forms_apart(items, Generate(), fixed)
         seen = [{item.form for item in members} for members in found.values()]
         assert not seen[0] & seen[1]
         assert not seen[0] & seen[2]
         assert not seen[1] & seen[2]
         assert sum(map(len, seen)) == 5
-    assert all(item.text.startswith(split) for split, members in forms_apart(items, Options(), True).items() for item in members)
+    assert all(item.text.startswith(split) for split, members in forms_apart(items, Generate(), True).items() for item in members)
 
 
 def test_no_form_dominates_its_class() -> None:
     items = {"train": [Item(str(i), "a", "was") for i in range(900)] + [Item(f"x{i}", "a", f"w{i}") for i in range(100)]}
-    found = forms_apart({**items, "validation": [], "test": []}, Options(), True)["train"]
+    found = forms_apart({**items, "validation": [], "test": []}, Generate(), True)["train"]
     assert Counter(item.form for item in found)["was"] == 50
 
 
@@ -90,7 +91,7 @@ def test_depth_is_matched_in_length() -> None:
         split: [Item(str(i), str(d), "", int(d * 3 + rng.integers(12))) for i, d in enumerate(rng.integers(2, 6, 2000))]
         for split in ("train", "validation", "test")
     }
-    for members in balanced("Depth", items, Options()).values():
+    for members in balanced("Depth", items, Generate()).values():
         lengths = {
             label: sorted(item.length // 3 for item in members if item.label == label) for label in {i.label for i in members}
         }
@@ -100,14 +101,14 @@ def test_depth_is_matched_in_length() -> None:
 
 def test_the_same_seed_gives_the_same_tasks(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
     for name in ("BigramShift", "OddManOut", "Tense"):
-        (again,) = generate(sentences, [name], options=Options(least=5))
+        (again,) = generate(sentences, [name], least=5)
         assert again.split("train").texts == tasks[name].split("train").texts
-        (other,) = generate(sentences, [name], options=Options(least=5, seed=1))
+        (other,) = generate(sentences, [name], least=5, seed=1)
         assert other.split("train").texts != tasks[name].split("train").texts
 
 
 def test_word_content_and_synthetic_flag() -> None:
-    (task,) = grammar_tasks(1600, ["word_content"], options=Options(least=8))
+    (task,) = grammar_tasks(1600, ["word_content"], least=8)
     assert task.synthetic
     assert len(task.classes) >= 5
     for text, label in task.split("train"):
@@ -120,9 +121,8 @@ def test_from_files_in_both_formats(tmp_path, sentences: dict[str, list[Sentence
         (tmp_path / folder).mkdir()
         for split, members in sentences.items():
             writer(members, tmp_path / folder / f"{split}.{suffix}")
-    options = Options(least=5)
-    from_ud = treebank_tasks(tmp_path / "ud", ["Tense", "SubjNumber"], options=options)
-    from_trees = treebank_tasks(tmp_path / "trees", ["Tense", "SubjNumber"], options=options)
+    from_ud = treebank_tasks(tmp_path / "ud", ["Tense", "SubjNumber"], least=5)
+    from_trees = treebank_tasks(tmp_path / "trees", ["Tense", "SubjNumber"], least=5)
     for one, other in zip(from_ud, from_trees, strict=True):
         ours = {text[0]: one.classes[label] for text, label in one.split("train")}
         theirs = {text[0]: other.classes[label] for text, label in other.split("train")}
@@ -132,7 +132,7 @@ def test_from_files_in_both_formats(tmp_path, sentences: dict[str, list[Sentence
 
 
 def test_one_list_is_divided_and_per_class_limits_it(sentences: dict[str, list[Sentence]]) -> None:
-    (task,) = generate(sentences["train"], ["BigramShift"], options=Options(per_class=40))
+    (task,) = generate(sentences["train"], ["BigramShift"], per_class=40)
     assert len(task.split("train")) == 80
     assert len(task.split("test")) == 10
 

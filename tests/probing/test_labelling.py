@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from headwise.probing import Generate
 from headwise.probing import _labels as labelling
 from headwise.probing import _perturbations as perturbing
 from headwise.probing._labels import Reading
@@ -93,9 +94,9 @@ def test_depth_and_top_constituents() -> None:
 
 
 def test_length_bins() -> None:
-    assert labelling.length(DOGS) == "0"
-    assert labelling.length(GERMAN) is None  # four words: shorter than the first bin
-    assert labelling.length(Sentence(("w",) * 21)) == "4"
+    assert labelling.length(DOGS, Generate().lengths) == "0"
+    assert labelling.length(GERMAN, Generate().lengths) is None  # four words: shorter than the first bin
+    assert labelling.length(Sentence(("w",) * 21), Generate().lengths) == "4"
 
 
 @pytest.mark.parametrize("sentence", [TWO, TWO_TREE])

@@ -4,7 +4,7 @@ import pytest
 
 import planted
 from headwise.heads import HeadSet
-from headwise.scoring import METHODS, score, top_heads
+from headwise.scoring import ESTIMATORS, score, top_heads
 
 CARRIERS = {"a": (0, 2), "b": (1, 1)}
 QUICK = {
@@ -25,7 +25,7 @@ def model(both: dict[str, planted.Task]) -> planted.MultiTaskModel:
     return planted.model(CARRIERS, both)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "random"])
+@pytest.mark.parametrize("method", [name for name in ESTIMATORS if name != "random"])
 def test_every_estimator_finds_the_planted_heads(
     method: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]
 ) -> None:

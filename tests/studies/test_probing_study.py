@@ -15,10 +15,11 @@ from headwise.engine._study import run_study, validate
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.probing._results import Probes
+from headwise.probing._settings import ProbingTasks
 from headwise.report import write_figures
 from headwise.studies import _probing_finetuning as probing_finetuning
 from headwise.studies import _probing_study as probing_study
-from headwise.studies._probing_study import ProbingTasks, open_tasks, probes_of, task_names
+from headwise.studies._probing_study import open_tasks, probes_of, task_names
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
@@ -55,9 +56,9 @@ def probing_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "probe",
         "--model",
         f"tiny={model}",
-        "--tasks",
+        "--source",
         "grammar",
-        "--only",
+        "--tasks",
         "Depth",
         "SubjNumber",
         "--size",
@@ -98,9 +99,9 @@ def test_the_same_command_finds_everything_done(probing_run: Path, model: Path) 
         "probe",
         "--model",
         f"tiny={model}",
-        "--tasks",
+        "--source",
         "grammar",
-        "--only",
+        "--tasks",
         "Depth",
         "SubjNumber",
         "--size",
@@ -129,16 +130,17 @@ def test_tasks_by_source(tmp_path: Path) -> None:
 def test_mistakes_are_one_line(model: Path, tmp_path: Path) -> None:
     runner = CliRunner()
     cases = {
-        "a folder is needed": ["--tasks", "senteval"],
-        "stands alone": ["--tasks", "senteval", "sst2"],
-        "there is no probing task": ["--tasks", "grammar", "--only", "Nonsense"],
+        "a folder is needed": ["--source", "senteval"],
+        "'senteval' is a source of tasks: write source": ["--tasks", "senteval", "sst2"],
+        "there is no probing task": ["--source", "grammar", "--tasks", "Nonsense"],
+        "need source = 'tasks'": ["--source", "grammar", "--tasks", "sst2"],
     }
     for message, options in cases.items():
         result = runner.invoke(app, ["probe", "--model", str(model), *options, "--out", str(tmp_path / "run")])
         assert isinstance(result.exception, HeadwiseError), message
         assert message in str(result.exception)
     result = runner.invoke(
-        app, ["probe", "--model", str(model), str(model), "--tasks", "grammar", "--out", str(tmp_path / "run")]
+        app, ["probe", "--model", str(model), str(model), "--source", "grammar", "--out", str(tmp_path / "run")]
     )
     assert "two models are called" in str(result.exception)
 

@@ -12,7 +12,7 @@ import toy
 
 from headwise.lesions import dissociate
 from headwise.probing import probe
-from headwise.scoring import METHODS, score
+from headwise.scoring import ESTIMATORS, score
 from headwise.training import Run
 from headwise.training._fewshot import FewShotSettings, few_shot
 from headwise.training.methods import ImportantHeads, Method
@@ -56,7 +56,7 @@ def test_resuming(tmp_path) -> None:
 
 
 @gpu
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ESTIMATORS)
 def test_scores(method) -> None:
     model = trained("cpu").model.eval()
     learnt = method in ("subset", "l0", "causal-gating")

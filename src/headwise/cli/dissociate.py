@@ -76,11 +76,11 @@ def dissociate(
 
 
 def _draw(result: Any, out: Path) -> None:
-    from headwise.figures._style import save
+    from headwise.figures._style import save_figure
 
     wanted = [*FIGURES, *(["sweep"] if result.fractions else []), *(["null"] if result.tests else [])]
     for kind in wanted:
-        save(result.plot(kind), out / "figures" / kind)
+        save_figure(result.plot(kind), out / "figures" / kind)
 
 
 def _caption(result: Any, kind: str) -> str:

@@ -1,7 +1,7 @@
 """Arrays and tables as plots, and the blocks a report is made of; knows results, never models."""
 
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table
-from headwise.figures._style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save, svg
+from headwise.figures._style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save_figure, svg
 
 __all__ = [
     "COLOURS",
@@ -13,6 +13,6 @@ __all__ = [
     "Table",
     "heads_heatmap",
     "panels",
-    "save",
+    "save_figure",
     "svg",
 ]

@@ -170,7 +170,7 @@ def heads_heatmap(
     return image
 
 
-def save(figure: "Figure", path: str | Path) -> list[Path]:
+def save_figure(figure: "Figure", path: str | Path) -> list[Path]:
     """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens). Gives the files written."""
     path = Path(path)
     files = [path] if path.suffix else [path.with_suffix(".pdf"), path.with_suffix(".png")]

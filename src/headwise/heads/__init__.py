@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headwise.heads._freeze.ownership import parameters_per_head as parameters_per_head
     from headwise.heads._heads import Heads as Heads
     from headwise.heads._headset import HeadSet as HeadSet
-    from headwise.heads._remove.files import save as save
+    from headwise.heads._remove.files import save_removed as save_removed
     from headwise.heads._sites import Site as Site
     from headwise.heads._use.recording import Tape as Tape
 
@@ -25,7 +25,7 @@ _WHERE = {
     "Tape": "_use.recording",
     "UnsupportedModel": "_errors",
     "parameters_per_head": "_freeze.ownership",
-    "save": "_remove.files",
+    "save_removed": "_remove.files",
 }
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     "UnsupportedModel",
     "default_model",
     "parameters_per_head",
-    "save",
+    "save_removed",
 ]
 
 __getattr__ = lazily("headwise.heads", _WHERE)

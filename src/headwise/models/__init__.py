@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headwise.models._pooling import pool as pool
 
 # task kind -> the module here whose function `build` takes (task, dim, *, config, pooling, **options) and returns the decoder
-KINDS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
+_DECODERS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
 
 _WHERE = {
     "DecoderOutput": "_decoders.output",
@@ -40,7 +40,7 @@ _WHERE = {
     "open_model": "_opening",
     "pool": "_pooling",
 }
-__all__ = ["KINDS", "build", *_WHERE]
+__all__ = ["build", *_WHERE]
 
 
 def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
@@ -56,12 +56,12 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
     Raises:
         HeadwiseError: no decoder exists for the task's kind.
     """
-    if task.kind not in KINDS:
+    if task.kind not in _DECODERS:
         raise HeadwiseError(
             f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
-            f"{', '.join(sorted(KINDS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
+            f"{', '.join(sorted(_DECODERS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
         )
-    module = import_module(f"headwise.models._decoders.{KINDS[task.kind]}")
+    module = import_module(f"headwise.models._decoders.{_DECODERS[task.kind]}")
     decoder: nn.Module = module.build(task, dim, config=config, pooling=pooling, **options)
     return decoder
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.probing._balance import Options as Options
     from headwise.probing._embedding import HeadEmbedding as HeadEmbedding
     from headwise.probing._encoder import Encoder as Encoder
     from headwise.probing._finetuning import EmbeddedModel as EmbeddedModel
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from headwise.probing._ridge import fit_ridge as fit_ridge
     from headwise.probing._senteval import SENTEVAL as SENTEVAL
     from headwise.probing._senteval import senteval_tasks as senteval_tasks
+    from headwise.probing._settings import Generate as Generate
+    from headwise.probing._settings import Probe as Probe
     from headwise.probing._shifts import Shift as Shift
     from headwise.probing._shifts import shift as shift
 
@@ -40,7 +41,8 @@ _WHERE = {
     "Encoder": "_encoder",
     "FreeProbe": "_parameter_free",
     "HeadEmbedding": "_embedding",
-    "Options": "_balance",
+    "Generate": "_settings",
+    "Probe": "_settings",
     "Probes": "_results",
     "Profile": "_profiles",
     "Recording": "_recorded",

@@ -1,14 +1,12 @@
 """Equal classes and leakage-free splits for generated probing tasks."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from headwise.errors import HeadwiseError
-from headwise.probing._labels import LENGTHS
+from headwise.probing._settings import Generate
 from headwise.tasks._examples import Examples
 from headwise.tasks._splits import by_fraction
 from headwise.tasks._task import FRACTIONS, Task
@@ -30,31 +28,7 @@ class Item(NamedTuple):
 Items = dict[str, list[Item]]
 
 
-@dataclass(frozen=True)
-class Options:
-    """How tasks are generated.
-
-    Attributes:
-        per_class: at most so many examples of each class in train; an eighth of that in validation and test. None: as many as
-            balance allows.
-        least: a class needs so many examples in train, and one in each other split.
-        words: classes of WordContent at most.
-        constituents: classes of TopConstituents at most, the last of them "OTHER".
-        lengths: the bins of Length, in words.
-        seed: of every draw, and of splits where the source has none.
-        fractions: those splits' sizes.
-    """
-
-    per_class: int | None = None
-    least: int = 20
-    words: int = 1000
-    constituents: int = 20
-    lengths: tuple[tuple[int, int], ...] = LENGTHS
-    seed: int = 0
-    fractions: Mapping[str, float] | None = None
-
-
-def forms_apart(items: Items, options: Options, fixed: bool) -> Items:
+def forms_apart(items: Items, options: Generate, fixed: bool) -> Items:
     """Every word form in one split alone, and none dominating its class.
 
     Args:
@@ -96,7 +70,7 @@ def _no_dominant_form(items: list[Item], rng: np.random.Generator) -> list[Item]
     return kept
 
 
-def balanced(name: str, items: Items, options: Options) -> Items:
+def balanced(name: str, items: Items, options: Generate) -> Items:
     """Items in which every class is equally frequent within every split.
 
     Raises:
@@ -122,13 +96,13 @@ def balanced(name: str, items: Items, options: Options) -> Items:
     return found
 
 
-def _most(split: str, options: Options) -> int:
+def _most(split: str, options: Generate) -> int:
     if options.per_class is None:
         return 1 << 60
     return options.per_class if split == "train" else max(1, options.per_class // 8)
 
 
-def _length_matched(items: Items, classes: list[str], options: Options, rng: np.random.Generator) -> Items:
+def _length_matched(items: Items, classes: list[str], options: Generate, rng: np.random.Generator) -> Items:
     """Depths with the same lengths, so that length does not tell depth: as many neighbouring depths as still have enough examples."""
     numbers = sorted(int(label) for label in classes)
     cells: dict[str, dict[int, dict[int, list[Item]]]] = {}  # split -> length -> depth -> items

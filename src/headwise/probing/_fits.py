@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -15,33 +16,12 @@ from headwise.errors import HeadwiseError
 from headwise.probing._logistic import Fit, fit
 from headwise.probing._parallel import workers
 from headwise.probing._ridge import RidgeFit, fit_ridge
+from headwise.probing._settings import Probe
 from headwise.tasks import SEQUENCE_KINDS
 from headwise.tasks import _metrics as metrics
 
-STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+MEMORY = 1 << 30  # bytes that the feature sets fitted at a time may take
 SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How probes are fitted.
-
-    Attributes:
-        strengths: the L2 strengths λ to choose from (appendix A.2).
-        folds: choose by cross-validation with so many folds on train and validation together, and fit again on all of it;
-            None: fit on train and choose on validation.
-        tolerance: where a fit is done: see `headwise.probing._logistic.fit`.
-        seed: of the folds.
-        memory: bytes the feature sets fitted at a time may take.
-        device: where to fit.
-    """
-
-    strengths: Sequence[float] = STRENGTHS
-    folds: int | None = None
-    tolerance: float = 1e-3
-    seed: int = 0
-    memory: int = 1 << 30
-    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -90,25 +70,27 @@ class Choice:
     predictions: NDArray[Any]
 
 
-def per_chunk(examples: int, dim: int, labels: Labels, settings: Settings) -> int:
-    """How many feature sets of this size fit into the memory of the settings."""
+def per_chunk(examples: int, dim: int, labels: Labels, settings: Probe) -> int:
+    """How many feature sets of this size fit into memory."""
     problems = len(settings.strengths) * (settings.folds or 1)
     outputs = labels.classes if labels.classes > 2 else 1
     features, solver = 3 * 4 * examples * dim, 4 * problems * outputs * (dim + 1) * 30
-    return max(1, int(settings.memory // (features + solver)))
+    return max(1, int(MEMORY // (features + solver)))
 
 
-def choose(features: Callable[[str], Tensor], labels: Labels, settings: Settings) -> Choice:
+def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -> Choice:
     """Fits every set at every strength, chooses its strength, and predicts the test examples with it.
 
     Args:
         features: gives the features (sets, examples, dim) of "train", "validation" and "test".
         labels: of the three.
-        settings: strengths and folds.
+        settings: strengths and folds, or an estimator of the user's own.
     """
     if labels.kind not in SEQUENCE_KINDS:
         raise HeadwiseError(f"probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}, not {labels.kind!r}")
-    train, validation, test = (features(name).to(settings.device) for name in SPLITS)
+    train, validation, test = (features(name).to(settings.device or "cpu") for name in SPLITS)
+    if settings.estimator is not None:
+        return _choose_own(train, validation, test, labels, settings)
     if settings.folds is None:
         fitted = _fit(train, labels.train, labels, settings, None)
         scores = score_all(_predict(fitted, validation, 0), labels.validation, labels)  # (sets, strengths)
@@ -125,7 +107,35 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Settings
     return Choice(_pick(scores, best), np.asarray(settings.strengths)[best], out)
 
 
-def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: Labels, settings: Settings) -> NDArray[np.float64]:
+def _choose_own(train: Tensor, validation: Tensor, test: Tensor, labels: Labels, settings: Probe) -> Choice:
+    """The same with the user's estimator, which is copied for every fit; it has no strengths to choose from."""
+    both, y = torch.cat([train, validation], 1).float().cpu().numpy(), np.concatenate([labels.train, labels.validation])
+    rows = np.arange(len(y))
+    if settings.folds is None:
+        held_out = [rows[train.shape[1] :]]
+    else:
+        order, sizes = fold_order(y, settings.folds, labels.kind, settings.seed)
+        held_out = [order[low:high] for low, high in pairwise(accumulate(sizes, initial=0))]
+    scores, predictions = [], np.empty((len(both), test.shape[1]), labels.test.dtype)
+    for number, (x, asked) in enumerate(zip(both, test.float().cpu().numpy(), strict=True)):
+        found = []
+        for part in held_out:
+            rest = np.setdiff1d(rows, part)
+            fitted = _fit_own(settings.estimator, x[rest], y[rest])
+            found.append(metrics.score(labels.chooser, labels.kind, np.asarray(fitted.predict(x[part])), y[part]))
+        scores.append(np.mean(found))
+        last = fitted if settings.folds is None else _fit_own(settings.estimator, x, y)  # on all of it
+        predictions[number] = last.predict(asked)
+    return Choice(np.array(scores), np.full(len(both), np.nan), predictions)
+
+
+def _fit_own(estimator: Any, x: NDArray[Any], y: NDArray[Any]) -> Any:
+    own = deepcopy(estimator)
+    own.fit(x, y)
+    return own
+
+
+def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: Labels, settings: Probe) -> NDArray[np.float64]:
     """Cross-validation: the metric that chooses, of every set and strength, mean over the held-out folds: (sets, strengths)."""
     assert settings.folds is not None
     order, sizes = fold_order(y, settings.folds, labels.kind, settings.seed)
@@ -175,7 +185,7 @@ def _fit(
     x: Tensor,
     y: NDArray[np.generic],
     labels: Labels,
-    settings: Settings,
+    settings: Probe,
     folds: Sequence[int] | None,
     strengths: Sequence[float] | None = None,
 ) -> Fit | RidgeFit:

@@ -12,8 +12,10 @@ import numpy as np
 from headwise.errors import HeadwiseError
 from headwise.probing import _labels as labelling
 from headwise.probing import _perturbations as perturbing
-from headwise.probing._balance import Item, Items, Options, as_task, balanced, forms_apart
+from headwise.probing._balance import Item, Items, as_task, balanced, forms_apart
 from headwise.probing._senteval import SENTEVAL, canonical
+from headwise.probing._settings import Generate
+from headwise.settings import operation
 from headwise.tasks import _sources as sources
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._splits import by_fraction, text_key
@@ -22,23 +24,23 @@ from headwise.tasks._task import FRACTIONS, Task
 ORIGINAL, INVERTED, REPLACED = "O", "I", "C"  # SentEval's labels
 
 Splits = dict[str, list[Sentence]]
+DEFAULT = Generate()
 
 
-def treebank_tasks(
-    path: str | Path, names: Sequence[str] | None = None, *, skip_bad: bool = False, options: Options | None = None
-) -> list[Task]:
+@operation(Generate)
+def treebank_tasks(path: str | Path, names: Sequence[str] | None = None, settings: Generate = DEFAULT) -> list[Task]:
     """Probing tasks from a treebank file, or a folder with train, validation and test files (CoNLL-U, bracketed trees, or both)."""
-    raw = sources.from_path(path, True, skip_bad=skip_bad)
+    raw = sources.from_path(path, True, skip_bad=settings.skip_bad)
     found = {split: list(part.sentences or ()) for split, part in raw.items()}
     sentences: Iterable[Sentence] | Splits = found.get(sources.ALL, found)
-    return generate(sentences, names, options=options)
+    return _generate(sentences, names, settings)
 
 
-def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, *, options: Options | None = None) -> list[Task]:
+@operation(Generate)
+def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT) -> list[Task]:
     """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as many for each other split."""
     from headwise.tasks import grammar
 
-    options = options or Options()
     sizes = {"train": size, "validation": max(1, size // 8), "test": max(1, size // 8)}
     wanted = [canonical(name) for name in names] if names else list(SENTEVAL)
     made: dict[str, Task] = {}
@@ -46,17 +48,16 @@ def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, *, optio
     for shared in (False, True):
         some = [name for name in wanted if (name in WORD_TASKS) == shared]
         if some:
-            splits = {split: grammar.treebank(n, options.seed, split, shared_words=shared) for split, n in sizes.items()}
-            made |= {task.name: task for task in generate(splits, some, options=options, synthetic=True)}
+            splits = {split: grammar.treebank(n, settings.seed, split, shared_words=shared) for split, n in sizes.items()}
+            made |= {task.name: task for task in _generate(splits, some, settings.with_changes(synthetic=True))}
     return [made[name] for name in wanted]
 
 
+@operation(Generate)
 def generate(
     sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]],
     names: Sequence[str] | None = None,
-    *,
-    options: Options | None = None,
-    synthetic: bool = False,
+    settings: Generate = DEFAULT,
 ) -> list[Task]:
     """Probing tasks from annotated sentences in any language.
 
@@ -66,13 +67,16 @@ def generate(
     Args:
         sentences: annotated sentences, or those of each split; without splits they are divided by a hash of their words.
         names: which tasks; default: all that the annotation allows, with a warning for each that it does not.
-        options: sizes and seed.
-        synthetic: mark the tasks as made from generated text.
 
     Raises:
         HeadwiseError: a task that was named cannot be made, or none can.
     """
-    options = options or Options()
+    return _generate(sentences, names, settings)
+
+
+def _generate(
+    sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], names: Sequence[str] | None, options: Generate
+) -> list[Task]:
     splits = _splits(sentences, options)
     wanted = [canonical(name) for name in names] if names else list(SENTEVAL)
     made = []
@@ -81,7 +85,7 @@ def generate(
             items = MAKERS[name](splits, options)
             if name in FORM_TASKS:
                 items = forms_apart(items, options, fixed=isinstance(sentences, Mapping))
-            made.append(as_task(name, balanced(name, items, options), synthetic))
+            made.append(as_task(name, balanced(name, items, options), options.synthetic))
         except HeadwiseError as error:
             if names:
                 raise
@@ -91,7 +95,7 @@ def generate(
     return made
 
 
-def _splits(sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], options: Options) -> Splits:
+def _splits(sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], options: Generate) -> Splits:
     """Sentences by split, each text once over all splits."""
     if isinstance(sentences, Mapping):
         given = {split: list(members) for split, members in sentences.items()}
@@ -117,10 +121,10 @@ def _key(sentence: Sentence) -> str:
     return text_key([" ".join(sentence.words)])
 
 
-def _read(label: Callable[[Sentence], labelling.Reading | str | int | None]) -> Callable[[Splits, Options], Items]:
+def _read(label: Callable[[Sentence], labelling.Reading | str | int | None]) -> Callable[[Splits, Generate], Items]:
     """A task that only reads annotation."""
 
-    def make(splits: Splits, options: Options) -> Items:
+    def make(splits: Splits, options: Generate) -> Items:
         return {split: [item for s in members if (item := _item(s, label(s))) is not None] for split, members in splits.items()}
 
     return make
@@ -135,11 +139,11 @@ def _item(sentence: Sentence, found: labelling.Reading | str | int | None) -> It
     return Item(text, str(found), "", len(sentence))
 
 
-def _lengths(splits: Splits, options: Options) -> Items:
+def _lengths(splits: Splits, options: Generate) -> Items:
     return _read(lambda sentence: labelling.length(sentence, options.lengths))(splits, options)
 
 
-def _top_constituents(splits: Splits, options: Options) -> Items:
+def _top_constituents(splits: Splits, options: Generate) -> Items:
     """The commonest sequences of train are classes, all others "OTHER"."""
     items = _read(labelling.top_constituents)(splits, options)
     counts = Counter(item.label for item in items["train"]).most_common(options.constituents - 1)
@@ -147,7 +151,7 @@ def _top_constituents(splits: Splits, options: Options) -> Items:
     return {split: [i if i.label in kept else i._replace(label="OTHER") for i in members] for split, members in items.items()}
 
 
-def _word_content(splits: Splits, options: Options) -> Items:
+def _word_content(splits: Splits, options: Generate) -> Items:
     """Which of the chosen words a sentence holds; sentences with two of them are left out.
 
     The words are content words of four letters or more, rare ones first. How many: as many classes as then have enough examples.
@@ -185,10 +189,10 @@ def _content_words(sentence: Sentence) -> set[str]:
 
 def _changed(
     change: Callable[[Sentence, np.random.Generator], tuple[str, ...] | None], label: str
-) -> Callable[[Splits, Options], Items]:
+) -> Callable[[Splits, Generate], Items]:
     """A task of intact against changed sentences: only sentences that can be changed take part, half of them changed."""
 
-    def make(splits: Splits, options: Options) -> Items:
+    def make(splits: Splits, options: Generate) -> Items:
         rng = np.random.default_rng(options.seed)
         found: Items = {}
         for split, members in splits.items():
@@ -203,12 +207,12 @@ def _changed(
     return make
 
 
-def _odd_man_out(splits: Splits, options: Options) -> Items:
+def _odd_man_out(splits: Splits, options: Generate) -> Items:
     replacer = perturbing.Replacer(sentence for members in splits.values() for sentence in members)
     return _changed(replacer.replace, REPLACED)(splits, options)
 
 
-MAKERS: dict[str, Callable[[Splits, Options], Items]] = {
+MAKERS: dict[str, Callable[[Splits, Generate], Items]] = {
     "Length": _lengths,
     "WordContent": _word_content,
     "Depth": _read(labelling.depth),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from headwise.tasks._sentence import Sentence, Tree
 
-LENGTHS = ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28))  # SentEval's six bins, in words
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
 CLAUSES = {"S", "SINV", "SQ", "SBARQ"}
 PAST, PRESENT = "Past", "Pres"
@@ -25,7 +24,7 @@ class Reading:
     form: str
 
 
-def length(sentence: Sentence, bins: tuple[tuple[int, int], ...] = LENGTHS) -> str | None:
+def length(sentence: Sentence, bins: tuple[tuple[int, int], ...]) -> str | None:
     """The bin the number of words falls into, as its number."""
     return next((str(i) for i, (low, high) in enumerate(bins) if low <= len(sentence) <= high), None)
 

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -19,45 +18,24 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models._memory import as_trained, length_of
 from headwise.probing._encoder import Encoder, with_random_weights
-from headwise.probing._fits import SPLITS, STRENGTHS, Choice, Labels, Settings, choose, per_chunk, standard_error
+from headwise.probing._fits import SPLITS, Choice, Labels, choose, per_chunk, standard_error
 from headwise.probing._recorded import Recording
 from headwise.probing._recording import record
 from headwise.probing._results import Probes, ranked
+from headwise.probing._settings import Probe
 from headwise.probing._splits import carved, three_splits
+from headwise.settings import operation
 from headwise.store import fingerprint
 from headwise.tasks import _metrics as metrics
 from headwise.tasks._examples import Examples
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
-CONTROLS = ("labels", "encoder")
 FOLDS = 5  # of train, where no split is left to choose on (appendix A.2)
 
 
-def probe(
-    model: Any,
-    tasks: Task | Iterable[Task],
-    *,
-    tokenizer: Any = None,
-    pooling: str | None = None,
-    strengths: Sequence[float] = STRENGTHS,
-    folds: int | None = None,
-    top: int | None = None,
-    sweep: Sequence[int] = (),
-    layers: bool = True,
-    controls: Sequence[str] = ("labels",),
-    pairs: str = "compare",
-    examples: int | None = None,
-    batch_size: int | None = None,
-    max_length: int | None = None,
-    dtype: str = "float16",
-    tolerance: float = 1e-3,
-    seed: int = 0,
-    device: str | None = None,
-    folder: str | Path | None = None,
-    quiet: bool = False,
-    trust_remote_code: bool = False,
-) -> Probes:
+@operation(Probe)
+def probe(model: Any, tasks: Task | Iterable[Task], settings: Probe) -> Probes:
     """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020), and their top-n embedding.
 
     Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test is reported. The last
@@ -66,57 +44,32 @@ def probe(
     Args:
         model: a folder, hub id, live transformers model, or `MultiTaskModel`.
         tasks: tasks of kind "classes" (logistic regression) or "number" (ridge regression).
-        tokenizer: for live models; default: the one beside their weights.
-        pooling: token whose vectors are read: "cls", "last" (real token) or "mean"; default: by the kind of model.
-        strengths: L2 strengths to choose from.
-        folds: choose by cross-validation on train and validation together; None: by the validation split, and by five folds of
-            train where a task has no validation split beside the one it is tested on.
-        top: heads in the top-n embedding; default: heads per layer, so that it is as wide as a hidden state.
-        sweep: further numbers of heads to try; (-1,) stands for 1, 2, 4, … up to all.
-        layers: also probe hidden states.
-        controls: "labels": the same probes on shuffled labels (selectivity); "encoder": the same architecture with random weights.
-        pairs: pairs of texts are encoded apart and compared, [|u−v|; u·v] ("compare"), or read by the model at once ("together").
-        examples: at most so many examples of each split, drawn by seed.
-        batch_size, max_length, dtype: of the recording; see `headwise.probing.record`. Without max_length a trained model's own
-            tasks are cut as in its training.
-        tolerance: of the fits; see `headwise.probing._logistic.fit`.
-        seed: of samples, folds and controls.
-        device: where to run the model and fit; default: where the model is, for a folder or hub id a GPU if there is one.
-        folder: keep the recordings there, and find them again; default: a temporary folder.
-        quiet: show no progress.
-        trust_remote_code: run code that a folder or hub id brings along; read it first.
     """
-    wrong = [name for name in controls if name not in CONTROLS]
-    if wrong:
-        raise HeadwiseError(f"unknown control {wrong[0]!r}; expected some of {', '.join(CONTROLS)}")
     given = as_tasks(tasks)
     if not given:
         raise HeadwiseError("there are no tasks to probe")
-    encoder = Encoder.of(model, tokenizer, pooling, trust_remote_code=trust_remote_code, device=device or "auto")
-    settings = Settings(strengths=tuple(strengths), folds=folds, tolerance=tolerance, seed=seed, device=str(encoder.device))
-    recording: dict[str, Any] = {
-        "pairs": pairs,
-        "batch_size": batch_size,
-        "dtype": dtype,
-        "quiet": quiet,
-    }
-    random = with_random_weights(encoder, seed) if "encoder" in controls else None
+    options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "device": settings.device or "auto"}
+    encoder = Encoder.of(model, settings.tokenizer, settings.pooling, **options)
+    settings = settings.with_changes(device=str(encoder.device))
+    seed = settings.seed
+    recording: dict[str, Any] = {name: getattr(settings, name) for name in ("pairs", "batch_size", "dtype", "quiet")}
+    random = with_random_weights(encoder, seed) if "encoder" in settings.controls else None
     identities = [
         fingerprint(part.model) if part is not None else "" for part in (encoder, random)
     ]  # once, not for every recording
-    n_top = top if top is not None else encoder.heads.shape[1]
+    n_top = settings.top if settings.top is not None else encoder.heads.shape[1]
     parts = []
     for task in as_trained(encoder, given):
-        recording["max_length"] = length_of(encoder, task.name, max_length)
-        splits = three_splits(task, examples, seed)
+        recording["max_length"] = length_of(encoder, task.name, settings.max_length)
+        splits = three_splits(task, settings.examples, seed)
         labels = labels_of(task, splits)
-        with _recordings(folder, task.name) as place:
+        with _recordings(settings.folder, task.name) as place:
             found = {
-                name: record(encoder, splits[name], place / name, hidden=layers, identity=identities[0], **recording)
+                name: record(encoder, splits[name], place / name, hidden=settings.layers, identity=identities[0], **recording)
                 for name in SPLITS
             }
-            own = replace(settings, folds=FOLDS) if folds is None and carved(task) else settings
-            parts.append(_task(task, found, labels, own, n_top, _sizes(sweep, encoder), "labels" in controls, layers, quiet))
+            own = settings.with_changes(folds=FOLDS) if settings.folds is None and carved(task) else settings
+            parts.append(_task(task, found, labels, own, n_top, _sizes(settings.sweep, encoder)))
             if random is not None:
                 control = {
                     name: record(
@@ -124,15 +77,13 @@ def probe(
                     )
                     for name in SPLITS
                 }
-                grid, _ = probe_heads(control, labels, own, f"{task.name}: random weights", quiet)
+                grid, _ = probe_heads(control, labels, own, f"{task.name}: random weights")
                 parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])
     attrs = {
         "model": str(encoder.model.config.name_or_path) or type(encoder.model).__name__,
         "pooling": encoder.pooling,
-        "strengths": list(map(float, strengths)),
-        "pairs": pairs,
-        "seed": seed,
-        "tolerance": tolerance,
+        **{name: getattr(settings, name) for name in ("pairs", "seed", "tolerance")},
+        "strengths": list(settings.strengths),
         "n_top": n_top,
     }
     return Probes.join(parts, attrs)
@@ -145,7 +96,7 @@ def labels_of(task: Task, splits: dict[str, Examples]) -> Labels:
 
 
 def probe_heads(
-    recordings: dict[str, Recording], labels: Labels, settings: Settings, title: str = "probing heads", quiet: bool = False
+    recordings: dict[str, Recording], labels: Labels, settings: Probe, title: str = "probing heads"
 ) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
     """Every head by itself.
 
@@ -161,7 +112,7 @@ def probe_heads(
         members = [entry for entry in train.all() if train.dims[entry[0]] == dim]
         size = per_chunk(len(labels.train), dim * train.sides, labels, settings)
         chunks += [members[i : i + size] for i in range(0, len(members), size)]
-    for members in track(chunks, title, silent=quiet):
+    for members in track(chunks, title, silent=settings.quiet):
         choice = choose(_reading(recordings, methodcaller("heads", members)), labels, settings)
         for i, place in enumerate(members):
             grid["validation"][place], grid["strength"][place] = choice.validation[i], choice.strengths[i]
@@ -177,28 +128,21 @@ def judged(choice: Choice, labels: Labels, number: int = 0) -> tuple[float, floa
 
 
 def _task(
-    task: Task,
-    recordings: dict[str, Recording],
-    labels: Labels,
-    settings: Settings,
-    top: int,
-    sweep: Sequence[int],
-    control: bool,
-    layers: bool,
-    quiet: bool,
+    task: Task, recordings: dict[str, Recording], labels: Labels, settings: Probe, top: int, sweep: Sequence[int]
 ) -> Probes:
     """All probes of one task."""
-    grid, predictions = probe_heads(recordings, labels, settings, f"{task.name}: heads", quiet)
+    grid, predictions = probe_heads(recordings, labels, settings, f"{task.name}: heads")
     data: dict[str, Any] = dict(grid)
-    if control:
-        data["control"] = probe_heads(
-            recordings, labels.shuffled(settings.seed), settings, f"{task.name}: shuffled labels", quiet
-        )[0]["test"]
+    if "labels" in settings.controls:
+        data["control"] = probe_heads(recordings, labels.shuffled(settings.seed), settings, f"{task.name}: shuffled labels")[0][
+            "test"
+        ]
     rows: list[dict[str, Any]] = []
-    if layers:
+    if settings.layers:
         reads = [methodcaller("hidden", i) for i in range(recordings["train"].layers - 1)] + [methodcaller("output")]
         found = [
-            _one(_reading(recordings, read), labels, settings) for read in track(reads, f"{task.name}: layers", silent=quiet)
+            _one(_reading(recordings, read), labels, settings)
+            for read in track(reads, f"{task.name}: layers", silent=settings.quiet)
         ]
         for name in ("test", "validation", "stderr", "strength"):
             data[f"layer_{name}"] = np.array([row[name] for row in found])
@@ -208,13 +152,13 @@ def _task(
     order = ranked(grid["validation"])
     sizes = sorted({min(top, len(order)), *(n for n in sweep if n <= len(order))})
     swept = []
-    for n in track(sizes, f"{task.name}: top heads", silent=quiet):
+    for n in track(sizes, f"{task.name}: top heads", silent=settings.quiet):
         chosen = HeadSet(order[:n])
         one = _one(_reading(recordings, methodcaller("embedding", chosen)), labels, settings)
         swept.append({"n": n, **one})
         if n == min(top, len(order)):
             rows.append({"embedding": f"top {n} heads", "heads": chosen.to_json(), "n": n, **one})
-    if layers and recordings["train"].normed:
+    if settings.layers and recordings["train"].normed:
         raw = _one(_reading(recordings, methodcaller("hidden", len(found) - 1)), labels, settings)
         rows.append({"embedding": "before the final norm", "layer": len(found) - 1, **raw})
     majority = task_majority(labels)
@@ -244,7 +188,7 @@ def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Te
     return lambda split: read(recordings[split])
 
 
-def _one(features: Callable[[str], Tensor], labels: Labels, settings: Settings) -> dict[str, float]:
+def _one(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -> dict[str, float]:
     """One feature set: its validation score, strength, test score with its standard error over so many test examples."""
     choice = choose(features, labels, settings)
     test, error = judged(choice, labels)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwise._base.names import file_name
-from headwise.figures import save
+from headwise.figures import save_figure
 from headwise.figures._blocks import Section, Table
 from headwise.report.html import cell
 
@@ -36,7 +36,7 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
                 block.frame.to_csv(folder / f"{name}.csv", index=False)
                 files += [folder / f"{name}.tex", folder / f"{name}.csv"]
             elif not isinstance(block, Table):
-                files += save(block.draw(), folder / name)
+                files += save_figure(block.draw(), folder / name)
     return files
 
 

@@ -7,7 +7,7 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise._passes.settings import Reading as Reading
     from headwise.scoring._compare import compare_scores as compare_scores
-    from headwise.scoring._estimators import METHODS as METHODS
+    from headwise.scoring._estimators import ESTIMATORS as ESTIMATORS
     from headwise.scoring._estimators import score as score
     from headwise.scoring._gradient import gate_gradient as gate_gradient
     from headwise.scoring._selection import random_heads as random_heads
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # public name -> the module that defines it
 _WHERE = {
-    "METHODS": "_estimators",
+    "ESTIMATORS": "_estimators",
     "Reading": "headwise._passes.settings",
     "Score": "_settings",
     "compare_scores": "_compare",

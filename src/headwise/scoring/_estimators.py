@@ -16,7 +16,7 @@ from headwise.settings import operation
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
-METHODS: dict[str, Callable[..., xr.DataArray]] = {name: estimator(name) for name in WHERE}
+ESTIMATORS: dict[str, Callable[..., xr.DataArray]] = {name: estimator(name) for name in WHERE}
 
 
 @operation(Score)
@@ -59,7 +59,7 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
 
 
 def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:
-    """Scores by one of `METHODS`, or by a user's function, which is given those settings that it takes."""
+    """Scores by one of `ESTIMATORS`, or by a user's function, which is given those settings that it takes."""
     function = estimator(method)
     if hasattr(function, "settings"):
         return function(model, task, **options)

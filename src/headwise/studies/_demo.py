@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import headwise
-from headwise.figures import save
+from headwise.figures import save_figure
 from headwise.heads import default_model
 from headwise.lesions import Dissociation, dissociate
 from headwise.store._decision import decision
@@ -49,7 +49,7 @@ def run_demo(
         say("scoring every head for every task, then silencing each task's top 30 %")
         found = dissociate(trained.model, tasks, **how)
         found.save(folder, **entry.seals())
-    files = [file for kind in FIGURES for file in save(found.plot(kind), out / "figures" / kind)]
+    files = [file for kind in FIGURES for file in save_figure(found.plot(kind), out / "figures" / kind)]
     return {
         "scores": trained.table(),
         "performance": found.table("performance"),

@@ -11,7 +11,8 @@ from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.probing._results import Probes, ranked
-from headwise.studies._probing_study import ProbeConfig, Probing, ProbingTasks, open_tasks, probe_task, task_names
+from headwise.probing._settings import Probe, ProbingTasks
+from headwise.studies._probing_study import ProbeConfig, open_tasks, probe_task, task_names
 from headwise.studies._sections.grids import of_finetuning
 from headwise.tasks import KINDS
 from headwise.tasks import _metrics as metrics
@@ -39,7 +40,7 @@ class FineTuningRecipe(engine.Recipe):
     embeddings: tuple[Literal["last", "best", "top"], ...] = ("last", "best", "top")
     seeds: int = Field(5, ge=1)
     after: bool = True
-    probing: Probing = Probing(pairs="together")
+    probing: Probe = Probe(pairs="together")
     training: FineTuning = FineTuning()
 
 
@@ -48,7 +49,7 @@ class FineTuneConfig(engine.Settings):
     task: str
     tasks: ProbingTasks
     embedding: str
-    probing: Probing
+    probing: Probe
     training: FineTuning
     after: bool
 
@@ -74,7 +75,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     from headwise.training import Run, TrainingSettings, evaluate
 
     (given,) = open_tasks(config.tasks, [config.task])
-    splits = three_splits(given, config.probing.examples, 0)
+    splits = three_splits(given, config.probing.examples, config.probing.seed)
     task = Task.of(given.name, splits, metric=given.metric, synthetic=given.synthetic)
     before: Probes = load(inputs["probes"].model("probes"))
     source = source_of(before, task.name, config.embedding)
@@ -90,8 +91,8 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     out.table("scores", pd.DataFrame([{"metric": name, "score": score, **where} for name, score in scores.items()]))
     out.table("predictions", pd.DataFrame({"prediction": result.predictions, "label": splits["test"].labels}))
     if config.after:
-        changes = config.probing.model_dump() | {"controls": (), "sweep": ()}
-        tuned = probe(model.encoder, given, tokenizer=opened.tokenizer, seed=0, **changes)
+        changes: dict[str, Any] = {"controls": (), "sweep": (), "tokenizer": opened.tokenizer}
+        tuned = probe(model.encoder, given, **config.probing.given() | changes)
         out.array("after", tuned.scores.squeeze("task", drop=True))
         out.model("probes", tuned.write)
 
@@ -123,7 +124,9 @@ def cells(recipe: FineTuningRecipe) -> Iterator[engine.Cell]:
     for label, model in recipe.models.items():
         for name in task_names(recipe.tasks):
             shared: dict[str, Any] = {"model": model, "task": name, "tasks": recipe.tasks, "probing": recipe.probing}
-            first = engine.Cell(probe_task, ProbeConfig(**shared), {"model": label, "task": name}, megabytes=10)
+            first = engine.Cell(
+                probe_task, ProbeConfig(**shared), {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10
+            )
             probed.append(first)
             where.append({"model": label, "task": name})
             for embedding in recipe.embeddings:

@@ -3,48 +3,18 @@
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pandas as pd
 from pydantic import Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.probing._fits import STRENGTHS
 from headwise.probing._results import Probes
 from headwise.probing._senteval import SENTEVAL, canonical
-from headwise.settings import option
+from headwise.probing._settings import Probe, ProbingTasks
 from headwise.studies._sections.grids import of_probing
-from headwise.tasks._source import TaskSource
 from headwise.tasks._task import Task
-
-
-class ProbingTasks(TaskSource):
-    """Which tasks, and where they come from; without `names`, all there are."""
-
-    source: Literal["senteval", "treebank", "grammar", "tasks"] = option(
-        "senteval",
-        "senteval: SentEval's files in the data folder; treebank: generated from its CoNLL-U or bracketed trees; grammar: generated from "
-        "synthetic sentences; tasks: presets, or tables of the tasks file.",
-    )
-    size: int = option(6000, "Sentences of the grammar.", ge=100)
-
-
-class Probing(engine.Settings):
-    """Settings of the probes; see `headwise.probing.probe`."""
-
-    pooling: Literal["cls", "last", "mean"] | None = None
-    strengths: tuple[float, ...] = STRENGTHS
-    folds: int | None = Field(None, ge=2)
-    top: int | None = Field(None, ge=1)
-    sweep: tuple[int, ...] = ()
-    controls: tuple[Literal["labels", "encoder"], ...] = ("labels",)
-    pairs: Literal["compare", "together"] = "compare"
-    examples: int | None = Field(None, ge=10)
-    max_length: int | None = Field(None, ge=8)
-    batch_size: int | None = Field(None, ge=1)
-    dtype: Literal["float16", "float32"] = "float16"
-    tolerance: float = Field(1e-3, gt=0)
 
 
 class ProbingRecipe(engine.Recipe):
@@ -53,15 +23,14 @@ class ProbingRecipe(engine.Recipe):
     kind: Literal["probing"]
     models: dict[str, engine.ModelName] = Field(min_length=1)
     tasks: ProbingTasks = ProbingTasks()
-    probing: Probing = Probing()
-    seed: int = 0
+    probing: Probe = Probe()
 
 
 class ProbeConfig(engine.Settings):
     model: engine.ModelName
     task: str
     tasks: ProbingTasks
-    probing: Probing
+    probing: Probe
 
 
 @engine.step(version=2)
@@ -70,7 +39,7 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> 
     from headwise.probing._probes import probe
 
     (task,) = open_tasks(config.tasks, [config.task])
-    found = probe(str(config.model), task, seed=out.seed, quiet=False, **config.probing.model_dump())
+    found = probe(str(config.model), task, **config.probing.given())
     for name in ("test", "validation", "stderr", "control", "random_encoder"):
         if name in found.data:
             out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
@@ -98,7 +67,7 @@ def cells(recipe: ProbingRecipe) -> Iterator[engine.Cell]:
         parts = []
         for name in names:
             config = ProbeConfig(model=model, task=name, tasks=recipe.tasks, probing=recipe.probing)
-            parts.append(engine.Cell(probe_task, config, {"model": label, "task": name}, seed=recipe.seed, megabytes=10))
+            parts.append(engine.Cell(probe_task, config, {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10))
         yield from parts
         yield engine.Cell(summarise, {}, {"model": label}, {"tasks": parts})
 
@@ -106,7 +75,9 @@ def cells(recipe: ProbingRecipe) -> Iterator[engine.Cell]:
 def check(recipe: ProbingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     tasks = recipe.tasks
-    if tasks.source in ("senteval", "treebank") and tasks.data is None:
+    if meant := set(tasks.names) & set(get_args(ProbingTasks.model_fields["source"].annotation)):
+        yield f"tasks.names: {min(meant)!r} is a source of tasks: write source = {min(meant)!r}, on the command line --source {min(meant)}"
+    elif tasks.source in ("senteval", "treebank") and tasks.data is None:
         yield f"tasks.data: a folder is needed for source = {tasks.source!r}"
     elif tasks.source == "tasks" and not tasks.names and tasks.file is None:
         yield "tasks.names: name presets, or give tasks.file, a TOML file that defines tasks"
@@ -116,7 +87,9 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
             if tasks.source in ("senteval", "tasks"):
                 open_tasks(tasks)  # a name that is misspelt, or not in the folder, fails here rather than in a cell
         except HeadwiseError as error:
-            yield f"tasks: {error}"
+            yield f"tasks: {error}" + (
+                "; presets and tables of a tasks file need source = 'tasks'" if tasks.source != "tasks" else ""
+            )
 
 
 study = engine.Study(ProbingRecipe, cells, check, of_probing)
@@ -128,7 +101,7 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
     if tasks.source == "tasks" and tasks.names:
         return tasks.names
     if tasks.names:
-        return tuple(canonical(name) for name in tasks.names)
+        return tuple(map(canonical, tasks.names))
     if tasks.source == "grammar":
         return tuple(SENTEVAL)
     return tuple(task.name for task in open_tasks(tasks))
@@ -147,13 +120,13 @@ def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     if tasks.source == "grammar":
         from headwise.probing._generation import grammar_tasks
 
-        return grammar_tasks(tasks.size, wanted)
+        return grammar_tasks(tasks.size, wanted, seed=tasks.seed or 0)
     if tasks.data is None:
         raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.source!r}")
     if tasks.source == "treebank":
         from headwise.probing._generation import treebank_tasks
 
-        return treebank_tasks(tasks.data, wanted, skip_bad=True)
+        return treebank_tasks(tasks.data, wanted, skip_bad=True, seed=tasks.seed or 0)
     from headwise.probing._senteval import senteval_tasks
 
     return senteval_tasks(tasks.data, wanted)

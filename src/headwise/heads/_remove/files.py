@@ -24,7 +24,7 @@ KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
 
 
-def save(model: nn.Module, folder: str | Path) -> None:
+def save_removed(model: nn.Module, folder: str | Path) -> None:
     """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
 
     Raises:

@@ -22,7 +22,7 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to rounding.
 
     `Heads(smaller)` counts what is left: heads are numbered anew within each layer, and layers without heads are no sites.
-    `headwise.heads.save` saves it.
+    `headwise.heads.save_removed` saves it.
 
     Raises:
         HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share weights

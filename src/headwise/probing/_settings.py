@@ -1,0 +1,104 @@
+"""What probes can be told, and where probing tasks come from: settings declared once, without torch."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from headwise.settings import Settings, option
+from headwise.tasks._source import TaskSource
+
+
+class Generate(Settings):
+    """How probing tasks are generated from annotated sentences."""
+
+    per_class: int | None = option(
+        None,
+        "At most this many examples of each class in train, an eighth of that in validation and test; default: as balance allows.",
+        ge=1,
+    )
+    least: int = option(20, "A class needs this many examples in train, and one in each other split.", ge=1)
+    words: int = option(1000, "Classes of WordContent at most.", ge=2)
+    constituents: int = option(20, "Classes of TopConstituents at most, the last of them OTHER.", ge=2)
+    lengths: tuple[tuple[int, int], ...] = option(
+        ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28)), "The bins of Length, in words; by default SentEval's."
+    )
+    seed: int = option(0, "Seed of every draw, and of splits where the source has none.", ge=0)
+    fractions: dict[str, float] | None = option(None, "Sizes of those splits; default: 0.8, 0.1 and 0.1.")
+    skip_bad: bool = option(False, "Skip and count malformed sentences of a treebank's files.")
+    synthetic: bool = option(False, "Mark the tasks as made from generated text.")
+
+
+class ProbingTasks(TaskSource):
+    """Which tasks, and where they come from; without `names`, all there are."""
+
+    source: Literal["senteval", "treebank", "grammar", "tasks"] = option(
+        "senteval",
+        "senteval: the ten probing tasks from SentEval's files in the data folder; treebank: the ten generated from the CoNLL-U or "
+        "bracketed trees there; grammar: the ten generated from synthetic sentences; tasks: presets, or tables of the tasks file.",
+    )
+    size: int = option(6000, "Sentences of the grammar.", ge=100)
+
+
+class Probe(Settings):
+    """Settings of `headwise.probe`: the `[probing]` table of a recipe."""
+
+    pooling: Literal["cls", "last", "mean"] | None = option(
+        None, "Token whose vectors are read: cls, last (real token) or mean; default: by the kind of model."
+    )
+    strengths: tuple[float, ...] = option((1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "L2 strengths λ to choose from.", min_length=1)
+    folds: int | None = option(
+        None,
+        "Choose by cross-validation on train and validation together; default: by the validation split, and by five folds of train "
+        "where a task has no validation split beside the one it is tested on.",
+        ge=2,
+    )
+    top: int | None = option(
+        None, "Heads in the top-n embedding; default: heads per layer, so that it is as wide as a hidden state.", ge=1
+    )
+    sweep: tuple[int, ...] = option((), "Further numbers of heads to try; -1 stands for 1, 2, 4, … up to all.")
+    layers: bool = option(True, "Also probe hidden states.")
+    controls: tuple[Literal["labels", "encoder"], ...] = option(
+        ("labels",),
+        "labels: the same probes on shuffled labels (selectivity); encoder: the same architecture with random weights; or none.",
+    )
+    pairs: Literal["compare", "together"] = option(
+        "compare",
+        "Pairs of texts are encoded apart and compared, [|u-v|; u*v] (compare), or read by the model at once (together).",
+    )
+    estimator: Any = option(
+        None,
+        "A probe of your own instead of L2-regularised regression: an object with fit(x, y) and predict(x), as scikit-learn's.",
+        live=True,
+    )
+    examples: int | None = option(None, "At most this many examples of each split, drawn by the seed.", ge=10)
+    max_length: int | None = option(
+        None, "Tokens at which texts are cut; default: as in the model's training, else the tokenizer's limit.", ge=1
+    )
+    batch_size: int | None = option(None, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
+    dtype: Literal["float16", "float32"] = option(
+        "float16", "Precision of recorded vectors; float32 where half precision overflows."
+    )
+    tolerance: float = option(1e-3, "Where a fit is done; see `headwise.probing.fit`.", gt=0)
+    seed: int = option(0, "Seed of samples, folds and controls.", ge=0)
+    device: str | None = option(
+        None,
+        "Where to run the model and fit: cpu, cuda, …; default: where the model is, else a GPU if there is one.",
+        decides=False,
+    )
+    folder: str | Path | None = option(None, "Keep the recordings here, and find them again; default: nowhere.", live=True)
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one beside its weights.", live=True)
+    quiet: bool = option(False, "Show no progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+
+    @field_validator("controls", mode="before")
+    @classmethod
+    def _none(cls, given: Any) -> Any:
+        return tuple(name for name in given if name != "none") if isinstance(given, list | tuple) else given
+
+    @field_validator("estimator")
+    @classmethod
+    def _fits(cls, given: Any) -> Any:
+        if given is not None and not all(callable(getattr(given, name, None)) for name in ("fit", "predict")):
+            raise ValueError(f"a {type(given).__name__} has no fit(x, y) and predict(x)")
+        return given
