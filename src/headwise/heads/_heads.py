@@ -239,12 +239,12 @@ class Heads:
             yield tape
 
     def training_only(
-        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True, drift: bool = False
+        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True, **options: bool
     ) -> AbstractContextManager[None]:
         """Lets only `head_set` among the heads learn: see `headwise.heads._freeze.training_only.training_only`."""
         from headwise.heads._freeze.training_only import training_only
 
-        return training_only(self, self.check(head_set), optimizer, output_projection, drift)
+        return training_only(self, self.check(head_set), optimizer, output_projection, **options)
 
     def remove(self, head_set: HeadSet) -> nn.Module:
         """A really smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""

@@ -49,6 +49,13 @@ class Frozen:
         shape = tensor.shape
         return tensor.detach().view(*shape[: self.dim], -1, self.block, *shape[self.dim + 1 :])
 
+    def marks(self, tensor: Tensor) -> Tensor:
+        """Which blocks are frozen, bool, in a shape that goes with `blocks`."""
+        shape = [1] * (tensor.ndim + 1)
+        shape[self.dim] = tensor.shape[self.dim] // self.block
+        frozen = torch.zeros(shape[self.dim], dtype=torch.bool, device=tensor.device)
+        return frozen.index_fill_(0, _index(self), True).view(shape)
+
     def stretches(self, tensor: Tensor) -> tuple[Tensor, ...] | None:
         """The frozen part as flat views of a tensor of the parameter's shape; None if it does not lie in stretches of memory."""
         if self.dim or not tensor.is_contiguous():
@@ -67,10 +74,11 @@ class Keeper:
         optimizer: the optimizer.
         parts: what is frozen.
         key: what to remember the layout of these parts by, for later steps of this optimizer.
+        masked: whether the frozen parts have no gradient; if they have one, state that is born in a step is set to zero there.
     """
 
-    def __init__(self, optimizer: Optimizer, parts: list[Frozen], key: Hashable) -> None:
-        self.optimizer, self.key = optimizer, key
+    def __init__(self, optimizer: Optimizer, parts: list[Frozen], key: Hashable, masked: bool = True) -> None:
+        self.optimizer, self.key, self.masked = optimizer, key, masked
         self.memory = _MEMORIES.setdefault(optimizer, _Memory())
         self.whole = [part.parameter for part in parts if part.index is None]
         self.parts = [(part, part.parameter) for part in parts if part.index is not None]
@@ -95,9 +103,9 @@ class Keeper:
         if len(kept) < len(tensors) and type(self.optimizer).__module__.startswith("torch.optim"):
             decays = {id(p) for group in self.optimizer.param_groups if group.get("weight_decay") for p in group["params"]}
             for (i, name), (part, tensor) in tensors.items():
-                if (i, name) not in kept and id(self.parts[i][1]) in decays:
+                if (i, name) not in kept and (not self.masked or id(self.parts[i][1]) in decays):
                     # Born in this step. Without a gradient it has its first value, unless weight decay was added to the
-                    # gradient: torch's optimizers that do so start at zero.
+                    # gradient: torch's optimizers that do so start at zero, as do those that may have a gradient here.
                     part.blocks(tensor).index_fill_(part.dim, _index(part), 0)
 
     def _tensors(self) -> Tensors:
@@ -119,20 +127,26 @@ class Keeper:
 class _Layout:
     """Where the frozen parts of some tensors lie.
 
-    Most are stretches of memory, which are copied all at once: on a GPU that takes a few launches instead of hundreds.
+    Most are stretches of memory, which are copied all at once: on a GPU that takes a few launches instead of hundreds. Columns are
+    not; there the whole tensor is copied, and one choice between old and new entries restores them.
     """
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = tensors
         self.addresses = [tensor.data_ptr() for _, tensor in tensors.values()]
         self.stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+        self.wholes: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}  # (blocks, frozen or not)
         self.others: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
         for part, tensor in tensors.values():
-            views = part.stretches(tensor)
-            if views is None:
-                self.others.append((part.blocks(tensor), part.dim, _index(part)))
+            views, kind = part.stretches(tensor), (tensor.device, tensor.dtype)
+            if views is not None:
+                self.stretches.setdefault(kind, []).extend(views)
+            elif tensor.device.type == "cuda" and tensor.is_contiguous():
+                self.wholes.setdefault(kind, []).append((part.blocks(tensor), part.marks(tensor)))
             else:
-                self.stretches.setdefault((tensor.device, tensor.dtype), []).extend(views)
+                self.others.append((part.blocks(tensor), part.dim, _index(part)))
+        for kind, pairs in self.wholes.items():  # copied with the stretches, and restored by a choice of old and new
+            self.stretches.setdefault(kind, []).extend(blocks.view(-1) for blocks, _ in pairs)
         self.sizes = {kind: [view.numel() for view in views] for kind, views in self.stretches.items()}
 
     def fits(self, tensors: Tensors) -> bool:
@@ -155,7 +169,11 @@ class _Layout:
         """Writes copies of the frozen parts back."""
         flat = zip(self.stretches.items(), copies, strict=False)
         for (kind, views), copy in flat:
-            torch._foreach_copy_(views, copy.split_with_sizes(self.sizes[kind]))
+            saved, pairs = copy.split_with_sizes(self.sizes[kind]), self.wholes.get(kind, [])
+            stretches = len(views) - len(pairs)
+            torch._foreach_copy_(views[:stretches], saved[:stretches])
+            for (blocks, frozen), old in zip(pairs, saved[stretches:], strict=True):
+                torch.where(frozen, old.view_as(blocks), blocks, out=blocks)
         for (blocks, dim, index), copy in zip(self.others, copies[len(self.stretches) :], strict=True):
             blocks.index_copy_(dim, index, copy)
 

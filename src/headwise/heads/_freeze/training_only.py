@@ -31,7 +31,12 @@ KEPT_PLANS = 64  # per Heads: multi-task training comes back to a few sets again
 
 @contextmanager
 def training_only(
-    heads: "Heads", head_set: HeadSet, optimizer: Optimizer, output_projection: bool = True, drift: bool = False
+    heads: "Heads",
+    head_set: HeadSet,
+    optimizer: Optimizer,
+    output_projection: bool = True,
+    drift: bool = False,
+    masked: bool = True,
 ) -> Iterator[None]:
     """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state, bit-identical.
 
@@ -48,6 +53,8 @@ def training_only(
         output_projection: whether a head's columns of W_O are frozen with it.
         drift: only take the gradient of what is frozen, so that momentum and weight decay go on moving it: what published code does
             that masks gradients alone.
+        masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and keep all the same, where
+            each element has a state of its own; only what reads gradients (clipping) sees those of frozen heads too.
 
     Raises:
         HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state quantized,
@@ -58,9 +65,9 @@ def training_only(
     parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
     if drift:
         parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer goes on with it
-    keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection))
+    keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
-        for part in parts:
+        for part in parts if masked or drift else ():
             part.mask(part.parameter)
             if part.parameter.requires_grad:
                 handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]

@@ -55,8 +55,9 @@ class ImportantHeads(ScoredHeads):
             return nullcontext()
         if self.eval_mode and run.wrapped.training:
             run.wrapped.eval()
+        masked = run.settings.clip is not None or run.settings.optimizer == "adafactor"  # else nothing reads those gradients
         return run.heads.training_only(
-            self.heads[task], run.optimizer, output_projection=self.output_projection, drift=self.drift
+            self.heads[task], run.optimizer, output_projection=self.output_projection, drift=self.drift, masked=masked
         )
 
     def state_dict(self) -> dict[str, Any]:
