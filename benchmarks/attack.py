@@ -23,8 +23,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
-sys.path[:0] = [str(TESTS / name) for name in ("hostile", "training", "runs")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(TESTS / "runs")]))
+sys.path[:0] = [str(TESTS / name) for name in ("hostile", "training", "engine")]
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(TESTS / "engine")]))
 COMMAND = [sys.executable, "-c", "from headwise.cli import main; main()"]
 
 

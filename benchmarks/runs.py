@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-ENV = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests" / "runs"), "OMP_NUM_THREADS": "1"}
+ENV = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests" / "engine"), "OMP_NUM_THREADS": "1"}
 HEADWISE = [sys.executable, "-c", "from headwise.cli import main; main()", "study"]
 
 

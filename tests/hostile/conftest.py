@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-STUDIES = str(HERE.parent / "runs")
+STUDIES = str(HERE.parent / "engine")
 for place in (str(HERE), str(HERE.parent / "training"), STUDIES):
     if place not in sys.path:
         sys.path.insert(0, place)

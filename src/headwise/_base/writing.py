@@ -1,7 +1,9 @@
 """Writing files: all with one mode, and a disk that is full is told as that, with the folder and the space it takes."""
 
 import errno
+import io
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -12,6 +14,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError
 
+ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
 FULL = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "the disk quota is used up",
@@ -26,12 +29,13 @@ class NoSpace(HeadwiseError, OSError):
         folder: where something was to be written.
         needed: bytes it takes; 0: not known.
         what: which limit was met.
+        least: whether it takes more than `needed`, nobody knows how much.
     """
 
-    def __init__(self, folder: Path, needed: int, what: str) -> None:
-        self.folder, self.needed, self.what = folder, needed, what
+    def __init__(self, folder: Path, needed: int, what: str, least: bool = False) -> None:
+        self.folder, self.needed, self.what, self.least = folder, needed, what, least
         disk = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.is_dir())
-        takes = f"{readable(needed)} are needed there, and " if needed else ""
+        takes = f"{'at least ' * least}{readable(needed)} are needed there, and " if needed else ""
         super().__init__(
             f"{what} in {folder}: {takes}{readable(shutil.disk_usage(disk).free)} are free; "
             "make room or choose another folder, and run it again"
@@ -62,17 +66,18 @@ def settle(folder: Path, pattern: str = "*", since: float = 0.0) -> None:
 
 
 @contextmanager
-def room_in(folder: str | Path, needed: int | Callable[[], int] = 0) -> Iterator[None]:
+def room_in(folder: str | Path, needed: int | Callable[[], int] = 0, least: bool = False) -> Iterator[None]:
     """Around whatever writes into `folder`: a full disk becomes a `NoSpace`.
 
     Args:
         folder: where the files go; it need not exist yet.
         needed: bytes that are written in the block, or a function that says so, which is asked only if they do not fit.
+        least: whether these are only the bytes known so far.
     """
     try:
         yield
     except Exception as error:
-        found = no_space(error, Path(folder), needed)
+        found = no_space(error, Path(folder), needed, least)
         if found is None:
             raise
         raise found from error
@@ -87,16 +92,85 @@ def saving(folder: str | Path, weights: Iterable[Any] = ()) -> Iterator[None]:
     settle(Path(folder), "*.safetensors", began)
 
 
-def no_space(error: BaseException, folder: Path, needed: int | Callable[[], int] = 0) -> NoSpace | None:
+def no_space(error: BaseException, folder: Path, needed: int | Callable[[], int] = 0, least: bool = False) -> NoSpace | None:
     """The error as `NoSpace`, if that is what it comes from; of two folders, one in the other, the outer one is told."""
     if isinstance(error, NoSpace):
-        return NoSpace(folder, max(needed() if callable(needed) else needed, error.needed), error.what)
+        known = needed() if callable(needed) else needed
+        return NoSpace(folder, max(known, error.needed), error.what, least if known >= error.needed else error.least)
     number = error.errno if isinstance(error, OSError) else None
     if number not in FULL:  # Rust's libraries say it in words alone
         number = next((known for known in FULL if f"(os error {known})" in str(error)), None)
     if number is None:
         return None
-    return NoSpace(folder, needed() if callable(needed) else needed, FULL[number])
+    return NoSpace(folder, needed() if callable(needed) else needed, FULL[number], least)
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Makes a folder and those above it, where they are missing.
+
+    Raises:
+        NoSpace: a full disk has no room for its name.
+    """
+    with room_in(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder)
+
+
+@contextmanager
+def whole_file(path: str | Path, needed: int = 0) -> Iterator[Path]:
+    """Gives a name beside `path` to write to, with its suffix; when the block ends well, that file becomes `path` in one rename.
+
+    If the block raises, nothing of it is left, and what was at `path` stays. A device or a pipe is written to as it is.
+
+    Args:
+        path: where the file will be.
+        needed: bytes it takes; 0: told by those that were written before the disk was full.
+
+    Raises:
+        HeadwiseError: `path` is a folder.
+        NoSpace: the file does not fit.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise HeadwiseError(f"{path} is a folder: give the name of a file")
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    special = target.exists() and not target.is_file()
+    aside = target if special else target.with_name(f"{ASIDE}{os.getpid()}-{secrets.token_hex(4)}-{target.name}")
+    written = 0
+    with room_in(path.parent, lambda: needed or written, least=not needed):
+        try:
+            yield aside
+            if not special:
+                os.replace(aside, target)
+        finally:
+            if not special and aside.is_file():
+                written = aside.stat().st_size
+                aside.unlink()
+
+
+@contextmanager
+def new_text(path: str | Path) -> Iterator[io.StringIO]:
+    """Gives a text to write to, which becomes the file `path` when the block ends well.
+
+    Raises:
+        NoSpace: it does not fit.
+    """
+    text = io.StringIO()
+    yield text
+    write_bytes(path, text.getvalue().encode())
+
+
+def write_bytes(path: str | Path, content: bytes, durable: bool = False) -> None:
+    """Replaces the file `path` by `content` in one rename; `durable` waits until it is on the disk.
+
+    Raises:
+        NoSpace: it does not fit.
+    """
+    with whole_file(path, len(content)) as aside, open(aside, "wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def readable(size: float) -> str:

@@ -18,6 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from headwise._base.command import carrying_out
 from headwise._base.opener import TRUST
+from headwise._base.writing import NoSpace, no_space
 from headwise.errors import HeadwiseError, Interrupted
 
 
@@ -60,6 +61,19 @@ class Verb(TyperCommand):
             else:
                 spread.append(argument)
         return super().parse_args(ctx, spread)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs it; a full disk that nothing nearer has told becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
+        try:
+            return super().invoke(ctx)
+        except NoSpace:
+            raise
+        except Exception as error:
+            name = getattr(error, "filename", None)
+            place = Path(name).parent if isinstance(name, str) else ctx.params.get("out") or ctx.params.get("output") or Path()
+            if found := no_space(error, Path(place)):
+                raise found from error
+            raise
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise._base.writing import make_folder, whole_file
 from headwise.engine._run import Run
 from headwise.store._results import Result
 
@@ -29,11 +30,13 @@ def export(run: Run, target: str | Path) -> int:
     types = {"step": pa.string(), **kinds, **words, **numbers}
     schema = pa.schema([(name, types[name]) for name in columns])
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     rows = 0
     with (
-        pq.ParquetWriter(f"{target}.parquet", schema) as parquet,
-        open(f"{target}.csv", "w", encoding="utf-8", newline="") as csv,
+        whole_file(f"{target}.parquet") as new_parquet,
+        whole_file(f"{target}.csv") as new_csv,
+        pq.ParquetWriter(new_parquet, schema) as parquet,
+        open(new_csv, "w", encoding="utf-8", newline="") as csv,
     ):
         csv.write(",".join(columns) + "\n")
         for task, result in run.results():

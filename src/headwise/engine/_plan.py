@@ -12,12 +12,12 @@ from pathlib import Path
 from headwise._base import command
 from headwise._base.names import check_name
 from headwise._base.parsing import parse_json, read_json
-from headwise._base.writing import room_in
+from headwise._base.writing import ASIDE, make_folder, room_in
 from headwise.engine._steps import Cell, Task, tasks
 from headwise.errors import HeadwiseError
 from headwise.store import _locks as locks
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import ASIDE, flush, write_text
+from headwise.store._atomic import flush, write_text
 from headwise.store._fingerprints import content, fingerprint, remembering
 
 PLAN = "plan.jsonl"
@@ -123,7 +123,7 @@ def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
     if (run / manifest.NAME).is_file() and (holds := manifest.read(run)["kind"]) != "study":
         raise HeadwiseError(f"{run} holds a saved {holds}: give --out a new folder, or that of an earlier run")
     for name in FOLDERS:
-        (run / name).mkdir(parents=True, exist_ok=True)
+        make_folder(run / name)
     if begins or not (run / manifest.NAME).is_file():
         with tempfile.TemporaryDirectory() as staged:
             manifest.write(Path(staged), "study", study=kind, command=command.given())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -174,10 +175,13 @@ def save_figure(figure: "Figure", path: str | Path) -> list[Path]:
     """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens). Gives the files written."""
     path = Path(path)
     files = [path] if path.suffix else [path.with_suffix(".pdf"), path.with_suffix(".png")]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     for file in files:
+        drawn = io.BytesIO()
+        kind = file.suffix[1:]
         # no creation date in the PDF: the same figure gives the same bytes
-        _write(figure, file, dpi=200, metadata={"CreationDate": None} if file.suffix == ".pdf" else None)
+        _write(figure, drawn, dpi=200, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        write_bytes(file, drawn.getvalue())
     return files
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from headwise import models as decoders
 from headwise._base.adapters import check_savable
 from headwise._base.opener import fill
-from headwise._base.writing import save_tensors, saving
+from headwise._base.writing import make_folder, save_tensors, saving
 from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
@@ -153,8 +153,7 @@ class MultiTaskModel(nn.Module):
         """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
         if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
             check_savable(self.encoder)
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(folder)
         with saving(folder, self.state_dict().values()):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")

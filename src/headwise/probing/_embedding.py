@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from headwise._base.adapters import check_savable
-from headwise._base.writing import saving
+from headwise._base.writing import make_folder, saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
 from headwise.probing._early_exit import head_outputs
@@ -118,15 +118,14 @@ class HeadEmbedding(InputModule):
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
         `SentenceTransformer(path, trust_remote_code=True)`, which is how that library is told that headwise's class may be used."""
         check_savable(self.model)
-        folder = Path(output_path)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(output_path)
         with saving(folder, self.model.state_dict().values()):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         heads = json.loads(self.head_set.to_json())
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
-        (folder / "modules.json").write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
+        write_bytes(folder / "modules.json", (json.dumps(modules, indent=2) + "\n").encode())
         manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length)
 
     @classmethod

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from headwise._base.parsing import read_json
-from headwise._base.writing import room_in
+from headwise._base.writing import make_folder, room_in
 from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads._restoration import unchanged
@@ -93,7 +93,7 @@ def record(
         "max_length": max_length,
         "of": fingerprint(identity or fingerprint(encoder.model), [side.text_fingerprint for side in sides]),
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     if (folder / MANIFEST).is_file():
         _same(folder, record)
     else:

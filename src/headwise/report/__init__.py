@@ -14,11 +14,12 @@ def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str 
         path: the HTML file.
         title: heading of the page.
     """
+    from headwise._base.writing import make_folder
     from headwise.report.html import render
     from headwise.store._atomic import write_text
 
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_text(path, render(read(folders), title))
     return path
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwise._base.names import file_name
+from headwise._base.writing import make_folder, write_bytes
 from headwise.figures import save_figure
 from headwise.figures._blocks import Section, Table
 from headwise.report.html import cell
@@ -25,15 +26,14 @@ SIGNS = {
 
 def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = True) -> list[Path]:
     """Writes every figure and table of a report into `folder`; gives the files."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     files: list[Path] = []
     for number, section in enumerate(sections, 1):
         for block in section.blocks:
             name = file_name(f"{number}-{block.name}" if len(sections) > 1 else block.name)
             if isinstance(block, Table) and tables:
-                (folder / f"{name}.tex").write_text(latex(block), encoding="utf-8")
-                block.frame.to_csv(folder / f"{name}.csv", index=False)
+                write_bytes(folder / f"{name}.tex", latex(block).encode())
+                write_bytes(folder / f"{name}.csv", block.frame.to_csv(index=False).encode())
                 files += [folder / f"{name}.tex", folder / f"{name}.csv"]
             elif not isinstance(block, Table):
                 files += save_figure(block.draw(), folder / name)

@@ -6,14 +6,19 @@ from pathlib import Path
 import xarray as xr
 
 from headwise._base.parsing import reading
+from headwise._base.writing import make_folder, write_bytes
 
 
 def save_scores(scores: xr.DataArray, path: str | Path) -> Path:
-    """Writes scores with their coordinates and settings; `load_scores` reads them."""
+    """Writes scores with their coordinates and settings; `load_scores` reads them.
+
+    Raises:
+        NoSpace: the disk is full.
+    """
     stored = scores.rename("score").copy(deep=False)
     stored.attrs = {"settings": json.dumps(scores.attrs, sort_keys=True)}
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    stored.to_netcdf(path, engine="scipy")
+    make_folder(Path(path).parent)
+    write_bytes(path, bytes(stored.to_netcdf(engine="scipy")))
     return Path(path)
 
 

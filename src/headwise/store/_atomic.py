@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.parsing import parse_json
-from headwise._base.writing import room_in, settle, size_of
+from headwise._base.writing import ASIDE, room_in, settle, size_of, write_bytes
 from headwise.errors import HeadwiseError
-
-ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
 
 
 @contextmanager
@@ -27,12 +25,11 @@ def atomic_folder(target: str | Path) -> Iterator[Path]:
     stays and this one is dropped: both computed the same thing.
     """
     target = Path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.parent / f"{ASIDE}{target.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    aside.mkdir()
     written = 0
-    with room_in(target, lambda: written):  # at least: what was written before the disk was full
+    with room_in(target, lambda: written, least=True):  # what was written before the disk was full
         try:
+            aside.mkdir(parents=True)
             yield aside
             publish((aside, target))
         finally:
@@ -65,16 +62,7 @@ def publish(*pairs: tuple[Path, Path]) -> None:
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
     """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
-    aside = path.parent / f"{ASIDE}{path.name}-{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        with room_in(path.parent, lambda: len(text.encode())), open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    write_bytes(path, text.encode(), durable)
     if durable:
         flush(path.parent)
 

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from torch.optim import Optimizer
 
 from headwise._base.parsing import whole_number
-from headwise._base.writing import room_in, save_tensors, tensor_bytes
+from headwise._base.writing import ASIDE, room_in, save_tensors, tensor_bytes
 from headwise.errors import HeadwiseError
-from headwise.store._atomic import ASIDE, atomic_folder, checksum, read_sealed, write_sealed
+from headwise.store._atomic import atomic_folder, checksum, read_sealed, write_sealed
 from headwise.store._trees import Flat, flatten, unflatten
 
 TENSORS = "tensors.safetensors"

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.names import inside, shown
+from headwise._base.writing import ASIDE
 from headwise.errors import HeadwiseError
-from headwise.store._atomic import ASIDE, checksum
+from headwise.store._atomic import checksum
 
 _sound: set[tuple[Any, ...]] = set()  # files that this process has found as they were written
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.parsing import read_json
+from headwise._base.writing import make_folder
 from headwise.errors import HeadwiseError
 from headwise.store import _locks as locks
 from headwise.store import _manifest as manifest
@@ -39,7 +40,7 @@ class Entry:
     def begin(self) -> None:
         """Notes in the folder which result it is for, so that whatever continues it is compared with that."""
         if not (self.folder / STARTED).is_file():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self.folder)
             write_text(self.folder / STARTED, sealed_text({"decision": self.decided, "versions": versions()}))
 
     def seals(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ def claimed(folder: str | Path, wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(place.parent)
     path = place.parent / f".{place.name}.running"
     lock = locks.acquire(path)
     if lock is None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import HeadwiseError
 
 NLI = ("entailment", "neutral", "contradiction")
@@ -41,8 +42,7 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
     Raises:
         HeadwiseError: not a GLUE task, or a prediction that is not one of its classes.
     """
-    where = Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
+    where = make_folder(folder)
     written = []
     for task, values in predictions.items():
         if task not in FILES:
@@ -60,6 +60,6 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
                 raise HeadwiseError(f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}")
             lines = [classes[int(value)] if classes else str(int(value)) for value in array]
         file = where / name
-        file.write_text("index\tprediction\n" + "".join(f"{i}\t{line}\n" for i, line in enumerate(lines)), encoding="utf-8")
+        write_bytes(file, ("index\tprediction\n" + "".join(f"{i}\t{line}\n" for i, line in enumerate(lines))).encode())
         written.append(file)
     return written

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headwise._base.parsing import read_json, reading
-from headwise._base.writing import room_in
+from headwise._base.writing import make_folder, room_in
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models import MultiTaskModel, TaskModel
@@ -71,8 +71,7 @@ class TrainingResult:
 
     def save(self, folder: str | Path) -> None:
         """Writes models and tables; the folder counts as finished once all of it is there."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(folder)
         if self.description["method"] == SEVERAL:  # each task's own training has saved its model
             manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
         else:

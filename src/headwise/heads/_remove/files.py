@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from headwise._base.opener import open_config, read_tensors
-from headwise._base.writing import saving
+from headwise._base.writing import make_folder, saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.removal import removed_from
 from headwise.heads._remove.surgery import Surgery, operate
@@ -42,12 +42,11 @@ def save_removed(model: nn.Module, folder: str | Path) -> None:
             f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
             "and merge adapters into it first (peft: model.merge_and_unload())"
         )
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    model.config.save_pretrained(target)
-    if model.can_generate():
-        model.generation_config.save_pretrained(target)
+    target = make_folder(folder)
     with saving(target, model.parameters()):
+        model.config.save_pretrained(target)
+        if model.can_generate():
+            model.generation_config.save_pretrained(target)
         safetensors.torch.save_model(model, str(target / WEIGHTS), metadata={"format": "pt"})
     cut = {name for surgery in removed for name in surgery.slices}
     manifest.write(

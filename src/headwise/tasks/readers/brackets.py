@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
 from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Sentence, Tree
@@ -133,7 +134,7 @@ def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     Raises:
         HeadwiseError: a sentence has no tree.
     """
-    with open(path, "w", encoding="utf-8") as handle:
+    with new_text(path) as handle:
         for sentence in sentences:
             if sentence.tree is None:
                 raise HeadwiseError(f"{sentence.source or str(sentence)!r} has no tree to write")

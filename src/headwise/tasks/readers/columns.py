@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Sentence
 from headwise.tasks.readers.blocks import Block, blocks, gather
@@ -60,7 +61,7 @@ def write(
     Raises:
         HeadwiseError: a sentence lacks a layer.
     """
-    with open(path, "w", encoding="utf-8") as handle:
+    with new_text(path) as handle:
         for sentence in sentences:
             filled: list[Sequence[str]] = []
             for name in columns:

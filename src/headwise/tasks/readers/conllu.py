@@ -6,6 +6,7 @@ from pathlib import Path
 
 from headwise._base.names import shown
 from headwise._base.parsing import whole_number
+from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Sentence, Span
 from headwise.tasks.readers.blocks import Block, blocks, check_heads, gather
@@ -161,7 +162,7 @@ def _entity_cell(sentence: Sentence, word: int) -> str:
 def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     """Writes CoNLL-U; missing layers become underscores, entities go to MISC."""
     sentences = list(sentences)
-    with open(path, "w", encoding="utf-8") as handle:
+    with new_text(path) as handle:
         if any(sentence.entities is not None for sentence in sentences):
             handle.write("# global.Entity = eid-etype-identity\n")
         for sentence in sentences:

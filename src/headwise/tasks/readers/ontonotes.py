@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
 from headwise.tasks.readers import brackets
@@ -112,7 +113,7 @@ def _bits(tree: Tree | None, size: int) -> list[str]:
 
 def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     """Writes CoNLL-2012 columns; missing layers become "-" or "*"."""
-    with open(path, "w", encoding="utf-8") as handle:
+    with new_text(path) as handle:
         handle.write(f"#begin document ({Path(path).stem}); part 000\n")
         for sentence in sentences:
             size = len(sentence)

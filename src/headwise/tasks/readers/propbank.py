@@ -12,6 +12,7 @@ from typing import Any
 
 from headwise._base.names import shown, writable
 from headwise._base.parsing import parse_json
+from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
 from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
@@ -125,7 +126,7 @@ def _quotes(one: str, other: str) -> bool:
 
 def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     """Writes JSON lines that `read` gives back."""
-    with open(path, "w", encoding="utf-8") as handle:
+    with new_text(path) as handle:
         for sentence in sentences:
             row: dict[str, Any] = {"id": sentence.id, "text": str(sentence), "words": sentence.words}
             row |= {key: getattr(sentence, name) for name, key in _KEYS.items() if getattr(sentence, name) is not None}
