@@ -10,6 +10,7 @@ import pytest
 import toy
 
 from headwise.app import Server, Session
+from headwise.app.server import Handler
 from headwise.errors import HeadwiseError
 
 ODD = {name: (sent, allowed) for name, sent, allowed in oddities.odd_requests()}
@@ -56,6 +57,40 @@ def test_two_requests_on_one_connection(server: Server) -> None:
             found += part
     assert found.count(b"HTTP/1.1 400") == 1
     assert found.count(b"HTTP/1.1 200") == 1
+
+
+STALLED = {
+    "in the request line": b"POST /api/mo",
+    "in the headers": b"POST /api/model HTTP/1.1\r\nHost: local",
+    "after a header": b"POST /api/model HTTP/1.1\r\nHost: localhost\r\n",
+    "in the body": oddities.posted("/api/model", b"{}")[:-1],
+    "in the second request": oddities.posted("/api/model", b"{}") + b"GET / HTTP/1.1\r\n",
+}
+
+
+@pytest.mark.parametrize("where", STALLED)
+def test_a_client_that_stalls_is_told(
+    server: Server, where: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Handler, "timeout", 0.2)
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        link.sendall(STALLED[where])
+        found = b""
+        while part := link.recv(65536):
+            found += part
+    *before, last = found.split(b"HTTP/1.1 ")[1:]
+    assert [answer[:3] for answer in before] == [b"200"] * ("second" in where)
+    assert last.startswith(b"408 ")
+    assert b"Connection: close" in last
+    told = json.loads(last.partition(b"\r\n\r\n")[2])
+    assert told == {"error": "the request did not arrive in full: nothing came for 0.2 seconds"}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_connection_that_waits_between_requests_ends_without_an_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "timeout", 0.2)
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        assert link.recv(1) == b""
 
 
 def test_a_browser_that_goes_away_leaves_no_traceback(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

@@ -108,8 +108,23 @@ class Handler(BaseHTTPRequestHandler):
 
     server: Server
     protocol_version = "HTTP/1.1"
-    timeout = 30
+    timeout = 30  # seconds that a request may stand still
     raw_requestline: bytes
+    answered = False  # the present request
+
+    def handle_one_request(self) -> None:
+        """As the standard library does, which hangs up without a word on whoever stops in the middle of a request line or of headers."""
+        self.requestline, self.command, self.answered = "", "", False
+        try:
+            begun = bool(self.rfile.peek(1))  # type: ignore[attr-defined]
+        except TimeoutError:  # a browser that keeps its connection for later
+            begun = False
+        if not begun:
+            self.close_connection = True
+            return
+        super().handle_one_request()
+        if not self.answered:
+            self.send_error(408, self._late())
 
     def do_GET(self) -> None:
         """The page and its parts."""
@@ -155,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             self._problem(400, str(error))
         except TimeoutError:
             self.close_connection = True
-            self._problem(408, f"the request did not arrive within {self.timeout} seconds")
+            self._problem(408, self._late())
         except ConnectionError:
             raise  # nobody is there to be told
         except Exception as error:
@@ -229,10 +244,14 @@ class Handler(BaseHTTPRequestHandler):
         if not same:
             raise Refused(403, "requests from other pages are refused")
 
+    def _late(self) -> str:
+        return f"the request did not arrive in full: nothing came for {self.timeout} seconds"
+
     def _problem(self, status: int, message: str) -> None:
         self._send(status, json.dumps({"error": message}).encode(), JSON)
 
     def _send(self, status: int, content: bytes, kind: str) -> None:
+        self.answered = True
         self.request_version = self.protocol_version  # a broken request line leaves 0.9, whose answers have no status
         self.send_response(status)
         closing = {"Connection": "close"} if self.close_connection else {}
