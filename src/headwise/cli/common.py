@@ -6,7 +6,8 @@ import os
 import shlex
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NoReturn
 
@@ -37,7 +38,7 @@ Trust = Annotated[
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, ...; default: a GPU if there is one.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", help="Cells at once; 0: in this process.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=0, help="Cells at once; 0: in this process.")]
 
 
 class Verb(TyperCommand):
@@ -60,7 +61,8 @@ class Verb(TyperCommand):
                 spread += [current, argument]
             else:
                 spread.append(argument)
-        return super().parse_args(ctx, spread)
+        with _one_line():
+            return super().parse_args(ctx, spread)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; a full disk that nothing nearer has told becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
@@ -78,6 +80,17 @@ class Verb(TyperCommand):
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")
         super().format_help_text(ctx, formatter)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """A value that an option does not take is one line, as an operation's own settings say it; missing options show the usage too."""
+    try:
+        yield
+    except typer.BadParameter as error:
+        if type(error) is not typer.BadParameter:  # of a missing option
+            raise
+        raise HeadwiseError(error.format_message()) from None
 
 
 def _as_typed(ctx: Any, args: Sequence[str]) -> str:
@@ -105,6 +118,10 @@ class Group(TyperGroup):
     """Commands under headings, with examples that keep their lines; `sections` is heading → command → what it does."""
 
     sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with _one_line():
+            return super().parse_args(ctx, args)
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")

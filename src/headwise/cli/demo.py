@@ -21,8 +21,8 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Where results go; the same command again goes on.")] = Path("runs/demo"),
-    size: Annotated[int, typer.Option(help="Training sentences of each task.")] = 800,
-    epochs: Annotated[int, typer.Option(help="Epochs of the training.")] = 4,
+    size: Annotated[int, typer.Option(min=10, help="Training sentences of each task.")] = 800,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the training.")] = 4,
     quick: Annotated[bool, typer.Option("--quick", help="Only the model's anatomy and one lesion, in seconds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:

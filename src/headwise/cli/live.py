@@ -19,7 +19,7 @@ def serve(
     source: Annotated[
         str, typer.Argument(metavar="MODEL_OR_RUN", help="A model folder, a hub id, or a run of `headwise train`.")
     ],
-    port: Annotated[int, typer.Option(help="0 takes a free one.")] = 8050,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8050,
     host: Annotated[str, typer.Option(help="Where to listen; other machines only reach it if you change this.")] = "127.0.0.1",
     allow_host: Annotated[list[str] | None, typer.Option(help="Further host names that requests may name.")] = None,
     trust_remote_code: Trust = False,

@@ -9,7 +9,14 @@ from headwise.cli.common import Device, Json, emit, print_table
 from headwise.cli.subjects import judged, open_for_tasks
 from headwise.cli.verbs import verb
 from headwise.scoring._settings import Score
+from headwise.settings import Settings, option
 from headwise.tasks._source import TaskSource
+
+
+class Shown(Settings):
+    """What is printed of the scores."""
+
+    fraction: float = option(0.3, "Fraction of the heads shown as top.", gt=0, lt=1)
 
 
 def register(app: typer.Typer) -> None:
@@ -20,8 +27,8 @@ def register(app: typer.Typer) -> None:
 def score(
     source: TaskSource,
     settings: Score,
+    shown: Shown,
     model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`, or a plain transformers model.")],
-    fraction: Annotated[float, typer.Option(help="Fraction of the heads shown as top.")] = 0.3,
     device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the scores as netCDF (xarray) here.")] = None,
     as_json: Json = False,
@@ -41,7 +48,7 @@ def score(
     scores.attrs["judged"] = how
     if out is not None:
         save_scores(scores, out)
-    sets = {task.name: top_heads(scores.sel(task=task.name), fraction) for task in found}
+    sets = {task.name: top_heads(scores.sel(task=task.name), shown.fraction) for task in found}
     record = {
         "settings": scores.attrs,
         "judged": how,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Jobs, Resumable, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 
 
@@ -23,7 +23,7 @@ def similarity(
     data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets, for AHP and head scores.")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
     ahp: Annotated[bool, typer.Option("--ahp", help="Transfer every model to every task (AHP).")] = False,
-    shots: Annotated[int, typer.Option(help="Training examples of each AHP transfer.")] = 1000,
+    shots: Annotated[int, typer.Option(min=1, help="Training examples of each AHP transfer.")] = 1000,
     multitask: Annotated[Path | None, typer.Option(help="A multi-task model: compares tasks by their head scores.")] = None,
     dissociation: Annotated[
         Path | None, typer.Option(help="Correlate with this folder (or table of pairs) of `headwise dissociate`.")
@@ -31,7 +31,7 @@ def similarity(
     out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path(
         "runs/similarity"
     ),
-    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
+    jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     trust_remote_code: Trust = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Group, Trust, Verb, emit, own_bars, print_table
+from headwise.cli.common import Group, Jobs, Trust, Verb, emit, own_bars, print_table
 
 Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
 DataFolder = Annotated[
@@ -44,7 +44,7 @@ def whole_study(
     model: Model = "",
     path: DataFolder = None,
     sets: Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set training.epochs=3")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", help="Cells at once; 0: in this process.")] = None,
+    jobs: Jobs = None,
     figures: Annotated[bool, typer.Option("--figures", help="Also draw the figures, into OUT/figures.")] = False,
     json: Json = False,
     trust_remote_code: Trust = False,
@@ -92,11 +92,11 @@ def probe(
     model: Model = EMBEDDED,
     path: DataFolder = None,
     task: Tasks = None,
-    examples: Annotated[int | None, typer.Option("--examples", help="At most so many sentences of each split.")] = None,
+    examples: Annotated[int | None, typer.Option("--examples", min=1, help="At most so many sentences of each split.")] = None,
     baselines: Annotated[bool, typer.Option(help="Also random weights, permuted labels, and fixed offsets.")] = True,
     labels: Annotated[bool, typer.Option("--labels", help="Also the best head of every label.")] = False,
     skip_bad: SkipBad = False,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
@@ -141,13 +141,13 @@ def train(
     path: DataFolder = None,
     task: Tasks = None,
     out: Annotated[Path | None, typer.Option("--out", help="Save the model here.")] = None,
-    epochs: Annotated[int, typer.Option("--epochs")] = 20,
+    epochs: Annotated[int, typer.Option("--epochs", min=1)] = 20,
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="Of the encoder.")] = 2e-4,
-    batch_size: Annotated[int, typer.Option("--batch-size")] = 32,
-    max_examples: Annotated[int | None, typer.Option("--max-examples", help="At most so many training sentences.")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1)] = 32,
+    max_examples: Annotated[int | None, typer.Option("--max-examples", min=1, help="At most so many training sentences.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Keep off a GPU.")] = False,
     skip_bad: SkipBad = False,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
     json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:

@@ -41,8 +41,12 @@ def run(
     sets: Sets = None,
     scale: Scale = None,
     engine: Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")] = "local",
-    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process; default: by GPUs, cores, memory.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads of each worker; default: the cores, shared out.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=0, help="Cells at once; 0: in this process; default: by GPUs, cores, memory.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads of each worker; default: the cores, shared out.")
+    ] = None,
     address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,

@@ -32,7 +32,7 @@ def train(
     ] = None,
     variant: Annotated[str | None, typer.Option(help="How importance is computed: eq4 (default), michel, iap, iat, ...")] = None,
     sampling: Annotated[str | None, typer.Option(help="proportional, square-root, annealed, temperature, uniform, ...")] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds (0, 1, ...).")] = 1,
+    seeds: Annotated[int, typer.Option(help="How many seeds (0, 1, ...).", min=1)] = 1,
     epochs: Annotated[int | None, typer.Option(help="Epochs (default 5).")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Examples per step (default 32).")] = None,
     learning_rate: Annotated[float | None, typer.Option("--learning-rate", "--lr", help="Default 2e-5.")] = None,

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Jobs, Resumable, Trust, emit, print_table, run_recipe
 from headwise.cli.subjects import said
 
 
@@ -19,7 +19,7 @@ def transfer(
         list[str], typer.Option("--from", help="Folders of trained models, as METHOD=FOLDER, or runs of `headwise train`.")
     ],
     to: Annotated[list[str], typer.Option("--to", help="New tasks: presets, grammar:topic, or names in --tasks-file.")],
-    shots: Annotated[list[int] | None, typer.Option(help="Training examples in all. Default: 4 16 32 100.")] = None,
+    shots: Annotated[list[int] | None, typer.Option(min=1, help="Training examples in all. Default: 4 16 32 100.")] = None,
     seeds: Annotated[int, typer.Option(help="Fine-tunings per model, task and number of shots.")] = 30,
     data: Annotated[Path | None, typer.Option(help="Folder with the presets' data sets.")] = None,
     tasks_file: Annotated[Path | None, typer.Option(help="TOML file that defines tasks.")] = None,
@@ -33,7 +33,7 @@ def transfer(
     evaluate: Annotated[int | None, typer.Option(help="Evaluate on so many held-out examples; default: all.")] = None,
     baseline: Annotated[str, typer.Option(help="Method the others are compared with; default: the first.")] = "",
     out: Annotated[Path, typer.Option(help="The run's folder; the same command again goes on with it.")] = Path("runs/transfer"),
-    jobs: Annotated[int | None, typer.Option(help="Cells at once; 0: in this process.")] = None,
+    jobs: Jobs = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     trust_remote_code: Trust = False,
 ) -> None:
