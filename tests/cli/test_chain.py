@@ -118,10 +118,10 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
     tasks = ["--tasks-file", place / "tasks.toml", "--model", place / "model", *QUICK]
     hw("train", *tasks, "--method", "single-task", "--out", place / "single")
     hw("train", *tasks, "--method", "multi-task", "--out", place / "multi")
-    scored = hw("score", "--model", place / "multi", "--out", place / "scores.nc")
+    scored = hw("score", "--model", place / "multi", "--out", place / "scores")
     assert "texts cut at 9 tokens" in scored["judged"]
     quick = ["--random-draws", "1", "--bootstrap", "20", "--no-figures", "--fraction", "0.25"]
-    found = hw("dissociate", "--model", place / "multi", "--scores", place / "scores.nc", *quick, "--out", place / "pairs")
+    found = hw("dissociate", "--model", place / "multi", "--scores", place / "scores", *quick, "--out", place / "pairs")
     assert found["sets"] == hw("dissociate", "--model", place / "multi", *quick)["sets"]  # scores of the same examples
     similar = ["--models", place / "single", "--multitask", place / "multi", "--jobs", "0"]
     for number, given in enumerate((place / "pairs", place / "pairs" / "pairs.csv")):

@@ -264,40 +264,124 @@ def test_decisions_in_words() -> None:
     assert pd.Series(before["tasks"][0][1]["splits"]).index.tolist() == ["train", "validation"]
 
 
-def dissociated(place: Path, *more: str) -> str:
-    """A small dissociation of the trained model from the command line; what it says."""
-    few = ["--random-draws", "1", "--bootstrap", "20", "--score-examples", "8", "--no-figures"]
-    words = ["dissociate", "--model", f"{place}/run", "--tasks-file", f"{place}/tasks.toml", *few, "--out", f"{place}/d", *more]
-    found = CliRunner().invoke(app, words)
+FEW: dict[str, Any] = {"random_draws": 1, "bootstrap": 20, "score_examples": 8}
+
+
+def invoked(*words: Any) -> str:
+    """What a verb says."""
+    found = CliRunner().invoke(app, [*map(str, words)])
     if isinstance(found.exception, HeadwiseError):
         raise found.exception
     assert found.exit_code == 0, found.output
     return found.output
 
 
-def test_a_dissociation_is_never_an_old_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = dissociated(place)
+def dissociated(place: Path, *more: str) -> str:
+    """A small dissociation of the trained model from the command line; what it says."""
+    few = ["--random-draws", "1", "--bootstrap", "20", "--score-examples", "8", "--no-figures"]
+    words = ["--model", place / "run", "--tasks-file", place / "tasks.toml"]
+    return invoked("dissociate", *words, *few, "--out", place / "d", *more)
+
+
+def dissociated_by_python(place: Path, **more: Any) -> Any:
+    return hw.dissociate(place / "run", read_toml(place / "tasks.toml"), out=place / "d", **{**FEW, **more})
+
+
+def scored(place: Path, *more: str) -> str:
+    """Scores of the trained model from the command line; what it says."""
+    words = ["--model", place / "run", "--tasks-file", place / "tasks.toml", "--examples", "8"]
+    return invoked("score", *words, "--out", place / "s", *more)
+
+
+def scored_by_python(place: Path, **more: Any) -> Any:
+    return hw.score(place / "run", read_toml(place / "tasks.toml"), out=place / "s", **{"examples": 8, **more})
+
+
+Ways = tuple[Callable[..., Any], Callable[..., Any], str, str]
+# by words, by Python, its folder, the split it is judged on
+KEPT: list[Ways] = [
+    (dissociated, dissociated_by_python, "d", "validation"),
+    (scored, scored_by_python, "s", "train"),
+]
+
+
+@pytest.mark.parametrize("ways", KEPT, ids=["dissociate", "score"])
+def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.MonkeyPatch, ways: Ways) -> None:
+    words, python, folder, split = ways
+    first = words(place)
     with monkeypatch.context() as patch:
-        patch.setattr("headwise.cli.dissociate.open_for_tasks", None)  # no model is opened
+        patch.setattr("headwise._passes.subject.open_model", None)  # no model is opened
         started = time.perf_counter()
-        assert dissociated(place) == first
+        assert words(place) == first
         assert time.perf_counter() - started < 2
-    with pytest.raises(HeadwiseError, match=r"fraction was 0\.3 and is 0\.5"):
-        dissociated(place, "--fraction", "0.5")
-    with pytest.raises(HeadwiseError, match="metric was None and is 'f1'"):
-        dissociated(place, "--metric", "f1")
-    rows = (place / "mood-validation.csv").read_text()
-    other_row("validation")(place)
-    with pytest.raises(HeadwiseError, match="holds another result: the validation data of mood changed; choose"):
+        started = time.perf_counter()
+        assert python(place) is not None
+        assert time.perf_counter() - started < 2
+    for name, value, said in (("seed", 1, "seed was 0 and is 1"), ("max_length", 5, "max_length was None and is 5")):
+        with pytest.raises(HeadwiseError, match=said):
+            words(place, f"--{name.replace('_', '-')}", str(value))
+        with pytest.raises(HeadwiseError, match=said):
+            python(place, **{name: value})
+    with pytest.raises(HeadwiseError, match="the metric of mood was accuracy and is f1"):
+        words(place, "--metric", "f1")
+    with pytest.raises(HeadwiseError, match=r"metric given for was \[\] and is \['mood', 'animal'\]"):
+        words(place, "--metric", "accuracy")  # else what the model remembers would hold
+    with pytest.raises(HeadwiseError, match=r"silenced was \[\] and is \[\[0, 0\]\]"):
+        python(place, silenced=hw.HeadSet([(0, 0)]))
+    changes = [
+        (f"mood-{split}.csv", other_row(split), f"the {'training' if split == 'train' else split} data of mood changed"),
+        ("tasks.toml", other_metric, "the metric of animal was accuracy and is f1"),
+        ("tasks.toml", fewer_tasks if folder == "s" else other_metric, "animal"),
+    ]
+    for file, change, said in changes:
+        before = (place / file).read_text()
+        change(place)
+        for way in (words, python):
+            with pytest.raises(HeadwiseError, match=rf"holds another result: .*{said}.*; choose"):
+                way(place)
+        (place / file).write_text(before)
+    assert words(place) == first
+    (place / "run").rename(place / "elsewhere")  # another place is no other model
+    (place / "elsewhere").rename(place / "run")
+    assert words(place) == first
+    tokenizer = place / "run" / "encoder" / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace("Whitespace", "WhitespaceSplit"))
+    for way in (words, python):
+        with pytest.raises(HeadwiseError, match="the tokenizer changed"):
+            way(place)
+
+
+@pytest.mark.parametrize("ways", KEPT, ids=["dissociate", "score"])
+def test_two_into_one_folder(place: Path, ways: Ways) -> None:
+    words, python, folder, _ = ways
+    with claimed(place / folder):
+        for start in (words, python):
+            with pytest.raises(HeadwiseError, match=rf"{folder} is being written by process {os.getpid()} on .*, since"):
+                start(place)
+    (place / folder).mkdir()
+    (place / folder / "mine.txt").write_text("mine")
+    for start in (words, python):  # said before anything is computed
+        with pytest.raises(HeadwiseError, match=f"{folder} exists already"):
+            start(place)
+    assert [file.name for file in (place / folder).iterdir()] == ["mine.txt"]
+
+
+def test_scores_are_loaded_verified_and_given_to_a_dissociation(place: Path) -> None:
+    found = scored_by_python(place)
+    assert hw.load(place / "s").identical(found)
+    dissociated(place, "--scores", f"{place}/s")
+    assert hw.load(place / "d").scores.identical(found)
+    shutil.rmtree(place / "s")
+    with pytest.raises(HeadwiseError, match=r"scores was '?\w+'? and is None|scores changed"):
         dissociated(place)
-    (place / "mood-validation.csv").write_text(rows)
-    with_metric = (place / "tasks.toml").read_text()
-    other_metric(place)
-    with pytest.raises(HeadwiseError, match="the metric of animal was accuracy and is f1"):
-        dissociated(place)
-    (place / "tasks.toml").write_text(with_metric)
-    assert dissociated(place) == first
-    other_tokenizer_of = place / "run" / "encoder" / "tokenizer.json"
-    other_tokenizer_of.write_text(other_tokenizer_of.read_text().replace("Whitespace", "WhitespaceSplit"))
-    with pytest.raises(HeadwiseError, match="the tokenizer changed"):
-        dissociated(place)
+    scored(place, "--seed", "3", "--examples", "4")
+    with pytest.raises(HeadwiseError, match="scores changed"):
+        dissociated(place, "--scores", f"{place}/s")
+    file = place / "s" / "scores.nc"
+    raw = bytearray(file.read_bytes())
+    raw[-3] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(DamagedResult, match=r"scores\.nc"):
+        hw.load(place / "s")
+    with pytest.raises(HeadwiseError, match="give the name of a folder"):
+        hw.score(place / "run", read_toml(place / "tasks.toml"), out=place / "scores.nc")

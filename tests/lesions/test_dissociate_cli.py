@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import headwise as hw
 import planted
 from headwise.cli import app
 from headwise.errors import HeadwiseError
@@ -46,9 +47,9 @@ def test_score(place: Path) -> None:
         "--device",
         "cpu",
     )
-    record = json.loads(invoke("score", *options, "--out", str(place / "scores.nc"), "--json"))
+    record = json.loads(invoke("score", *options, "--out", str(place / "scores"), "--json"))
     assert record["top"] == {"a": [[0, 2]], "b": [[1, 1]]}
-    saved = load_scores(place / "scores.nc")
+    saved = hw.load(place / "scores")
     np.testing.assert_allclose(saved.sel(task="a"), record["scores"]["a"])
     assert saved.attrs["method"] == "gate-gradient"
     assert "Top heads of each task" in invoke("score", *options)

@@ -26,5 +26,8 @@ class Reading(Settings):
     silenced: Any = option(None, "Heads that stay silenced throughout, a HeadSet.", live=True)
     tokenizer: Any = option(None, "Tokenizer of a plain transformers model; default: the one beside its weights.", live=True)
     heads: Any = option(None, "The model's `Heads`, if they were found already.", live=True)
+    device: str | None = option(
+        None, "Where a model is opened that is not live yet: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+    )
     quiet: bool = option(False, "Show no progress.", decides=False)
     trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)

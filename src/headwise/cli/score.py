@@ -1,12 +1,11 @@
 """`headwise score`: how much each head of a model matters to each task."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Device, Json, emit, print_table
-from headwise.cli.subjects import judged, open_for_tasks
+from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.subjects import said
 from headwise.cli.verbs import verb
 from headwise.scoring._settings import Score
 from headwise.settings import Settings, option
@@ -29,8 +28,6 @@ def score(
     settings: Score,
     shown: Shown,
     model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`, or a plain transformers model.")],
-    device: Device = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Save the scores as netCDF (xarray) here.")] = None,
     as_json: Json = False,
 ) -> None:
     """Scores every head for every task and prints each task's top heads, layer by layer.
@@ -38,16 +35,14 @@ def score(
     headwise score --model runs/glue --tasks sst2 mrpc --method gate-gradient
     """
     from headwise.lesions._dissociation import heads_per_layer
+    from headwise.models._memory import remembered_tasks
     from headwise.scoring import score as score_heads
     from headwise.scoring import top_heads
-    from headwise.scoring._files import save_scores
 
-    answering, found = open_for_tasks(model, source, device, settings.dtype)
-    scores = score_heads(answering, found, **settings.given() | {"quiet": settings.quiet or as_json})
-    how = judged(answering, found, settings.max_length)
-    scores.attrs["judged"] = how
-    if out is not None:
-        save_scores(scores, out)
+    own_bars()
+    found = remembered_tasks(model, source)
+    scores = score_heads(model, found, **settings.given() | {"quiet": settings.quiet or as_json})
+    how, out = said(scores.attrs["metrics"], scores.attrs["max_length"]), settings.out
     sets = {task.name: top_heads(scores.sel(task=task.name), shown.fraction) for task in found}
     record = {
         "settings": scores.attrs,
@@ -66,6 +61,8 @@ def score(
     named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
     caption = f"{named}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads; {how}"
     print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
+    for note in scores.attrs.get("notes", []):
+        typer.echo(f"note: {note}")
     if out is not None:
         typer.echo(f"scores in {out}")
 

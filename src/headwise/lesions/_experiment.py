@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from headwise._passes.subject import opened
+from headwise._passes.subject import asked, opened
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import _dissociation as d
@@ -18,10 +17,11 @@ from headwise.lesions._settings import Dissociate, Lesion
 from headwise.lesions._statistics import TestOfD, resplit_test
 from headwise.models._memory import LENGTH, as_trained, length_of
 from headwise.scoring._estimators import score
-from headwise.scoring._files import load_scores
+from headwise.scoring._files import given_scores
 from headwise.scoring._selection import count_for, random_heads, top_heads
 from headwise.scoring._settings import Score
 from headwise.settings import operation
+from headwise.store._entry import Entry, kept
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
@@ -44,6 +44,25 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
     for name in names:
         if name == INTACT or name.startswith("random "):
             raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
+    if settings.scores is not None:
+        settings = settings.with_changes(scores=given_scores(settings.scores))  # counts by its content
+    if settings.out is None:
+        return _dissociate(model, several, settings)
+    decided = asked("dissociate", model, several, settings, "train", settings.split)
+
+    def compute(entry: Entry) -> Dissociation:
+        result = _dissociate(model, several, settings)
+        result.save(entry.folder, **entry.seals())
+        return result
+
+    found, notes = kept(settings.out, decided, compute)
+    found.notes.extend(notes)
+    return found
+
+
+def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
+    """A dissociation that is not there yet."""
+    names = tuple(task.name for task in several)
     model = opened(model, several, settings)
     several = as_trained(model, several)
     _check(several)
@@ -54,12 +73,11 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
             f"fraction is {fraction}, which is less than one head of {heads.total}: there would be nothing to silence"
         )
     scores = settings.scores
-    if isinstance(scores, str | Path):
-        scores = load_scores(scores)
-    reading = {**settings.part(Lesion), "heads": heads, "tokenizer": None, "trust_remote_code": False}
+    own = {"heads": heads, "tokenizer": None, "trust_remote_code": False, "device": None}
+    reading = {**settings.part(Lesion), **own}
     if scores is None:
-        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples}
-        scores = score(model, several, **{**chosen, "heads": heads, "tokenizer": None, "trust_remote_code": False})
+        chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "out": None}
+        scores = score(model, several, **{**chosen, **own})
     elif list(scores["task"].to_numpy()) != list(names):
         raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
 

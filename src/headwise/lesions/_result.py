@@ -18,7 +18,7 @@ from headwise.lesions._analysis import Analysis, analyse
 from headwise.lesions._evaluation import Lesions, TaskOutcome
 from headwise.lesions._statistics import TestOfD, permutation_test
 from headwise.lesions._tables import TABLES
-from headwise.scoring._files import load_scores, save_scores
+from headwise.scoring._files import NAME, load_scores, save_scores
 from headwise.store import _manifest as manifest
 from headwise.tasks import KINDS
 
@@ -140,6 +140,12 @@ class Dissociation:
             raise HeadwiseError(f"there is no figure {kind!r}; choose one of {', '.join(drawn)}")
         return drawn[kind]()
 
+    @property
+    def figures(self) -> list[str]:
+        """The kinds of `plot` that this study has."""
+        swept, tested = ["sweep"] if self.fractions else [], ["null"] if self.tests else []
+        return ["relative", "corrected", "pairs", "layers", "overlap", "scores", *swept, *tested]
+
     def save(self, folder: str | Path, **noted: Any) -> Path:
         """Writes scores, sets, every prediction and every table; `headwise.load(folder)` opens it. The folder appears whole.
 
@@ -156,7 +162,7 @@ class Dissociation:
         if target.exists():
             raise HeadwiseError(f"{target} exists already; choose another folder, or remove it first")
         with atomic_folder(target) as aside:
-            save_scores(self.scores, aside / "scores.nc")
+            save_scores(self.scores, aside / NAME)
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
                 self.table(kind).reset_index().to_csv(aside / f"{kind}.csv", index=False)
@@ -197,7 +203,7 @@ def by(task: str, how: str) -> str:
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
     """Opens what `Dissociation.save` wrote."""
-    scores = load_scores(folder / "scores.nc")
+    scores = load_scores(folder / NAME)
     predictions = pd.read_parquet(folder / "predictions.parquet")
     sets = {name: HeadSet.from_json(text) for name, text in record["lesions"]}
     outcomes = {name: _outcome(predictions[predictions["task"] == name], len(sets), facts) for name, facts in record["tasks"]}

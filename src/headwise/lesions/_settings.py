@@ -1,5 +1,6 @@
 """What lesions and dissociations can be told: settings declared once, without torch."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -30,11 +31,13 @@ class Lesion(Reading):
 class Dissociate(Estimation):
     """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
 
+    out: Path | None = option(None, "Keep everything in this folder; a finished one is shown again.", short="-o", decides=False)
+
     fraction: float = option(0.3, "Fraction of all heads that is silenced for each task (α).", gt=0, lt=1)
     fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "Further fractions, for a sweep over α.")
     scores: Any = option(
         None,
-        "Head scores (task, layer, head) from before, or the file in which `headwise score --out` saved them, instead of new ones.",
+        "Head scores (task, layer, head) from before, or the folder of `headwise score --out`, instead of new ones.",
     )
     random_draws: int = option(10, "Random sets of heads, of the same size, for the random row.", ge=0)
     test_draws: int = option(

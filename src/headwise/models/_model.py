@@ -12,9 +12,11 @@ from torch import Tensor, nn
 
 from headwise import models as decoders
 from headwise._base.adapters import check_savable
-from headwise._base.opener import fill
+from headwise._base.opener import fill, open_tokenizer
 from headwise._base.writing import make_folder, save_tensors, saving
 from headwise.errors import HeadwiseError
+from headwise.heads._remove.files import cuts
+from headwise.heads._remove.files import load_folder as load_cut
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import FAMILIES
@@ -153,6 +155,7 @@ class MultiTaskModel(nn.Module):
         """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
         if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
             check_savable(self.encoder)
+        removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
         folder = make_folder(folder)
         with saving(folder, self.state_dict().values()):
             self.save_encoder(folder / "encoder")
@@ -160,12 +163,14 @@ class MultiTaskModel(nn.Module):
         for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
             save_tensors({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
         tasks = [task.to_json() for task in self.tasks.values()]
-        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, notes=self.notes)
+        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, notes=self.notes, **removed)
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode; `headwise.training._files` adds what its notes ask for."""
-    opened = decoders.open_model(folder / "encoder", need="encoder")
+    place = folder / "encoder"
+    encoder = load_cut(place, record["removed"]) if record.get("removed") else place
+    opened = decoders.open_model(encoder, need="encoder", tokenizer=open_tokenizer(place))
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks, record["pooling"], record["options"])
     fill(model.decoders, folder / DECODERS, own_units(model.decoders))

@@ -13,6 +13,8 @@ from headwise._base.names import file_name
 from headwise._base.opener import no_head, open_config, open_tokenizer, open_weights, own_kind, tokenizer_beside, trusting
 from headwise._base.places import model_place
 from headwise.errors import HeadwiseError
+from headwise.heads._remove.files import cuts
+from headwise.heads._remove.removal import removed_from
 from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.models._model import MultiTaskModel, with_padding
 from headwise.models._plain import ANSWERS, AUTO, TaskModel, as_task_model, head_kind, is_peft
@@ -76,6 +78,8 @@ def open_model(
 
 def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
     """A live model in the form that is needed."""
+    if need == "trains":
+        cuts(getattr(model, "encoder", model))  # says now, not after the training, if it could not be saved
     if need == "heads":
         return model.encoder if isinstance(model, MultiTaskModel | TaskModel) else model
     if isinstance(model, MultiTaskModel | TaskModel) and need != "encoder":
@@ -168,7 +172,10 @@ def _body(model: Any) -> Any:
         if prompts or root.base_model is root:
             return model
         model = root
-    return model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+    body = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+    if body is not model and removed_from(model):
+        body.headwise_part_of = type(model).__name__
+    return body
 
 
 def _own_task(model: Any) -> SavedTask:

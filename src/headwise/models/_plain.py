@@ -12,6 +12,8 @@ from torch import nn
 from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
+from headwise.heads._remove.files import cuts
+from headwise.heads._remove.files import load_folder as load_cut
 from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import sequence_output
@@ -83,11 +85,12 @@ class TaskModel(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`."""
         folder = Path(folder)
+        removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
         with saving(folder, self.encoder.state_dict().values()):
             self.encoder.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         tasks = [task.to_json() for task in self.tasks.values()]
-        manifest.write(folder, KIND, architecture=type(self.encoder).__name__, tasks=tasks, notes=self.notes)
+        manifest.write(folder, KIND, architecture=type(self.encoder).__name__, tasks=tasks, notes=self.notes, **removed)
 
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         """One loss and one prediction per example of a batch of task `name`."""
@@ -125,7 +128,8 @@ def _captured(tensor: torch.Tensor) -> bool:
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
-    model = open_weights(record["architecture"], folder)  # or, of a PEFT model, what its adapter was trained on
+    removed = record.get("removed")
+    model = load_cut(folder, removed) if removed else open_weights(record["architecture"], folder)  # or, of a PEFT model, what its adapter was trained on
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     found = TaskModel(model, open_tokenizer(folder), tasks)
     found.notes = dict(record["notes"])

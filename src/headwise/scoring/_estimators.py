@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headwise._passes.subject import opened
+from headwise._passes.subject import asked, opened
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.models._memory import LENGTH, as_trained, length_of
+from headwise.scoring._files import keep
 from headwise.scoring._selection import count_for, top_heads
 from headwise.scoring._settings import WHERE, Reading, Score, check_options, estimator
 from headwise.settings import operation
+from headwise.store._entry import kept
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
@@ -39,6 +42,19 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
+    if settings.out is None:
+        return _score(model, tasks, several, settings)
+    if settings.out.suffix == ".nc":
+        raise HeadwiseError(f"out is {settings.out}: give the name of a folder, in which the scores will lie as scores.nc")
+    decided = asked("score", model, tasks, settings, settings.split, together=several)
+    found, notes = kept(
+        settings.out, decided, lambda entry: keep(_score(model, tasks, several, settings), entry.folder, **entry.seals())
+    )
+    return found.assign_attrs(notes=notes) if notes else found
+
+
+def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
+    """Scores that are not there yet."""
     names = [task.name for task in tasks]
     answering = opened(model, tasks, settings)
     heads = settings.heads or Heads(answering.encoder)
@@ -50,12 +66,17 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
             found.append(_one(settings.method, answering, one, options))
         else:
             found.append(_iterated(answering, one, settings, settings.iterative, options))
+    read = as_trained(answering, tasks)
+    judged = {
+        "metrics": {task.name: task.metric for task in read},
+        "max_length": {name: length_of(answering, name, settings.max_length) or LENGTH for name in names},
+    }
     if not several:
-        return found[0]
+        return found[0].assign_attrs(judged)
     # what differs between tasks (task, examples) cannot stand for all of them
     shared = {key: value for key, value in found[0].attrs.items() if all(other.attrs.get(key) == value for other in found)}
     joined = xr.concat(found, dim="task", coords="different", compat="equals", combine_attrs="drop")
-    return joined.assign_coords(task=list(names)).assign_attrs(shared)
+    return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
 
 
 def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:

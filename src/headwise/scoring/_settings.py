@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
@@ -75,6 +76,8 @@ class Estimation(Reading):
 
 class Score(Estimation):
     """Settings of `headwise.score`."""
+
+    out: Path | None = option(None, "Keep the scores in this folder; finished ones are shown again.", short="-o", decides=False)
 
     examples: int | None = option(
         None, "At most this many examples of the split, drawn by the seed; default: the method's own number.", ge=1

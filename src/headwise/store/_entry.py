@@ -3,10 +3,10 @@
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder
@@ -15,8 +15,10 @@ from headwise.store import _locks as locks
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import sealed_text, write_text
 from headwise.store._decision import Decision, differences, key_of
+from headwise.store._loading import load
 from headwise.store._provenance import surroundings, versions
 
+T = TypeVar("T")
 STARTED = "started.json"  # in an unfinished folder: what decides the result that is being computed
 COMPARED = ("headwise", "torch", "transformers")  # versions that may change numbers
 
@@ -81,6 +83,29 @@ class Entry:
         if changed:
             said = ", ".join(f"{name} {computed_with.get(name)} (now {now.get(name)})" for name in changed)
             self.notes = [f"{self.folder} was computed with {said}; numbers may differ in their last digits"]
+
+
+def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -> tuple[T, list[str]]:
+    """The result that `decided` decides: from `folder` if it is there, with no model opened, else computed and saved there.
+
+    Args:
+        folder: where it is, or will be.
+        decided: what decides it.
+        compute: computes the result and saves it, whole or not at all, with `entry.seals()` in its manifest.
+
+    Returns:
+        the result, and what its reader must know.
+
+    Raises:
+        HeadwiseError: the folder holds something else, or another process is computing into it.
+    """
+    if not (entry := Entry(folder, decided)).finished:
+        with claimed(folder):
+            if not (entry := Entry(folder, decided)).finished:  # else another process has finished it meanwhile
+                if entry.folder.exists():
+                    raise HeadwiseError(f"{folder} exists already; choose another folder, or remove it first")
+                return compute(entry), []
+    return load(folder), entry.notes
 
 
 @contextmanager

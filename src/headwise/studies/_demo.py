@@ -4,17 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import headwise
 from headwise.figures import save_figure
 from headwise.heads import default_model
-from headwise.lesions import Dissociation, dissociate
-from headwise.store._decision import decision
-from headwise.store._entry import Entry
+from headwise.lesions import dissociate
 from headwise.tasks import grammar
 from headwise.training import train
 
 TASKS = ("topic", "tense", "subject_number", "object_number", "sentiment")
-FIGURES = ("relative", "corrected", "pairs", "layers", "overlap", "scores")
 
 
 def run_demo(
@@ -42,14 +38,9 @@ def run_demo(
     trained = train(str(default_model()), tasks, "multi-task", out=out / "model", epochs=epochs, **settings)
     folder = out / "dissociation"
     how: dict[str, Any] = {"fraction": 0.3, "random_draws": random_draws, "max_length": 48}
-    entry = Entry(folder, decision("dissociate", how, model=out / "model", tasks=tasks))
-    if entry.finished:
-        found: Dissociation = headwise.load(folder)
-    else:
-        say("scoring every head for every task, then silencing each task's top 30 %")
-        found = dissociate(trained.model, tasks, **how)
-        found.save(folder, **entry.seals())
-    files = [file for kind in FIGURES for file in save_figure(found.plot(kind), out / "figures" / kind)]
+    say("scoring every head for every task, then silencing each task's top 30 %")
+    found = dissociate(out / "model", tasks, out=folder, **how)
+    files = [file for kind in found.figures for file in save_figure(found.plot(kind), out / "figures" / kind)]
     return {
         "scores": trained.table(),
         "performance": found.table("performance"),

@@ -130,7 +130,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
         check_options(recipe.lesions.method, recipe.lesions.own)
     except HeadwiseError as error:
         yield f"lesions: {error}"
-    for name in {"seed", "scores"} & recipe.lesions.model_fields_set:
+    for name in {"seed", "scores", "out"} & recipe.lesions.model_fields_set:
         yield f"lesions.{name}: the study sets it for each of its models; leave it out"
     for label in recipe.frozen:
         if label not in recipe.models:

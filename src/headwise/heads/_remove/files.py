@@ -4,6 +4,7 @@ A folder holds `config.json` of the model before, `model.safetensors` with what 
 Opening it builds the architecture from its configuration, cuts again in the same way, and loads the tensors.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,35 +31,45 @@ def save_removed(model: nn.Module, folder: str | Path) -> None:
     Raises:
         HeadwiseError: no heads were removed from the model, or it is not one of transformers' own classes.
     """
-    removed = removed_from(model)
-    if not removed:
+    if not removed_from(model):
         raise HeadwiseError(
             f"no heads were removed from this {type(model).__name__}: save it with model.save_pretrained({str(folder)!r}), "
             "or remove heads first with Heads(model).remove(head_set)"
         )
-    name = type(model).__name__
-    if not isinstance(model, PreTrainedModel) or getattr(transformers, name, None) is not type(model):
-        raise HeadwiseError(
-            f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
-            "and merge adapters into it first (peft: model.merge_and_unload())"
-        )
+    facts = cuts(model)
     target = make_folder(folder)
     with saving(target, model.parameters()):
         model.config.save_pretrained(target)
         if model.can_generate():
             model.generation_config.save_pretrained(target)
         safetensors.torch.save_model(model, str(target / WEIGHTS), metadata={"format": "pt"})
-    cut = {name for surgery in removed for name in surgery.slices}
-    manifest.write(
-        target,
-        KIND,
-        model_class=name,
-        surgeries=[surgery.to_json() for surgery in removed],
-        shapes={name: list(parameter.shape) for name, parameter in model.named_parameters() if name in cut},
-    )
+    manifest.write(target, KIND, **facts)
 
 
-def load_folder(folder: Path, record: dict[str, Any]) -> PreTrainedModel:
+def cuts(model: nn.Module) -> dict[str, Any]:
+    """What `load_folder` needs to cut a model again in the same way; empty if no heads were removed from it.
+
+    Raises:
+        HeadwiseError: the model could not be built again.
+    """
+    removed = removed_from(model)
+    if not removed and "headwise_part_of" not in vars(model):
+        return {}
+    name = type(model).__name__
+    if not removed:
+        raise HeadwiseError(
+            f"heads were removed from the {model.headwise_part_of} that this {name} is a part of, so that it could not be built again "
+            "without it: remove them from the part itself (Heads(model.base_model).remove(head_set)), and start from that"
+        )
+    if not isinstance(model, PreTrainedModel) or getattr(transformers, name, None) is not type(model):
+        raise HeadwiseError(
+            f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
+            "and merge adapters into it first (peft: model.merge_and_unload())"
+        )
+    return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed]}
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     """Opens what `save` wrote, in evaluation mode like `from_pretrained`.
 
     Raises:
