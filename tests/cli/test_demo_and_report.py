@@ -63,7 +63,7 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
     assert {len(heads) for heads in saved.sets.values()} == {2}  # 30 % of 8
     trained = TrainingResult.load(out / "model")
     assert [row["score"] for row in found["scores"]] == pytest.approx(trained.table()["score"].tolist())
-    assert {Path(file).stem for file in found["figures"]} == set(demo.FIGURES)
+    assert {Path(file).stem for file in found["figures"]} == set(saved.figures)
     for file in found["figures"]:
         assert_drawn(file)
     page = Path(found["report"]).read_text(encoding="utf-8")

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+import toy
 from transformers import BertForSequenceClassification
 
 import headwise as hw
-import toy
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models import MultiTaskModel

@@ -129,7 +129,8 @@ def _captured(tensor: torch.Tensor) -> bool:
 def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
     removed = record.get("removed")
-    model = load_cut(folder, removed) if removed else open_weights(record["architecture"], folder)  # or, of a PEFT model, what its adapter was trained on
+    # of a PEFT model: what its adapter was trained on
+    model = load_cut(folder, removed) if removed else open_weights(record["architecture"], folder)
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     found = TaskModel(model, open_tokenizer(folder), tasks)
     found.notes = dict(record["notes"])

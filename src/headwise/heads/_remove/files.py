@@ -11,7 +11,6 @@ from typing import Any
 import safetensors.torch
 import torch
 import transformers
-from torch import nn
 from transformers import PreTrainedModel
 
 from headwise._base.opener import open_config, read_tensors
@@ -25,7 +24,7 @@ KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
 
 
-def save_removed(model: nn.Module, folder: str | Path) -> None:
+def save_removed(model: Any, folder: str | Path) -> None:
     """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
 
     Raises:
@@ -46,7 +45,7 @@ def save_removed(model: nn.Module, folder: str | Path) -> None:
     manifest.write(target, KIND, **facts)
 
 
-def cuts(model: nn.Module) -> dict[str, Any]:
+def cuts(model: Any) -> dict[str, Any]:
     """What `load_folder` needs to cut a model again in the same way; empty if no heads were removed from it.
 
     Raises:
@@ -66,7 +65,9 @@ def cuts(model: nn.Module) -> dict[str, Any]:
             f"{name} is not a class of transformers, so it could not be built again: save its encoder, "
             "and merge adapters into it first (peft: model.merge_and_unload())"
         )
-    return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed]}
+    cut = {name for surgery in removed for name in surgery.slices}
+    shapes = {name: list(parameter.shape) for name, parameter in model.named_parameters() if name in cut}
+    return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed], "shapes": shapes}
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
