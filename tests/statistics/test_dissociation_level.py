@@ -1,25 +1,23 @@
 """D: intervals over examples and over seeds, the re-split and permutation tests, and the false discovery rate over pairs."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 from scipy import stats
 
-from headwise._base.inference import false_discovery
+from headwise._base.inference import MIN_EXAMPLES, false_discovery
 from headwise.heads import HeadSet
-from headwise.lesions._dissociation import overall, per_task, relative_performance
+from headwise.lesions._analysis import analyse
+from headwise.lesions._dissociation import overall
+from headwise.lesions._evaluation import Lesions, TaskOutcome
 from headwise.lesions._resampling import metric_draws
-from headwise.lesions._statistics import (
-    MIN_EXAMPLES,
-    interval,
-    permutation_test,
-    resample_counts,
-    resplit,
-    resplit_test,
-    seed_interval,
-)
+from headwise.lesions._statistics import permutation_test, resplit, resplit_test
+from headwise.lesions._tables import performance
+from headwise.studies._specialization_tables import pairs_over_seeds
 
 LAYERS, HEADS = 4, 6
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
@@ -92,14 +90,19 @@ def d_intervals(metric: str, n: int, shares: Sequence[float], studies: int, bala
     """Intervals of D and of D_A of two tasks of n examples each: intact, own and other lesion right on `shares` of examples."""
     rng = np.random.default_rng(seed)
     bounds, halves = [], []
-    for _ in range(studies):
-        draws = np.empty((299, 2, 2))
-        for task in range(2):
-            right, labels = answers(rng, n, shares), (rng.random(n) < balance).astype(int)
-            found = metric_draws(metric, "classes", np.where(right, labels, 1 - labels), labels, resample_counts(n, 299, rng))
-            draws[:, [task, 1 - task], task] = relative_performance(found[:, 1:, None], found[:, :1])[..., 0]
-        bounds.append(interval(overall(draws), examples=n))
-        halves.append(interval(per_task(draws)[:, 0], examples=n))
+    sets = {name: HeadSet() for name in ("intact", "a", "b")}
+    for study in range(studies):
+        tasks = {}
+        for name, order in (("a", [0, 1, 2]), ("b", [0, 2, 1])):  # intact, lesion of a's heads, lesion of b's
+            right, labels = answers(rng, n, shares)[order], (rng.random(n) < balance).astype(int)
+            predictions = np.where(right, labels, 1 - labels)
+            tasks[name] = TaskOutcome("classes", metric, predictions, np.zeros(right.shape), labels, 0.5, {})
+        found = analyse(Lesions(sets, tasks, {}), ["a", "b"], ["a", "b"], bootstrap=299, seed=study)
+        bounds.append(found.d_interval())
+        low, high = found.d_i_interval()
+        halves.append((low[0], high[0]))
+        pair = found.pairs().iloc[0] if study < 5 else None  # of two tasks D of the pair is D of all
+        assert pair is None or (pair["D_low"], pair["D_high"]) == bounds[-1]
     return (*np.array(bounds).T, *np.array(halves).T)
 
 
@@ -122,7 +125,7 @@ def test_the_coverage_of_the_interval_of_d_by_other_metrics(metric: str) -> None
     intact, own, other = metric_draws(
         metric, "classes", np.where(right, labels, 1 - labels), labels, np.ones((1, 400_000), np.int64)
     )[0]
-    low, high, low_a, high_a = d_intervals(metric, 200, shares, DRAWS, 0.3, seed=1)
+    low, high, low_a, high_a = d_intervals(metric, 200, shares, 2 * DRAWS, 0.3, seed=7)
     assert covered(low, high, (other - own) / intact) >= LEAST_COVERED
     assert covered(low_a, high_a, (other - own) / intact) >= LEAST_COVERED
 
@@ -130,10 +133,15 @@ def test_the_coverage_of_the_interval_of_d_by_other_metrics(metric: str) -> None
 def test_the_coverage_of_the_interval_over_seeds() -> None:
     """Eight seeds whose D is skewed, as shares near their ceiling are."""
     rng = np.random.default_rng(8)
-    values = rng.beta(8, 3, size=(1000, 8))
-    bounds = np.array([seed_interval(row) for row in values])
-    assert covered(*bounds.T, truth=8 / 11) >= LEAST_COVERED
-    assert covered(*bounds.T, truth=0.4) <= 0.1
+    studies = 1000
+    place = {"model": "m", "method": "multi-task", "alpha": 0.3, "delta": 0.1, "group": "g", "B": "b"}
+    values = {"D": 100 * rng.beta(8, 3, size=8 * studies), "D_A": 1.0, "D_B": 1.0, "D_corrected": 0.0, "overlap": 0.0}
+    pairs = pd.DataFrame({**place, "A": np.repeat(np.arange(studies), 8), **values, "verdict": "double"})
+    found = pairs_over_seeds(pairs)
+    assert covered(found["D_seed_low"], found["D_seed_high"], truth=800 / 11) >= LEAST_COVERED
+    assert covered(found["D_seed_low"], found["D_seed_high"], truth=40) <= 0.1
+    few = pairs_over_seeds(pairs.groupby("A").head(7))
+    assert few[["D_seed_low", "D_seed_high"]].isna().all(axis=None)
 
 
 def test_the_false_discovery_rate_over_pairs_that_share_tasks() -> None:
@@ -149,6 +157,17 @@ def test_the_false_discovery_rate_over_pairs_that_share_tasks() -> None:
 
 
 def test_a_further_random_set_lies_between_the_lowest_and_the_highest_as_often_as_said() -> None:
-    values = np.random.default_rng(10).gamma(0.5, size=(4000, 40))  # skewed: few random lesions do much harm
-    inside = (values[:, :39].min(1) <= values[:, 39]) & (values[:, 39] <= values[:, :39].max(1))
-    assert inside.mean() == pytest.approx(38 / 40, abs=0.015)
+    inside = []
+    rng = np.random.default_rng(10)
+    for _ in range(5):
+        tasks = [f"t{i}" for i in range(400)]
+        names = tuple(f"random {i}" for i in range(39))
+        harm = rng.gamma(0.5, size=(40, len(tasks)))  # skewed: few random lesions do much harm
+        table = pd.DataFrame(0.0, index=[*tasks, *names, "intact"], columns=tasks)
+        table.loc[list(names)] = 1 - harm[:39]
+        analysis = SimpleNamespace(d_i=np.zeros(len(tasks)))
+        result = SimpleNamespace(lesions=SimpleNamespace(performance=table), tasks=tasks, random=names, analysis=analysis)
+        found = performance(result)  # type: ignore[arg-type]
+        further = 100 * (1 - harm[39])
+        inside.append((found.loc["random lowest"] <= further) & (further <= found.loc["random highest"]))
+    assert np.mean(inside) == pytest.approx(38 / 40, abs=0.015)

@@ -1,11 +1,12 @@
 """Transfer: methods compared over source models, with few-shot samples that all sources share."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
 from headwise._base.inference import crossed_t, sign_flip_p, t_interval
-from headwise.studies._transfer import difference
+from headwise.studies._transfer import compare, difference
 
 SEEDS = 30
 # spread of the difference between sources, between few-shot samples (shared by all sources), and of the rest
@@ -28,6 +29,21 @@ def differences(world: str, sources: int, effect: float = 0.0, studies: int = DR
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_level_of_the_comparison_of_methods(world: str, sources: int) -> None:
     assert rejected([difference(grid)["p"] for grid in differences(world, sources)]) <= MOST_REJECTED
+
+
+@pytest.mark.parametrize(("effect", "least", "most"), [(0.0, 0.0, MOST_REJECTED), (0.05, 0.9, 1.0)])
+def test_the_level_of_the_table_that_is_printed(effect: float, least: float, most: float) -> None:
+    """`compare`, a new task for every simulated study; what sources and samples do to both methods alike cancels."""
+    sources, seeds = 6, 10
+    gains = differences("both", sources, effect)[..., :seeds]
+    rng = np.random.default_rng(3)
+    plain = 0.6 + 0.05 * rng.normal(size=(1, sources, 1)) + 0.05 * rng.normal(size=(1, 1, seeds)) + 0 * gains
+    where = pd.MultiIndex.from_product([range(DRAWS), range(sources), range(seeds)], names=["task", "source", "seed"])
+    both = [pd.DataFrame({"method": m, "score": v.ravel()}, where) for m, v in (("plain", plain), ("iat", plain + gains))]
+    found = compare(pd.concat(both).reset_index().assign(shots=4), "plain")
+    assert least <= rejected(found["p"]) <= most
+    assert covered(found["low"], found["high"], 100 * effect) >= LEAST_COVERED
+    assert (found["note"] == "").all()
 
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])

@@ -31,10 +31,12 @@ LARGE = 24  # layers from which the larger variant is the default
 class CAMTL(Method):
     """Modules that a task's embedding z controls change a shared encoder, whose lower half (embeddings included) is frozen.
 
-    - Conditional attention (Eq. 3, 4): softmax(M(z) + QKᵀ/√d) V, M(z) block diagonal, in the upper half of the layers.
-    - Conditional alignment (§2.1.2): FiLM of the embeddings, before the first layer.
-    - Conditional layer normalisation (§2.1.3): both layer norms of a layer in the upper half.
-    - Conditional bottleneck (§2.1.4): in the base variant one follows the last layer, LN(bottleneck(h) + a), where a is what its
+    The paper has a section of the same title for each:
+
+    - Conditional attention: softmax(M(z) + QKᵀ/√d) V, M(z) block diagonal, in the upper half of the layers.
+    - Conditional alignment: FiLM of the embeddings, before the first layer.
+    - Conditional layer normalisation: both layer norms of a layer in the upper half.
+    - Conditional bottleneck: in the base variant one follows the last layer, LN(bottleneck(h) + a), where a is what its
       attention block gave; in the large one they make a path beside all layers, f_j = bottleneck_j(h_j + f_{j−1}), whose end is read.
 
     MT-Uncertainty sampling is not part of it: it mixes tasks in a batch, and all methods here are compared under one sampler.

@@ -1,4 +1,4 @@
-"""The task-conditioned modules of CA-MTL (Pilault et al. 2021 §2.1): what a task's embedding changes in a shared encoder."""
+"""The task-conditioned modules of CA-MTL (Pilault et al. 2021): what a task's embedding changes in a shared encoder."""
 
 from math import ceil
 
@@ -20,7 +20,7 @@ class FiLM(nn.Module):
 
 
 class ConditionalAttention(nn.Module):
-    """M(z) of Eq. 3 and 4, added to a layer's attention scores: N blocks A_n on the diagonal, each changed by FiLM.
+    """M(z) in softmax(M(z) + QKᵀ/√d) V, added to a layer's attention scores: N blocks A_n on the diagonal, each changed by FiLM.
 
     Args:
         dim: of the task embedding.
@@ -43,7 +43,7 @@ class ConditionalAttention(nn.Module):
 
 
 class ConditionalNorm(nn.Module):
-    """Conditional layer normalisation (§2.1.3): the scale of an existing layer norm is changed by FiLM, its shift is shared."""
+    """Conditional layer normalisation: the scale of an existing layer norm is changed by FiLM, its shift is shared."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class ConditionalNorm(nn.Module):
 
 
 class ConditionalBottleneck(nn.Module):
-    """The conditional bottleneck (§2.1.4): FiLM, then down to a third of the width and up again."""
+    """The conditional bottleneck: FiLM, then down to a third of the width and up again."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

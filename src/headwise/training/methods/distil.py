@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class Distil(Method):
     """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the teacher's.
 
-    First part: mean squared error of attention maps (Jiao et al. Eq. 7) and of hidden states, embeddings included (Eq. 8, 9; through
-    a learnt projection where the widths differ). Student and teacher both run without dropout there: its noise would enter every map
-    and every state behind it, so that a student equal to its teacher would have a loss and a gradient. Second part: cross-entropy with
-    the teacher's class probabilities (Eq. 10 at temperature 1), or squared error for numbers; the student's dropout is on, as in
-    every other method.
+    First part (their transformer-layer and embedding-layer distillation): mean squared error of attention maps, mean over heads of
+    MSE(A_S, A_T), and of hidden states, embeddings included, MSE(H_S W, H_T), with a learnt projection W where the widths differ.
+    Student and teacher both run without dropout there: its noise would enter every map and every state behind it, so that a student
+    equal to its teacher would have a loss and a gradient. Second part (prediction-layer distillation): cross-entropy with the teacher's
+    class probabilities, at temperature 1, or squared error for numbers; the student's dropout is on, as in every other method.
 
     Args:
         teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is

@@ -1,4 +1,4 @@
-"""Dynamic pruning: gates on all heads learn together with the model (He & Choi 2021, §4)."""
+"""Dynamic pruning: gates on all heads learn together with the model (He & Choi 2021)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

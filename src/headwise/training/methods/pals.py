@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class PALs(Method):
     """In parallel with every layer runs a small attention layer of the task's own; the encoder is shared, and all of it is trained.
 
-    §3.1: a layer with its task's function TS is h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)), where h^l is the layer's input and SA all the
-    layer does to it; TS(h) = V^D g(V^E h), with V^E of size d_s × d_m and V^D of size d_m × d_s. In a projected attention layer g is
+    A layer with its task's function TS is h^{l+1} = LN(h^l + SA(h^l) + TS(h^l)), where h^l is the layer's input and SA all the layer
+    does to it; TS(h) = V^D g(V^E h), with V^E of size d_s × d_m and V^D of size d_m × d_s. In a projected attention layer g is
     multi-head attention without its last projection W^o, with weights of its own for each layer and task; V^E and V^D are shared
     by all layers, not by tasks. With d_s = 204 and 12 heads that is T (2 d_m d_s + 3 L d_s²) weights: 1.13 × BERT-base for eight tasks.
 
