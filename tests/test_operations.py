@@ -9,6 +9,7 @@ import pytest
 import typer
 
 import headwise as hw
+from headwise import studies
 from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
@@ -17,8 +18,10 @@ from headwise.probing import Generate, Probe, generate
 from headwise.probing._settings import ProbingTasks
 from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
+from headwise.similarity import Similarity
 from headwise.studies._probing_finetuning import FineTuningRecipe
 from headwise.studies._probing_study import ProbingRecipe
+from headwise.studies._similarity_study import SimilarityRecipe
 from headwise.studies._specialization import SpecializationRecipe
 from headwise.studies._training import TrainingRecipe
 from headwise.studies._transfer_study import TransferRecipe
@@ -30,12 +33,14 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "dissociate": (hw.dissociate, Dissociate),
     "probe": (hw.probe, Probe),
     "generate": (generate, Generate),
+    "similarity": (studies.similarity_study, Similarity),
 }
 VERBS: dict[str, list[type[Settings]]] = {
     "score": [TaskSource, Score],
     "dissociate": [TaskSource, Dissociate],
     "train": [TaskSource],
     "probe": [ProbingTasks, Probe],
+    "similarity": [TaskSource, Similarity],
     "app": [TaskSource],
 }
 TABLES = [
@@ -80,9 +85,15 @@ def test_a_recipes_table_is_the_settings_class(recipe: Any, field: str, settings
     assert recipe.model_fields[field].annotation is settings
 
 
+def test_recipes_without_tables_are_the_settings_class_with_what_names_the_models() -> None:
+    assert issubclass(SimilarityRecipe, Similarity)
+    assert set(SimilarityRecipe.model_fields) - set(Similarity.model_fields) == {"kind", "title", "models", "tasks", "fewshot"}
+
+
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
+    "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],
     "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
 }
 
@@ -97,7 +108,10 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
         checked(settings, given)
     group: Any = typer.main.get_command(app)
     with pytest.raises(HeadwiseError, match=f"{flag(field, settings)}: given .*{said}"):
-        group.main([name, "--model", "nowhere", f"{flag(field, settings)}={value}"], standalone_mode=False)
+        group.main(
+            [name, "--models" if name == "similarity" else "--model", "nowhere", f"{flag(field, settings)}={value}"],
+            standalone_mode=False,
+        )
 
 
 def test_every_estimator_declares_its_options_and_they_are_checked() -> None:
@@ -132,6 +146,7 @@ import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.engine._recipe import read_recipe
+from headwise.studies._similarity_study import SimilarityRecipe
 from headwise.studies._specialization import SpecializationRecipe
 from typer.testing import CliRunner
 

@@ -43,7 +43,20 @@ _WHERE = {
     "Task": "headwise.tasks",
     "train": "headwise.training",
 }
-_ROOMS = ("heads", "tasks", "models", "store", "engine", "figures", "scoring", "training", "lesions", "probing", "similarity")
+_ROOMS = (
+    "heads",
+    "tasks",
+    "models",
+    "store",
+    "engine",
+    "figures",
+    "scoring",
+    "training",
+    "lesions",
+    "probing",
+    "similarity",
+    "studies",
+)
 
 __all__ = ["__version__", *_WHERE, *_ROOMS]
 

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from headwise import studies
 from headwise.cli import app
 from headwise.cli.transfer import find_sources
 from headwise.errors import HeadwiseError
@@ -80,6 +81,11 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
     assert {"DSE", "CRA", "AHP", "heads"} <= set(found["pairs"][0])
     assert {row["similarity"] for row in found["link"]} == {"DSE", "CRA", "AHP", "heads"}
     assert (tmp_path / "run" / "figures" / "link-dse.pdf").is_file()
+    models = {f"grammar:{name}": folder / name for name in TASKS}
+    asked = {"sentences": folder / "sentences.txt", "ahp": True, "shots": 8, "multitask": str(folder / "all")}
+    same = studies.similarity_study(models, tmp_path / "run", dissociation=folder / "d.csv", **asked)  # resumes: nothing new
+    assert same.table("similarity-pairs").to_dict("records") == found["pairs"]
+    assert len(list((tmp_path / "run" / "results").iterdir())) == 1 + 9 + 3 + 1
 
 
 def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:

@@ -202,22 +202,12 @@ def own_bars() -> None:
 
 
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
-    """Runs a study from what a verb was told, as if it were a recipe in this folder; gives the run, opened.
-
-    Raises:
-        HeadwiseError: the recipe is wrong (nothing was computed), or cells failed.
-    """
+    """Runs a study from what a verb was told, as if it were a recipe in this folder; gives the run, opened."""
     from headwise import engine
 
-    checked, _ = engine.validate(study, recipe, Path.cwd(), out)
     if jobs == 0:
         own_bars()
-    board = engine.run_study(study, checked, out, jobs=jobs, quiet=quiet)
-    if board.failed or board.blocked:
-        raise HeadwiseError(
-            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
-        )
-    return engine.open(out)
+    return engine.run_recipe(study, recipe, out, jobs=jobs, quiet=quiet)
 
 
 def _cell(value: Any) -> str:

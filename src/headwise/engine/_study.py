@@ -11,6 +11,8 @@ from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
 from headwise.engine._plan import prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
+from headwise.engine._run import Run
+from headwise.engine._run import open as open_run
 from headwise.engine._schedule import Board, carry_out
 from headwise.engine._steps import Study, tasks
 from headwise.engine._view import summary, view
@@ -122,3 +124,18 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
     if needed > free:
         raise RecipeError(f"{run} needs about {needed:,.0f} MB for {cells - done} cells, but {disk} has {free:,.0f} MB free")
     return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free": round(free)}
+
+
+def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs: int | None = None, quiet: bool = False) -> Run:
+    """Runs a study by a recipe given as a dict, as if it were a file in this folder; gives the run, opened.
+
+    Raises:
+        HeadwiseError: the recipe is wrong (nothing was computed), or cells failed.
+    """
+    checked, _ = validate(study, recipe, Path.cwd(), out)
+    board = run_study(study, checked, out, jobs=jobs, quiet=quiet)
+    if board.failed or board.blocked:
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
+        )
+    return open_run(out)

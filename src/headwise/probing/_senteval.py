@@ -58,12 +58,20 @@ def canonical(name: str) -> str:
     Raises:
         HeadwiseError: there is no such task.
     """
-    by_key = {_key(known): task for task, file in SENTEVAL.items() for known in (task, file)}
-    if _key(name) not in by_key:
+    if not is_known(name):
         raise HeadwiseError(
             f"there is no probing task {name!r}{did_you_mean(name, SENTEVAL)}; expected one of {', '.join(SENTEVAL)}"
         )
-    return by_key[_key(name)]
+    return _by_key()[_key(name)]
+
+
+def is_known(name: str) -> bool:
+    """Whether one of the ten tasks is called so."""
+    return _key(name) in _by_key()
+
+
+def _by_key() -> dict[str, str]:
+    return {_key(known): task for task, file in SENTEVAL.items() for known in (task, file)}
 
 
 def _key(name: str) -> str:

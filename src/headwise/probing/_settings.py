@@ -8,6 +8,8 @@ from pydantic import field_validator
 from headwise.settings import Settings, option
 from headwise.tasks._source import TaskSource
 
+Source = Literal["senteval", "treebank", "grammar", "tasks"]
+
 
 class Generate(Settings):
     """How probing tasks are generated from annotated sentences."""
@@ -32,12 +34,21 @@ class Generate(Settings):
 class ProbingTasks(TaskSource):
     """Which tasks, and where they come from; without `names`, all there are."""
 
-    source: Literal["senteval", "treebank", "grammar", "tasks"] = option(
-        "senteval",
+    source: Source | None = option(
+        None,
         "senteval: the ten probing tasks from SentEval's files in the data folder; treebank: the ten generated from the CoNLL-U or "
-        "bracketed trees there; grammar: the ten generated from synthetic sentences; tasks: presets, or tables of the tasks file.",
+        "bracketed trees there; grammar: the ten generated from synthetic sentences; tasks: presets, or tables of the tasks file. "
+        "Default: tasks if a tasks file or a task beyond the ten is given, else senteval.",
     )
     size: int = option(6000, "Sentences of the grammar.", ge=100)
+
+    @property
+    def place(self) -> str:
+        """The source, whether it was given or not."""
+        from headwise.probing._senteval import is_known
+
+        beyond = self.file is not None or not all(map(is_known, self.names))
+        return self.source or ("tasks" if beyond else "senteval")
 
 
 class Probe(Settings):

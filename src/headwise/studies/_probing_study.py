@@ -12,7 +12,7 @@ from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.probing._results import Probes
 from headwise.probing._senteval import SENTEVAL, canonical
-from headwise.probing._settings import Probe, ProbingTasks
+from headwise.probing._settings import Probe, ProbingTasks, Source
 from headwise.studies._sections.grids import of_probing
 from headwise.tasks._task import Task
 
@@ -75,20 +75,20 @@ def cells(recipe: ProbingRecipe) -> Iterator[engine.Cell]:
 def check(recipe: ProbingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     tasks = recipe.tasks
-    if meant := set(tasks.names) & set(get_args(ProbingTasks.model_fields["source"].annotation)):
+    if meant := set(tasks.names) & set(get_args(Source)):
         yield f"tasks.names: {min(meant)!r} is a source of tasks: write source = {min(meant)!r}, on the command line --source {min(meant)}"
-    elif tasks.source in ("senteval", "treebank") and tasks.data is None:
-        yield f"tasks.data: a folder is needed for source = {tasks.source!r}"
-    elif tasks.source == "tasks" and not tasks.names and tasks.file is None:
+    elif tasks.place in ("senteval", "treebank") and tasks.data is None:
+        yield f"tasks.data: a folder is needed for source = {tasks.place!r}"
+    elif tasks.place == "tasks" and not tasks.names and tasks.file is None:
         yield "tasks.names: name presets, or give tasks.file, a TOML file that defines tasks"
     else:
         try:
             task_names(tasks)
-            if tasks.source in ("senteval", "tasks"):
+            if tasks.place in ("senteval", "tasks"):
                 open_tasks(tasks)  # a name that is misspelt, or not in the folder, fails here rather than in a cell
         except HeadwiseError as error:
             yield f"tasks: {error}" + (
-                "; presets and tables of a tasks file need source = 'tasks'" if tasks.source != "tasks" else ""
+                "; presets and tables of a tasks file need source = 'tasks'" if tasks.place != "tasks" else ""
             )
 
 
@@ -98,11 +98,11 @@ study = engine.Study(ProbingRecipe, cells, check, of_probing)
 @cache
 def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
     """The names of the tasks that a recipe asks for."""
-    if tasks.source == "tasks" and tasks.names:
+    if tasks.place == "tasks" and tasks.names:
         return tasks.names
     if tasks.names:
         return tuple(map(canonical, tasks.names))
-    if tasks.source == "grammar":
+    if tasks.place == "grammar":
         return tuple(SENTEVAL)
     return tuple(task.name for task in open_tasks(tasks))
 
@@ -115,15 +115,15 @@ def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[
 
 def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     wanted = list(names) if names is not None else list(tasks.names) or None
-    if tasks.source == "tasks":
+    if tasks.place == "tasks":
         return tasks.find(wanted or [])
-    if tasks.source == "grammar":
+    if tasks.place == "grammar":
         from headwise.probing._generation import grammar_tasks
 
         return grammar_tasks(tasks.size, wanted, seed=tasks.seed or 0)
     if tasks.data is None:
-        raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.source!r}")
-    if tasks.source == "treebank":
+        raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.place!r}")
+    if tasks.place == "treebank":
         from headwise.probing._generation import treebank_tasks
 
         return treebank_tasks(tasks.data, wanted, skip_bad=True, seed=tasks.seed or 0)

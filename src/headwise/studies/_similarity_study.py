@@ -1,6 +1,6 @@
 """The similarity study as cells: sentence vectors, pair-wise transfers and head scores, the matrices from them, and their link with D."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,8 @@ from pydantic import Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
+from headwise.settings import operation
+from headwise.similarity._settings import Similarity
 from headwise.studies._sections.similarity import section
 from headwise.studies._transfer_study import FewShot, FewShotConfig, few_shot
 from headwise.tasks._files import open_text
@@ -18,31 +20,14 @@ from headwise.tasks._source import TaskSource
 from headwise.tasks._sources import read_table
 
 
-class PairTransfers(engine.Settings):
-    """AHP: each task's model is fine-tuned on every task, on so many examples, and judged on held-out ones."""
+class SimilarityRecipe(Similarity, engine.Recipe):
+    """`models` names, for every task, the folder of the model trained on it alone; `tasks` where their data is, if the models do not
+    remember it; `fewshot` how AHP's models are fine-tuned."""
 
-    shots: int = Field(1000, ge=2)
-    seeds: int = Field(1, ge=1)
-    evaluate: int | None = Field(1000, ge=10)
-    fewshot: FewShot = FewShot(epochs=3)
-
-
-class SimilarityRecipe(engine.Recipe):
-    """`models` names, for every task, the folder of the model trained on it alone; each metric is computed if its data is given."""
-
-    kind: Literal["similarity"]
+    kind: Literal["similarity"] = "similarity"
     models: dict[str, engine.ModelName] = Field(min_length=3)
-    sentences: engine.DataPath | None = None
-    sentence_count: int = Field(1000, ge=10)
-    pooling: Literal["mean", "cls", "last"] = "mean"
-    brain: engine.DataPath | None = None
-    data: engine.DataPath | None = None
-    tasks_file: engine.DataPath | None = None
-    transfers: PairTransfers | None = None
-    multitask: engine.ModelName | None = None
-    scored_examples: int = Field(2000, ge=1)
-    dissociation: engine.DataPath | None = None
-    alternative: Literal["two-sided", "less", "greater"] = "less"
+    tasks: TaskSource = TaskSource()
+    fewshot: FewShot = FewShot(epochs=3)
 
 
 class VectorsConfig(engine.Settings):
@@ -156,9 +141,9 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
             )
             for task, model in recipe.models.items()
         ]
-    pairs = tuple((source, target) for source in names for target in names) if recipe.transfers else ()
-    if recipe.transfers is not None:
-        wanted, known = recipe.transfers, {name: _known_as(recipe, name) for name in names}
+    pairs = tuple((source, target) for source in names for target in names) if recipe.ahp else ()
+    if recipe.ahp:
+        known = {name: _known_as(recipe, name) for name in names}
         inputs["transfers"] = [
             engine.Cell(
                 few_shot,
@@ -166,10 +151,10 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
                     source=recipe.models[source],
                     task=known[target].names[0],
                     tasks=known[target],
-                    shots=wanted.shots,
-                    seeds=wanted.seeds,
-                    fewshot=wanted.fewshot,
-                    evaluate=wanted.evaluate,
+                    shots=recipe.shots,
+                    seeds=recipe.seeds,
+                    fewshot=recipe.fewshot,
+                    evaluate=recipe.evaluate,
                 ),
                 {"source_task": source, "target_task": target},
             )
@@ -178,7 +163,7 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
     if recipe.multitask is not None:
         tasks = _source(recipe, *names)
         inputs["scores"] = engine.Cell(
-            head_scores, ScoresConfig(model=recipe.multitask, tasks=tasks, examples=recipe.scored_examples)
+            head_scores, ScoresConfig(model=recipe.multitask, tasks=tasks, examples=recipe.score_examples)
         )
     for given in inputs.values():
         yield from [given] if isinstance(given, engine.Cell) else given
@@ -195,8 +180,10 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
 
 def check(recipe: SimilarityRecipe) -> Iterable[str]:
     """A study without any metric is a mistake."""
-    if recipe.sentences is None and recipe.brain is None and recipe.transfers is None and recipe.multitask is None:
-        yield "the recipe asks for no similarity: give sentences (DSE, CRA), brain (CNM), transfers (AHP) or multitask (heads)"
+    if recipe.tasks.names:
+        yield "tasks.names: the tasks are those of the models; leave it out"
+    if recipe.sentences is None and recipe.brain is None and not recipe.ahp and recipe.multitask is None:
+        yield "the recipe asks for no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
 
 
 def read_sentences(path: Path, count: int) -> list[str]:
@@ -257,7 +244,7 @@ def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
 
 
 def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:
-    return TaskSource(names=names, data=recipe.data, file=recipe.tasks_file)
+    return recipe.tasks.with_changes(names=names)
 
 
 def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
@@ -270,3 +257,18 @@ def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
 
 
 study = engine.Study(SimilarityRecipe, cells, check, section)
+
+
+@operation(Similarity)
+def similarity_study(models: Mapping[str, str | Path], out: str | Path, settings: Similarity) -> engine.Run:
+    """Similarity of tasks by DSE, CRA, CNM, AHP and heads, and its link with dissociation: the study of this kind.
+
+    Args:
+        models: by task, the folder of the model trained on it alone; at least three.
+        out: the run's folder; the same call again resumes it.
+
+    Returns:
+        the run: `table("similarity-pairs")`, `array("dse")`, ..., `table("similarity-link")`.
+    """
+    recipe = {"kind": "similarity", "models": {task: str(place) for task, place in models.items()}, **settings.to_table()}
+    return engine.run_recipe(study, recipe, out, quiet=True)
