@@ -13,6 +13,7 @@ from typing import Any
 
 from headwise._base.adapters import INSIDE, find_adapter, outputs
 from headwise._base.places import model_place, not_opened
+from headwise._base.progress import hide_others
 from headwise.errors import HeadwiseError
 
 TRUST = "HEADWISE_TRUST_REMOTE_CODE"  # set to 1 by --trust-remote-code, so that worker processes inherit it
@@ -104,6 +105,7 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
     import torch
     import transformers
 
+    hide_others()
     place = model_place(name)
     refuse_pickles(place)
     adapter = find_adapter(place)

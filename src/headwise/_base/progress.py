@@ -17,7 +17,29 @@ FIRST_LINE_S = 5.0  # loops shorter than this print nothing when there is no ter
 LINE_EVERY_S = 30.0
 
 _report: ContextVar[Report | None] = ContextVar("headwise_progress_report", default=None)
+_ours = False  # whether transformers' own bars are to be hidden
 _bars: Progress | None = None  # rich allows one live display at a time, so nested loops share it
+
+
+def own_bars() -> None:
+    """Keeps transformers' bars for reading and writing weights out of our output; downloads keep theirs."""
+    global _ours
+    _ours = True
+    if "transformers" in sys.modules:  # else once a model is opened: importing it takes a second
+        hide_others()
+
+
+def hide_others() -> None:
+    """What `own_bars` asked for, where transformers is about to read weights."""
+    if not _ours:
+        return
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils import logging
+
+    downloads = not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if downloads:
+        enable_progress_bars()
 
 
 def track(

@@ -19,6 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from headwise._base.command import carrying_out
 from headwise._base.opener import TRUST
+from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
 from headwise.errors import HeadwiseError, Interrupted
 
@@ -188,17 +189,6 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
     for row in rows:
         table.add_row(*(_cell(cell) for cell in row))
     Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def own_bars() -> None:
-    """Keeps transformers' bars for reading and writing weights out of our output; downloads keep theirs."""
-    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
-    from transformers.utils import logging
-
-    downloads = not are_progress_bars_disabled()
-    logging.disable_progress_bar()
-    if downloads:
-        enable_progress_bars()
 
 
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:

@@ -56,11 +56,10 @@ def run(
 
     headwise study run recipes/training-small.toml --out runs/small --set training.epochs=1
     """
-    from headwise.engine._study import run_study
-    from headwise.engine._study import validate as check
+    from headwise.engine._study import ready, run_study
 
     study, data, base, folder = _open(source, out, sets, scale)
-    recipe, _ = check(study, data, base, folder)
+    recipe = ready(study, data, base, folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
     if jobs == 0:
         own_bars()

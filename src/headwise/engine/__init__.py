@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwise.engine._steps import Step as Step
     from headwise.engine._steps import Study as Study
     from headwise.engine._steps import step as step
+    from headwise.engine._study import ready as ready
     from headwise.engine._study import run_recipe as run_recipe
     from headwise.engine._study import run_study as run_study
     from headwise.engine._study import validate as validate
@@ -43,6 +44,7 @@ _WHERE = {
     "Study": "_steps",
     "export": "_export",
     "open": "_run",
+    "ready": "_study",
     "run_recipe": "_study",
     "run_study": "_study",
     "step": "_steps",

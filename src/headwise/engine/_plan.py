@@ -44,6 +44,7 @@ class Plan:
             if task["after"]:
                 self.after[number] = tuple(task["after"])
         self.steps = list(known)
+        self.megabytes = 0.0  # that its missing results are expected to take
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -61,10 +62,12 @@ class Plan:
 def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
     aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
-    written = 0
+    written, megabytes = 0, 0.0
+    there = {entry.name for entry in os.scandir(run / "results")}
     try:
         with room_in(run, lambda: written), open(aside, "w", encoding="utf-8") as file, remembering():
-            for task, _ in tasks(cells):
+            for task, expected in tasks(cells):
+                megabytes += expected if task["folder"] not in there else 0.0
                 task["files"] = _listed(run, task["files"])
                 written += file.write(json.dumps(task, separators=(",", ":")) + "\n")
             file.flush()
@@ -73,7 +76,9 @@ def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     finally:
         aside.unlink(missing_ok=True)
     flush(run)
-    return Plan(run / PLAN)
+    plan = Plan(run / PLAN)
+    plan.megabytes = megabytes
+    return plan
 
 
 def _listed(run: Path, files: dict[str, str]) -> str:

@@ -23,6 +23,7 @@ BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
 INDEX = "done.jsonl"
+INDEX_LINES = 500  # of finished cells that are found, written together
 
 
 def read_index(run: Path) -> dict[str, dict[str, Any]]:
@@ -95,6 +96,7 @@ def carry_out(run: Path, plan: Plan, engine: Engine, view: View) -> Board:
 class _Loop:
     def __init__(self, run: Path, plan: Plan, view: View) -> None:
         self.run, self.plan, self.view = run, plan, view
+        self.results = str(run / "results")
         self.board = Board(len(plan), left=Counter(plan.step(number) for number in range(len(plan))))
         self.state = bytearray(len(plan))  # WAITING
         self.fresh = iter(range(len(plan)))
@@ -106,6 +108,7 @@ class _Loop:
         self.changed = False
         self.known = read_index(run)
         self.digests: dict[str, str] = {}  # of results that are sound, by folder
+        self.lines: list[str] = []  # of the index, not written yet
         (run / INDEX).write_text("")  # only a shortcut for `study show`; written anew as results are checked
 
     def finished(self) -> bool:
@@ -135,12 +138,11 @@ class _Loop:
         self.running -= len(batch)
         died = isinstance(outcomes, BaseException)
         answers = [self._after_death(task, outcomes) for task in batch] if isinstance(outcomes, BaseException) else outcomes
-        lines = []
         for task, outcome in zip(batch, answers, strict=True):
             state = outcome["state"]
             if state == "done":
                 self.board.computed += 1
-                lines.append(self._done(task, outcome))
+                self.lines.append(self._done(task, outcome))
             elif state == "failed":
                 self.view.say(f"failed: {label(task)}: {outcome['error']}")
                 self._end(task, FAILED)
@@ -151,7 +153,7 @@ class _Loop:
                     self.again.append(task)
                 else:
                     self.busy.append((time.monotonic() + 1, task))
-        self._index(lines)
+        self._index()
 
     def _after_death(self, task: Task, error: BaseException) -> dict[str, Any]:
         """The worker died: the cell is done if its result is there, else it is tried again alone, else given up."""
@@ -185,6 +187,7 @@ class _Loop:
         for number in self.fresh:
             if task := self._consider(number):
                 return task
+        self._index()
         return None
 
     def _consider(self, number: int) -> Task | None:
@@ -196,7 +199,9 @@ class _Loop:
         task = self.plan.task(number)
         if (found := self._sound(task)) is not None:
             self.board.found += 1
-            self._index([self._done(task, found)])
+            self.lines.append(self._done(task, found))
+            if len(self.lines) >= INDEX_LINES:
+                self._index()
         elif any(state in (FAILED, BLOCKED) for state in needed):
             self.board.blocked += 1
             self._end(task, BLOCKED)
@@ -210,13 +215,14 @@ class _Loop:
         A result that was found sound before, and to whose files nobody has written since, is not read again: whoever reads it
         compares it with its checksums, and `damage` compares all of them.
         """
-        folder = self.run / "results" / task["folder"]
-        if not folder.is_dir():
+        try:
+            seen = stamp(f"{self.results}/{task['folder']}")
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        seen = stamp(folder)
         known = self.known.get(task["folder"], {})
         if known.get("stamp") == seen and self._inputs(task) == known.get("inputs"):
             return known
+        folder = self.run / "results" / task["folder"]
         self.view.update(self.board, 1)  # checking large results takes a while
         wrong = damage(folder)
         if not wrong:
@@ -251,7 +257,8 @@ class _Loop:
         self.board.left[task["step"]] -= 1
         self.changed = True
 
-    def _index(self, lines: list[str]) -> None:
-        if lines:
+    def _index(self) -> None:
+        if self.lines:
             with suppress(OSError), open(self.run / INDEX, "a", encoding="utf-8") as file:
-                file.write("\n".join(lines) + "\n")
+                file.write("\n".join(self.lines) + "\n")
+            self.lines = []

@@ -26,7 +26,7 @@ class Step:
     def __call__(self, config: Any, inputs: Mapping[str, Any], out: Any) -> None:
         self.function(config, inputs, out)
 
-    @property
+    @cached_property
     def target(self) -> str:
         """Where a worker finds this step: "module:name"."""
         module, name = self.function.__module__, self.function.__qualname__

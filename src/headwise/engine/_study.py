@@ -9,7 +9,7 @@ from typing import Any
 from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
-from headwise.engine._plan import prepare, sweep, write_plan
+from headwise.engine._plan import PLAN, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run
 from headwise.engine._run import open as open_run
@@ -61,6 +61,7 @@ def run_study(
         prepare(run, recipe.kind, begins=not _goes_on(run, now))
         write_text(run / RECIPE, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
+        _check_size(run, len(plan), plan.megabytes)
         workers = engines.start(engine, run, jobs, threads, address)
         shown = view(run, quiet)
         board = carry_out(run, plan, workers, shown)
@@ -95,6 +96,24 @@ def stored_recipe(run: Path) -> dict[str, Any]:
         raise RecipeError(f"{run} has no recipe to go on with: {error}") from None
 
 
+def ready(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> Any:
+    """A recipe that `run_study` can run: `validate` of a run that begins; one that goes on counts its cells when it plans them anew."""
+    return read(study, data, base) if (Path(out) / PLAN).is_file() else validate(study, data, base, out)[0]
+
+
+def read(study: Study, data: Mapping[str, Any], base: str | Path) -> Any:
+    """The recipe of a study, with its data and models.
+
+    Raises:
+        RecipeError: one line for each thing that is wrong.
+    """
+    recipe = read_recipe(study.recipe, data, base)
+    wrong: Sequence[str] = list(study.check(recipe)) if study.check else []
+    if wrong:
+        raise RecipeError("\n".join(wrong))
+    return recipe
+
+
 def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> tuple[Any, dict[str, Any]]:
     """Checks everything a study needs before any work: the recipe, its data and models, and the disk.
 
@@ -104,10 +123,7 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
     Raises:
         RecipeError: one line for each thing that is wrong.
     """
-    recipe = read_recipe(study.recipe, data, base)
-    wrong: Sequence[str] = list(study.check(recipe)) if study.check else []
-    if wrong:
-        raise RecipeError("\n".join(wrong))
+    recipe = read(study, data, base)
     run = Path(out).absolute()
     cells, done, needed = 0, 0, 0.0
     with remembering():
@@ -117,13 +133,23 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
                 done += 1
             else:
                 needed += megabytes
+    free = _check_size(run, cells, needed)
+    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free": round(free)}
+
+
+def _check_size(run: Path, cells: int, needed: float) -> float:
+    """Free megabytes on the disk of a run.
+
+    Raises:
+        RecipeError: there is nothing to compute, or no room for its results.
+    """
     if not cells:
         raise RecipeError("the recipe asks for no cells at all: one of its lists is empty")
     disk = next(folder for folder in (run, *run.parents) if folder.is_dir())
     free = shutil.disk_usage(disk).free / 1e6
     if needed > free:
-        raise RecipeError(f"{run} needs about {needed:,.0f} MB for {cells - done} cells, but {disk} has {free:,.0f} MB free")
-    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free": round(free)}
+        raise RecipeError(f"{run} needs about {needed:,.0f} MB for cells that are not done, but {disk} has {free:,.0f} MB free")
+    return free
 
 
 def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs: int | None = None, quiet: bool = False) -> Run:
@@ -132,7 +158,7 @@ def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs
     Raises:
         HeadwiseError: the recipe is wrong (nothing was computed), or cells failed.
     """
-    checked, _ = validate(study, recipe, Path.cwd(), out)
+    checked = ready(study, recipe, Path.cwd(), out)
     board = run_study(study, checked, out, jobs=jobs, quiet=quiet)
     if board.failed or board.blocked:
         raise HeadwiseError(

@@ -236,14 +236,21 @@ def digest_of(record: Mapping[str, Any]) -> str:
     return fingerprint(record["files"])[:20]
 
 
-def stamp(folder: Path) -> str:
+def stamp(folder: str | Path) -> str:
     """Short hash of which files lie in a folder, with their sizes and times, that changes whenever one is written to."""
-    found = []
-    for place, _, names in os.walk(folder):
-        for name in names:
-            stat = os.stat(path := os.path.join(place, name))
-            # the change time cannot be set back
-            found.append((path[len(str(folder)) :], stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    found: list[tuple[str | int, ...]] = []
+    folders = [""]
+    while folders:
+        inner = folders.pop()
+        with os.scandir(f"{folder}{inner}") as entries:
+            for entry in entries:
+                place = f"{inner}/{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(place)
+                    continue
+                stat = entry.stat()
+                # the change time cannot be set back
+                found.append((place, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=12).hexdigest()
 
 
