@@ -1,7 +1,9 @@
 """Every Python block of the README and the docs runs, page by page, in an empty folder and without the network."""
 
 import re
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,3 +24,25 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start(1))
         exec(compile("\n" * line + match.group(1), str(page), "exec"), names)
+
+
+ROOMS = {folder.name for folder in (ROOT / "src" / "headwise").iterdir() if (folder / "__init__.py").is_file()}
+FOLDERS = {"tasks.grammar", "tasks.readers", "training.methods"}  # public inside their rooms
+SINGLE = {"errors", "settings"}
+NAME = re.compile(r"(?<![\w./-])headwise((?:\.\w+)+)")  # not of a path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_nothing_private_and_nothing_that_is_not_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for match in NAME.finditer(text):
+        parts = match[1][1:].split(".")
+        if parts[-1] in ("json", "toml", "py"):
+            continue
+        assert not any(part.startswith("_") and not part.endswith("__") for part in parts), f"{match[0]} is private"
+        found: Any = import_module("headwise")
+        for part in parts:
+            found = getattr(found, part, None) or import_module(f"{found.__name__}.{part}")
+    for statement in re.finditer(r"^\s*from headwise\.([\w.]+) import|^\s*import headwise\.([\w.]+)", text, re.MULTILINE):
+        module = statement[1] or statement[2]
+        assert module in ROOMS | FOLDERS | SINGLE or module.rpartition(".")[0] in FOLDERS, f"{module} is not for users"

@@ -16,9 +16,14 @@ from headwise.errors import HeadwiseError
 if TYPE_CHECKING:
     from torch import nn
 
+    from headwise.models._decoders.arcs import projective_tree as projective_tree
+    from headwise.models._decoders.arcs import spanning_tree as spanning_tree
     from headwise.models._decoders.output import DecoderOutput as DecoderOutput
     from headwise.models._decoders.output import SavedTask as SavedTask
     from headwise.models._decoders.output import TaskLike as TaskLike
+    from headwise.models._decoders.trees import cky as cky
+    from headwise.models._decoders.trees import log_partition as log_partition
+    from headwise.models._decoders.trees import span_marginals as span_marginals
     from headwise.models._export import export_task as export_task
     from headwise.models._model import MultiTaskModel as MultiTaskModel
     from headwise.models._opening import open_model as open_model
@@ -36,9 +41,14 @@ _WHERE = {
     "TaskLike": "_decoders.output",
     "TaskModel": "_plain",
     "as_task_model": "_plain",
+    "cky": "_decoders.trees",
     "export_task": "_export",
+    "log_partition": "_decoders.trees",
     "open_model": "_opening",
     "pool": "_pooling",
+    "projective_tree": "_decoders.arcs",
+    "span_marginals": "_decoders.trees",
+    "spanning_tree": "_decoders.arcs",
 }
 __all__ = ["build", *_WHERE]
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headwise.similarity._mantel import MantelResult as MantelResult
     from headwise.similarity._mantel import mantel as mantel
     from headwise.similarity._mantel import partial_mantel as partial_mantel
+    from headwise.similarity._matrices import labelled as labelled
     from headwise.similarity._representations import cra as cra
     from headwise.similarity._representations import dse as dse
     from headwise.similarity._representations import sentence_vectors as sentence_vectors
@@ -36,6 +37,7 @@ _WHERE = {
     "dse": "_representations",
     "encoding_scores": "_brain",
     "head_similarity": "_heads",
+    "labelled": "_matrices",
     "link": "_link",
     "mantel": "_mantel",
     "partial_mantel": "_mantel",

@@ -7,6 +7,15 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.studies._probing_study import probes_of as probes_of
     from headwise.studies._similarity_study import similarity_study as similarity_study
+    from headwise.studies._stemcells import agreement as agreement
+    from headwise.studies._stemcells import claim as claim
+    from headwise.studies._stemcells import stem_cell_effect as stem_cell_effect
+    from headwise.studies._stemcells import stem_cell_test as stem_cell_test
+    from headwise.studies._stemcells import stem_cells as stem_cells
+    from headwise.studies._stemcells_study import SMALL as SMALL
+    from headwise.studies._transfer import compare as compare
+    from headwise.studies._transfer import summary as summary
+    from headwise.studies._transfer import transfer as transfer
 
 # kind of study in a recipe -> "module:object", the object being a `headwise.engine.Study`; imported when a recipe asks for it
 STUDIES: dict[str, str] = {
@@ -19,10 +28,21 @@ STUDIES: dict[str, str] = {
     "transfer": "headwise.studies._transfer_study:study",
 }
 
+# public name -> the module that defines it; imported when first used
 _WHERE = {
+    "SMALL": "_stemcells_study",
+    "agreement": "_stemcells",
+    "claim": "_stemcells",
+    "compare": "_transfer",
     "probes_of": "_probing_study",
     "similarity_study": "_similarity_study",
+    "stem_cell_effect": "_stemcells",
+    "stem_cell_test": "_stemcells",
+    "stem_cells": "_stemcells",
+    "summary": "_transfer",
+    "transfer": "_transfer",
 }
-__all__ = sorted(_WHERE)
+
+__all__ = ["STUDIES", *_WHERE]
 
 __getattr__ = lazily("headwise.studies", _WHERE)

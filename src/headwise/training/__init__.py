@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from headwise.training._evaluation import Evaluation as Evaluation
     from headwise.training._evaluation import evaluate as evaluate
     from headwise.training._evaluation import examine as examine
+    from headwise.training._fewshot import FewShotSettings as FewShotSettings
+    from headwise.training._fewshot import few_shot as few_shot
+    from headwise.training._grid import compare as compare
     from headwise.training._loop import Run as Run
     from headwise.training._result import TrainingResult as TrainingResult
     from headwise.training._settings import TrainingSettings as TrainingSettings
+    from headwise.training._trainer import HeadTrainingCallback as HeadTrainingCallback
+    from headwise.training._trainer import TrainerData as TrainerData
+    from headwise.training._trainer import TrainerModel as TrainerModel
     from headwise.training.methods import METHODS as METHODS
     from headwise.training.methods import Method as Method
     from headwise.training.methods import make_method as make_method
@@ -25,12 +31,18 @@ if TYPE_CHECKING:
 _WHERE = {
     "METHODS": "methods",
     "Evaluation": "_evaluation",
+    "FewShotSettings": "_fewshot",
+    "HeadTrainingCallback": "_trainer",
     "Method": "methods",
     "Run": "_loop",
+    "TrainerData": "_trainer",
+    "TrainerModel": "_trainer",
     "TrainingResult": "_result",
     "TrainingSettings": "_settings",
+    "compare": "_grid",
     "evaluate": "_evaluation",
     "examine": "_evaluation",
+    "few_shot": "_fewshot",
     "make_method": "methods",
     "shallow": "methods.distil",
     "train": "_api",
