@@ -42,7 +42,9 @@ def resample_counts(n: int, draws: int, seed: int | np.random.Generator) -> NDAr
     """How often each of n examples occurs in each bootstrap sample: (draws, n), rows summing to n."""
     if n < 1:
         raise HeadwiseError("there are no examples to resample")
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)
+    # numpy's multinomial draws one binomial per example: about thirty times slower
+    drawn = np.random.default_rng(seed).integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * n).reshape(draws, n)
 
 
 def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: int | None = None) -> tuple[Array, Array]:
