@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from headwise.cli.dissociate import _caption as caption
 from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN
 from headwise.report import read
 from headwise.studies._sections import dissociation, grids, probing, similarity, stemcells, training, transfer
@@ -125,6 +126,30 @@ def test_transfer_is_worded_by_its_test_or_interval() -> None:
     few = "no p: 3 source models of each method, 6 are needed"
     assert f"{NOT_SHOWN}; {few}." in transfer.findings(scores, compared(1.0, -0.5, 2.5, np.nan, few))[0]
     assert f"iat is better; {few}." in transfer.findings(scores, compared(1.0, 0.5, 1.5, np.nan, few))[0]
+
+
+def test_one_run_of_a_transfer_has_no_spread() -> None:
+    scores = pd.DataFrame(
+        {"task": "sick", "method": "iat", "shots": [4, 8], "mean": [50.0, 60.0], "sd": [np.nan, 2.0], "runs": [1, 5]}
+    )
+    assert transfer.findings(scores, pd.DataFrame()) == [
+        "4 examples of sick bring the iat model to 50.0 % (one run).",
+        "8 examples of sick bring the iat model to 60.0 ± 2.0 % (mean ± standard deviation over 5 runs).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("low", "p", "said"),
+    [
+        (0.05, 0.03, "D = 10.00 (90 % interval 5.00 to 20.00); permutation p = 0.03;"),
+        (np.nan, np.nan, "D = 10.00; no permutation p: too few;"),
+    ],
+)
+def test_the_verb_says_the_level_of_its_interval_and_why_there_is_no_p(low: float, p: float, said: str) -> None:
+    test = SimpleNamespace(p=p, note="too few")
+    analysis = SimpleNamespace(d_interval=lambda: (low, low + 0.15))
+    result = SimpleNamespace(permutation=test, analysis=analysis, d=0.1, settings={"level": 0.9})
+    assert f"percent; {said}" in caption(result, "pairs")
 
 
 def test_links_are_worded_by_the_mantel_test() -> None:

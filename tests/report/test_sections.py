@@ -207,7 +207,7 @@ def test_transfer_shows_scores_over_shots() -> None:
         ("cola", "multi-task", 4, 60.0, 2.5),
         ("cola", "multi-task", 16, 65.5, 1.0),
     ]
-    scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"])
+    scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"]).assign(runs=30)
     section = transfer.section(Kept({"transfer": scores}))
     on_the_page(section)
     groups = block(section, "transfer", Chart).draw().axes[0].containers

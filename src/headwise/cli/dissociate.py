@@ -66,11 +66,13 @@ def _caption(result: Any, kind: str) -> str:
         judged = f"; {said(result.settings['metrics'], result.settings['max_length'])}" if known else ""
         n, total = result.settings["heads_each"], result.settings["heads_total"]
         return f"percent; T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}{judged}"
+    from headwise.figures._blocks import between
+
     test = result.permutation
     low, high = result.analysis.d_interval()
-    p = f"; permutation p = {test.p:.3g}" if len(result.tasks) > 2 else ""
+    p = f"; no permutation p: {test.note}" if math.isnan(test.p) else f"; permutation p = {test.p:.3g}"
     d = (
-        f"D = {100 * result.d:.2f} [{100 * low:.2f}, {100 * high:.2f}]"
+        f"D = {100 * result.d:.2f}{between(100 * low, 100 * high, 2, result.settings['level'])}"
         if not math.isnan(result.d)
         else "D is not defined, see the notes"
     )

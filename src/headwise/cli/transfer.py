@@ -60,6 +60,7 @@ def transfer(
         recipe["tasks"]["file"] = str(tasks_file)
     if evaluate is not None:
         recipe["evaluate"] = evaluate
+    from headwise.figures._blocks import spread
     from headwise.studies._transfer_study import study
 
     run = run_recipe(study, recipe, out, jobs, as_json)
@@ -76,7 +77,7 @@ def transfer(
     }
     if emit(found, as_json):
         return
-    wide = table.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(table["mean"], table["sd"], strict=True)])
+    wide = table.assign(cell=[spread(m, s) for m, s in zip(table["mean"], table["sd"], strict=True)])
     grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
     print_table(
         f"few-shot transfer, {seeds} seeds",

@@ -88,6 +88,11 @@ def between(low: Any, high: Any, digits: int = 1, level: float = 0.95) -> str:
     return f" ({100 * level:g} % interval {number(low, digits)} to {number(high, digits)})" if bounded else ""
 
 
+def spread(mean: Any, sd: Any, digits: int = 1) -> str:
+    """A mean with its standard deviation, for a cell; alone where one run has none."""
+    return number(mean, digits) + ("" if np.isnan(float(sd)) else f" ± {number(sd, digits)}")
+
+
 def sign(low: Any, high: Any) -> int:
     """What an interval of a difference carries: 1 above zero, −1 below, 0 where it holds zero or is missing."""
     low, high = float(low), float(high)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from headwise._base.inference import t_interval
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
@@ -79,10 +79,7 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     table["average"] = table.mean(axis=1)
     mean, sd = table.groupby("method", sort=False).mean().T, table.groupby("method", sort=False).std().T
-    cells = {
-        m: [f"{a:.1f}" + ("" if np.isnan(s) else f" ± {s:.1f}") for a, s in zip(mean[m], sd[m], strict=True)]
-        for m in mean.columns
-    }
+    cells = {m: [spread(a, s) for a, s in zip(mean[m], sd[m], strict=True)] for m in mean.columns}
     chance = scores.groupby("task", sort=False)["chance"].mean() * 100
     out = pd.DataFrame({"task": mean.index, **cells})
     out["chance"] = [number(chance.get(task, np.nan)) for task in mean.index]

@@ -5,14 +5,14 @@ from typing import Any
 import pandas as pd
 
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
 
 
 def section(run: Any) -> Section:
     """The section of a transfer run."""
     scores = run.table("transfer")
     tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
-    wide = scores.assign(cell=[f"{m:.1f} ± {s:.1f}" for m, s in zip(scores["mean"], scores["sd"], strict=True)])
+    wide = scores.assign(cell=[spread(m, s) for m, s in zip(scores["mean"], scores["sd"], strict=True)])
     layout = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
     layout.columns = [str(c) for c in layout.columns]
     title, note = "Scores over the number of examples", "Mean and standard deviation over runs."
@@ -39,7 +39,7 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     """The differences that were tested; the scores themselves where there is one method."""
     if not len(tests):
         return [
-            f"{row.shots} examples of {row.task} bring the {row.method} model to {number(row.mean)} % (± {number(row.sd)} over runs)."
+            f"{row.shots} examples of {row.task} bring the {row.method} model to {spread(row.mean, row.sd)} % ({_runs(row.runs)})."
             for row in scores.itertuples()
         ]
     said = []
@@ -55,3 +55,7 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
             f"{between(row.low, row.high, 2)}: {verdict}."
         )
     return said
+
+
+def _runs(runs: Any) -> str:
+    return "one run" if int(runs) == 1 else f"mean ± standard deviation over {int(runs)} runs"
