@@ -46,3 +46,17 @@ def test_a_page_names_nothing_private_and_nothing_that_is_not_there(page: Path) 
     for statement in re.finditer(r"^\s*from headwise\.([\w.]+) import|^\s*import headwise\.([\w.]+)", text, re.MULTILINE):
         module = statement[1] or statement[2]
         assert module in ROOMS | FOLDERS | SINGLE or module.rpartition(".")[0] in FOLDERS, f"{module} is not for users"
+
+
+def test_what_contributing_names_is_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./*-]+)`", text)
+    assert len(paths) > 40
+    for path in paths:
+        assert list(ROOT.glob(path)), f"CONTRIBUTING.md names {path}, which does not exist"
+    tables = re.findall(r"`(\w+)` of `(src/[\w./]+)`", text)
+    assert {name for name, _ in tables} >= {"WHERE", "PRESETS", "READERS", "KINDS", "_PLACES", "SECTIONS", "STUDIES", "LOADERS"}
+    for name, path in tables:
+        assert re.search(rf"^{name}\b.*= \{{", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), f"{path} has no {name}"
+    rooms = set(re.findall(r"`src/headwise/(\w+)`", text))
+    assert rooms >= ROOMS

@@ -79,3 +79,14 @@ def test_modules_that_are_not_for_users_are_private() -> None:
 def test_importing_headwise_loads_neither_torch_nor_transformers() -> None:
     code = "import sys, headwise, headwise.cli; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_tasks_are_read_in_one_place() -> None:
+    """Names of tasks become tasks in `find_tasks`: through a `TaskSource`, or through what a model remembers."""
+    users = {"tasks/_source.py", "models/_memory.py"}
+    for file in SRC.rglob("*.py"):
+        name = file.relative_to(SRC).as_posix()
+        for node in ast.walk(ast.parse(file.read_text())):
+            called = isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if called == "find_tasks":
+                assert name in users, f"{name}:{node.lineno} reads tasks by itself, not through a TaskSource"

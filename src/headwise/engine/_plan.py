@@ -21,6 +21,7 @@ from headwise.store._atomic import flush, write_text
 from headwise.store._fingerprints import content, fingerprint, remembering
 
 PLAN = "plan.jsonl"
+RECIPE = "recipe.json"
 FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
 FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged", "files")
 

@@ -9,7 +9,7 @@ from typing import Any
 from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
-from headwise.engine._plan import PLAN, prepare, sweep, write_plan
+from headwise.engine._plan import PLAN, RECIPE, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run
 from headwise.engine._run import open as open_run
@@ -19,8 +19,6 @@ from headwise.engine._view import summary, view
 from headwise.errors import HeadwiseError, Interrupted
 from headwise.store._atomic import write_text
 from headwise.store._fingerprints import remembering
-
-RECIPE = "recipe.json"
 
 
 def run_study(

@@ -1,7 +1,7 @@
 """Adapters per task (Houlsby et al. 2019): the encoder is shared and frozen, each task has small bottlenecks of its own in it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.training._settings import TrainingSettings
-from headwise.training.methods.base import Method, multi_task
+from headwise.training.methods.base import Method, OneTaskAtATime, multi_task
 
 if TYPE_CHECKING:
     from headwise.training._loop import Run
@@ -74,25 +74,23 @@ def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None
     places = bottleneck_places(heads)
     for task in record["tasks"]:
         model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in places).to(model.device)
-    current: list[str | None] = [None]
-
-    def hook(number: int, module: nn.Module, args: Any, output: Tensor) -> Tensor:
-        return output if current[0] is None else model.adapters[current[0]][number](output)
-
+    within = _Within(model.adapters)
     for number, place in enumerate(places):
-        model.encoder.get_submodule(place).register_forward_hook(partial(hook, number))
-
-    @contextmanager
-    def using(task: str) -> Iterator[None]:
-        before, current[0] = current[0], task
-        try:
-            yield
-        finally:
-            current[0] = before
-
+        model.encoder.get_submodule(place).register_forward_hook(partial(within.hook, number))
     for task in record["tasks"]:
-        model.contexts[task] = partial(using, task)
+        model.contexts[task] = partial(within.using, task)
     model.carry = partial(_carry, model, places)
+
+
+class _Within(OneTaskAtATime):
+    """The hooks: what a place puts out goes through the bottleneck of the task in use."""
+
+    def __init__(self, adapters: nn.ModuleDict) -> None:
+        self.adapters: Any = adapters
+
+    def hook(self, number: int, module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        out: Tensor = output if self.task is None else self.adapters[self.task][number](output)
+        return out
 
 
 def _carry(model: Any, places: Sequence[str], encoder: Any) -> None:
