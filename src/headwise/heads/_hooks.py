@@ -44,7 +44,8 @@ class Hooks:
         """Takes them all off."""
         for module, handle in self._set:
             handle.remove()
-            if not any(_is_ours(hook) for kind in KINDS for hook in getattr(module, kind).values()):
+            left = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+            if not left or not any(map(_is_ours, left)):
                 vars(module).pop(COPIER, None)
         self._set.clear()
 

@@ -27,7 +27,8 @@ class Gates:
         self.skipped: frozenset[int] = frozenset()
         if skip and not gates.requires_grad:
             ones = (gates == 1).flatten(0, -3).all(0) if gates.ndim > 2 else gates == 1  # (layers, heads)
-            self.skipped = frozenset(site.index for site in sites if bool(ones[site.index, : site.n_heads].all()))
+            rows = ones.tolist()  # read at once: a device is waited for once, not once a layer
+            self.skipped = frozenset(site.index for site in sites if all(rows[site.index][: site.n_heads]))
         self.alike = self.batch is None  # for every row
         self._pass = Pass()
         self._rows: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}

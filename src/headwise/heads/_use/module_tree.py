@@ -22,7 +22,9 @@ class Tree:
         """Raises a HeadwiseError if a module is no longer the one it was (adapters replace projections); a few microseconds."""
         for parent, name, child, path in self.steps:
             now: Any = parent._modules.get(name)
-            if now is not child and getattr(now, "_orig_mod", None) is not child:  # compiled in its place
+            if now is child:
+                continue
+            if getattr(now, "_orig_mod", None) is not child:  # else compiled in its place
                 raise HeadwiseError(
                     f"{path} of this {type(root_of(self.model)).__name__} was a {_name(child)} when its heads were found, and now it is "
                     f"{'gone' if now is None else f'another, a {_name(now)}'}: adapters were added or taken out, or a layer was replaced. "
