@@ -7,14 +7,15 @@ A bar is missed only if the lower end of an interval exceeds it.
   recorded ÷ plain         ≤ 1.05 : a forward pass that records every head at one position
   training_only ÷ plain    ≤ 1.10 : an AdamW step that trains 30 % of the heads
   removed ÷ silenced       < 1    : a forward pass without 30 % of the heads
-and, without a bar: gates per row, gates that require gradients, mean pooling, hidden states, and building `Heads` (seconds).
+and, without a bar: gates per row, gates that require gradients, mean pooling, hidden states, building `Heads`, and opening and closing
+a block (seconds).
 """
 
 import argparse
 import json
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import torch
@@ -67,8 +68,15 @@ def forward_passes(device: str, pairs: int, batch: int, tokens: int, only: list[
             result[name] = interleaved(plain, inside(block), pairs)
     if "built" in only:
         result["Heads(model), seconds"] = min(_seconds(lambda: Heads(model)) for _ in range(3))
+        result["a gated block opened and closed, seconds"] = min(_seconds(lambda: _open(heads.gated(gates))) for _ in range(2000))
         result["a pass of 2 × 7 tokens, seconds"] = min(_seconds(lambda: model(ids[:2, :7])) for _ in range(3))
     return result
+
+
+def _open(block: AbstractContextManager[Any]) -> None:
+    """Enters and leaves a block; by an error, since a block that ends well without a pass complains."""
+    with suppress(KeyError), block:
+        raise KeyError
 
 
 def _seconds(work: Callable[[], Any]) -> float:
