@@ -21,7 +21,7 @@ def one(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains one group of tasks in this process."""
     import torch
 
-    from headwise.studies._stemcells_study import SMALL
+    from headwise.studies._stemcells_settings import SMALL
     from headwise.tasks import structured
     from headwise.training import examine, train
 

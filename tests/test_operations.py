@@ -14,15 +14,17 @@ from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
 from headwise.lesions import Dissociate, Lesion
-from headwise.probing import Generate, Probe, generate
+from headwise.probing import Generate, Probe, Profiling, generate, profile
 from headwise.probing._settings import ProbingTasks
 from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
 from headwise.similarity import Similarity
+from headwise.studies import StemCells
 from headwise.studies._probing_finetuning import FineTuningRecipe
 from headwise.studies._probing_study import ProbingRecipe
 from headwise.studies._similarity_study import SimilarityRecipe
 from headwise.studies._specialization import SpecializationRecipe
+from headwise.studies._stemcells_study import StemCellRecipe
 from headwise.studies._training import TrainingRecipe
 from headwise.studies._transfer_study import TransferRecipe
 from headwise.tasks._source import TaskSource
@@ -34,6 +36,8 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "probe": (hw.probe, Probe),
     "generate": (generate, Generate),
     "similarity": (studies.similarity_study, Similarity),
+    "profile": (profile, Profiling),
+    "stemcells": (studies.stem_cell_study, StemCells),
 }
 VERBS: dict[str, list[type[Settings]]] = {
     "score": [TaskSource, Score],
@@ -41,6 +45,8 @@ VERBS: dict[str, list[type[Settings]]] = {
     "train": [TaskSource],
     "probe": [ProbingTasks, Probe],
     "similarity": [TaskSource, Similarity],
+    "stemcells": [StemCells],
+    "stemcells probe": [TaskSource, Profiling],
     "app": [TaskSource],
 }
 TABLES = [
@@ -68,7 +74,9 @@ def test_a_function_has_the_names_defaults_and_help_of_its_settings(name: str) -
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: str) -> None:
     group: Any = typer.main.get_command(app)
-    options = {name: param for param in group.commands[verb].params for name in param.opts}
+    for name in verb.split():
+        group = group.commands[name]
+    options = {name: param for param in group.params for name in param.opts}
     for table in VERBS[verb]:
         for field in options_of(table):
             declared, shown = table.model_fields[field], options[flag(field, table)]
@@ -88,12 +96,15 @@ def test_a_recipes_table_is_the_settings_class(recipe: Any, field: str, settings
 def test_recipes_without_tables_are_the_settings_class_with_what_names_the_models() -> None:
     assert issubclass(SimilarityRecipe, Similarity)
     assert set(SimilarityRecipe.model_fields) - set(Similarity.model_fields) == {"kind", "title", "models", "tasks", "fewshot"}
+    assert issubclass(StemCellRecipe, StemCells)
+    assert set(StemCellRecipe.model_fields) - set(StemCells.model_fields) == {"kind", "title", "model", "training"}
 
 
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
     "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],
+    "stemcells": [({"runs": 1}, "greater than or equal to 2"), ({"fraction": 1.0}, "less than 1")],
     "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
 }
 

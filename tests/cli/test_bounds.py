@@ -22,7 +22,6 @@ VERBS: dict[str, list[str]] = {  # what each needs besides
     "study run": ["recipe.toml", "--out", "OUT"],
     "stemcells": ["--out", "OUT"],
     "stemcells probe": ["--model", "model"],
-    "stemcells train": ["--model", "model", "--out", "OUT"],
 }
 WRONG: dict[str, tuple[str, ...]] = {
     "--fraction": ("0", "1", "-0.1", "nan"),

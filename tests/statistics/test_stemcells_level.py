@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
-from headwise.studies._stemcells import agreement, sparing, stem_cell_effect, stem_cell_test
+from headwise.studies._stemcells import claim_agreement, sparing, stem_cell_effect, stem_cell_test
 
 TASKS, LAYERS, HEADS, K = 5, 4, 8, 10
 
@@ -34,7 +34,7 @@ def test_the_level_of_the_number_of_stem_cells(own: float, overlap: float) -> No
         claims = top(drawn)
         p.append(stem_cell_test(claims, draws=99, seed=study)["p"])
         if study < 20:
-            table = agreement(claims, drawn)
+            table = claim_agreement(claims, drawn)
             repeated.append(table.loc[table["comparison"] == "runs", "overlap"].mean())
     assert np.mean(repeated) == pytest.approx(overlap, abs=0.05)  # as real tasks repeat themselves
     assert rejected(p) <= MOST_REJECTED

@@ -6,7 +6,7 @@ import pytest
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
 from headwise._base.inference import crossed_t, sign_flip_p, t_interval
-from headwise.studies._transfer import compare, difference
+from headwise.studies._transfer import compare_transfers, difference
 
 SEEDS = 30
 # spread of the difference between sources, between few-shot samples (shared by all sources), and of the rest
@@ -33,14 +33,14 @@ def test_the_level_of_the_comparison_of_methods(world: str, sources: int) -> Non
 
 @pytest.mark.parametrize(("effect", "least", "most"), [(0.0, 0.0, MOST_REJECTED), (0.05, 0.9, 1.0)])
 def test_the_level_of_the_table_that_is_printed(effect: float, least: float, most: float) -> None:
-    """`compare`, a new task for every simulated study; what sources and samples do to both methods alike cancels."""
+    """`compare_transfers`, a new task for every simulated study; what sources and samples do to both methods alike cancels."""
     sources, seeds = 6, 10
     gains = differences("both", sources, effect)[..., :seeds]
     rng = np.random.default_rng(3)
     plain = 0.6 + 0.05 * rng.normal(size=(1, sources, 1)) + 0.05 * rng.normal(size=(1, 1, seeds)) + 0 * gains
     where = pd.MultiIndex.from_product([range(DRAWS), range(sources), range(seeds)], names=["task", "source", "seed"])
     both = [pd.DataFrame({"method": m, "score": v.ravel()}, where) for m, v in (("plain", plain), ("iat", plain + gains))]
-    found = compare(pd.concat(both).reset_index().assign(shots=4), "plain")
+    found = compare_transfers(pd.concat(both).reset_index().assign(shots=4), "plain")
     assert least <= rejected(found["p"]) <= most
     assert covered(found["low"], found["high"], 100 * effect) >= LEAST_COVERED
     assert (found["note"] == "").all()

@@ -6,9 +6,9 @@ import xarray as xr
 
 from headwise.errors import HeadwiseError
 from headwise.studies._stemcells import (
-    agreement,
     changes,
     claim,
+    claim_agreement,
     per_layer,
     sole_claims,
     sparing,
@@ -58,7 +58,7 @@ def test_stem_cells_are_those_of_four_tasks_in_most_runs() -> None:
 def test_agreement_equals_slow_loops() -> None:
     scores = random_scores(np.random.default_rng(1), own=1.0)
     claims = claim(scores, K)
-    table = agreement(claims, scores).set_index(["first", "second"])
+    table = claim_agreement(claims, scores).set_index(["first", "second"])
     assert len(table) == 15
     sets, values = claims.to_numpy().reshape(3, 5, -1), scores.to_numpy().reshape(3, 5, -1)
     both = np.mean([(sets[r, 0] & sets[r, 2]).sum() / K for r in range(3)])

@@ -16,8 +16,12 @@ from headwise._base.opener import fresh
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.studies._stemcells_study import SMALL
-from headwise.tasks import grammar
+from headwise.models._memory import remembered_tasks
+from headwise.probing import profile
+from headwise.studies._stemcells_settings import SMALL
+from headwise.tasks import find_tasks, grammar, structured
+from headwise.tasks._source import TaskSource
+from headwise.tasks.readers import conllu
 from headwise.training import examine, train
 from headwise.training.methods import GatedTraining
 from pictures import assert_drawn
@@ -122,7 +126,7 @@ gates = ["dynamic"]
 gate_steps = 2
 gate_examples = 32
 probe_examples = 30
-data = {{ size = 64 }}
+size = 64
 training = {{ epochs = 1, max_length = 64 }}
 """
     )
@@ -161,8 +165,9 @@ training = {{ epochs = 1, max_length = 64 }}
     assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
 
 
-def test_probe_and_train_verbs(model: Path, tmp_path: Path) -> None:
-    found = invoke("stemcells", "probe", "--model", model, "--task", "pos", "--task", "srl", "--examples", 20, "--json")
+def test_probe_verb(model: Path) -> None:
+    words = ["stemcells", "probe", "--model", model, "--tasks", "grammar:pos", "grammar:srl", "--examples", 20, "--json"]
+    found = invoke(*words)
     assert {(row["task"], row["subject"]) for row in found["summary"]} == {
         ("pos", "model"),
         ("pos", "random weights"),
@@ -172,7 +177,21 @@ def test_probe_and_train_verbs(model: Path, tmp_path: Path) -> None:
         ("srl", "permuted labels"),
         ("srl", "fixed offset"),
     }
-    words = ["stemcells", "train", "--model", model, "--task", "ner", "--epochs", 1, "--max-examples", 32, "--cpu", "--json"]
-    trained = invoke(*words, "--out", tmp_path / "model")
-    assert trained["scores"][0]["metric"] == "count-f1"
+    alone = [row for row in found["summary"] if row["subject"] == "model"]
+    assert invoke(*words, "--baselines", "none")["summary"] == alone
+    tasks = find_tasks(["grammar:pos", "grammar:srl"], size=600)
+    assert profile(str(model), tasks, examples=20, baselines=(), quiet=True).summary.to_dict("records") == alone
+
+
+def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        conllu.write(grammar.treebank(60, 0, split), tmp_path / f"{split}.conllu")
+    words = ["train", "--model", model, "--tasks", "treebank:pos", "--data", tmp_path, "--method", "multi-task", "--epochs", 1]
+    trained = invoke(*words, "--max-examples", 32, "--predict", "test", "--out", tmp_path / "model", "--json")
+    assert {(row["task"], row["split"]) for row in trained["scores"]} == {("pos", "validation"), ("pos", "test")}
     assert (tmp_path / "model" / "decoders.safetensors").is_file()
+    (again,) = remembered_tasks(tmp_path / "model", TaskSource())
+    (direct,) = structured(tmp_path, ["pos"])
+    assert again.split("test").fingerprint == direct.split("test").fingerprint
+    with pytest.raises(HeadwiseError, match="treebank:pos: the data folder is the treebank, and none is given"):
+        find_tasks(["treebank:pos"])

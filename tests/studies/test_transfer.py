@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.studies._transfer import compare, summary
+from headwise.studies._transfer import compare_transfers, summary
 
 
 def scores(effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0, rng: int = 0) -> pd.DataFrame:
@@ -31,7 +31,7 @@ def test_summary_is_mean_and_sd_in_percent() -> None:
 
 
 def test_a_planted_gain_is_found_and_measured() -> None:
-    row = compare(scores(0.05), "plain").iloc[0]
+    row = compare_transfers(scores(0.05), "plain").iloc[0]
     assert row["difference"] == pytest.approx(5, abs=1)
     assert row["low"] < 5 < row["high"]
     assert row["p"] == pytest.approx(2 / 64)  # all six sources gain: the smallest p that six sign flips allow
@@ -40,33 +40,33 @@ def test_a_planted_gain_is_found_and_measured() -> None:
 
 
 def test_pairing_makes_the_interval_narrower_than_the_spread_of_scores() -> None:
-    row = compare(scores(0.0), "plain").iloc[0]
+    row = compare_transfers(scores(0.0), "plain").iloc[0]
     assert row["high"] - row["low"] < 2.0  # the scores themselves vary by ten points
 
 
 def test_few_sources_give_differences_and_an_interval_but_no_p() -> None:
-    row = compare(scores(0.05, sources=3), "plain").iloc[0]
+    row = compare_transfers(scores(0.05, sources=3), "plain").iloc[0]
     assert np.isnan(row["p"])
     assert np.isnan(row["q"])
     assert row["difference"] == pytest.approx(5, abs=1)
     assert row["low"] < 5 < row["high"]
     assert row["note"] == "no p: 3 source models of each method, 6 are needed"
-    one = compare(scores(0.05, sources=1), "plain").iloc[0]
+    one = compare_transfers(scores(0.05, sources=1), "plain").iloc[0]
     assert np.isnan(one[["p", "low", "high"]].astype(float)).all()
     assert one["note"].startswith("no p: 1 source model of")
 
 
 def test_seeds_of_few_models_do_not_pass_for_models() -> None:
     """More few-shot seeds of the same sources, which differ, do not make the interval narrow."""
-    few, many = (compare(scores(0.0, sources=3, seeds=n, spread=0.03, rng=1), "plain").iloc[0] for n in (10, 300))
+    few, many = (compare_transfers(scores(0.0, sources=3, seeds=n, spread=0.03, rng=1), "plain").iloc[0] for n in (10, 300))
     assert many["high"] - many["low"] > 0.5 * (few["high"] - few["low"])
 
 
 def test_missing_runs_and_methods_are_named() -> None:
     table = scores(0.0)
     with pytest.raises(HeadwiseError, match="no scores of the baseline 'mtl'; there are: plain, iat"):
-        compare(table, "mtl")
+        compare_transfers(table, "mtl")
     with pytest.raises(HeadwiseError, match="iat lacks some seeds"):
-        compare(table.drop(index=table.index[-1]), "plain")
+        compare_transfers(table.drop(index=table.index[-1]), "plain")
     with pytest.raises(HeadwiseError, match="5 sources with 12 seeds"):
-        compare(table[(table["method"] == "plain") | (table["source"] < 5)], "plain")
+        compare_transfers(table[(table["method"] == "plain") | (table["source"] < 5)], "plain")

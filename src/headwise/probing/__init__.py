@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headwise.probing._senteval import senteval_tasks as senteval_tasks
     from headwise.probing._settings import Generate as Generate
     from headwise.probing._settings import Probe as Probe
+    from headwise.probing._settings import Profiling as Profiling
     from headwise.probing._shifts import Shift as Shift
     from headwise.probing._shifts import shift as shift
 
@@ -45,6 +46,7 @@ _WHERE = {
     "Probe": "_settings",
     "Probes": "_results",
     "Profile": "_profiles",
+    "Profiling": "_settings",
     "Recording": "_recorded",
     "Shift": "_shifts",
     "fit": "_logistic",

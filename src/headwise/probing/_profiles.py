@@ -1,6 +1,6 @@
 """Parameter-free probes of one model on several word-level tasks, beside baselines that choose their best heads in the same way."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -8,11 +8,13 @@ import xarray as xr
 
 from headwise._base.opener import fresh
 from headwise.heads import Heads
+from headwise.models._opening import open_model
 from headwise.probing._items import ARC_KINDS
 from headwise.probing._parameter_free import FreeProbe, fixed_offset, free_probe
+from headwise.probing._settings import Profiling
+from headwise.settings import operation
 from headwise.tasks import Task
-
-BASELINES = ("random weights", "permuted labels", "fixed offset")
+from headwise.tasks._names import as_tasks
 
 
 class Profile(NamedTuple):
@@ -29,42 +31,30 @@ class Profile(NamedTuple):
     summary: pd.DataFrame
 
 
-def profile(
-    model: Any,
-    tokenizer: Any,
-    tasks: Sequence[Task],
-    *,
-    baselines: Sequence[str] = BASELINES,
-    examples: int | None = None,
-    seed: int = 0,
-    heads: Heads | None = None,
-    **reading: Any,
-) -> Profile:
-    """Probes a model, tuned or not, on some word-level tasks.
+@operation(Profiling)
+def profile(model: Any, tasks: Task | Iterable[Task], settings: Profiling) -> Profile:
+    """Probes a model, tuned or not, on some word-level tasks; nothing is trained.
 
     Args:
-        model: an encoder or decoder of transformers.
-        tokenizer: its tokenizer.
+        model: a folder, hub id, live transformers model, or `MultiTaskModel`.
         tasks: word-level tasks with splits train, validation and test.
-        baselines: some of BASELINES: the same architecture with random weights; the same model with shuffled labels; and for arcs a
-            fixed distance between words. Each chooses its best head (or distance) per label on validation, as the model does.
-        examples: at most so many sentences of every split.
-        seed: of samples, random weights and shuffles.
-        heads: the model's `Heads`, if made already.
-        reading: batch_size, max_length, quiet: see `free_probe`.
     """
-    heads = heads or Heads(model)
-    shared: dict[str, Any] = {"examples": examples, "seed": seed, **reading}
-    random = Heads(fresh(model, seed)) if "random weights" in baselines else None
+    tasks, baselines = as_tasks(tasks), settings.baselines
+    options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "tokenizer": settings.tokenizer}
+    opened = open_model(model, need="encoder", **options)
+    encoder, tokenizer = opened.encoder.eval(), settings.tokenizer or opened.tokenizer
+    heads = Heads(encoder)
+    shared: dict[str, Any] = {name: getattr(settings, name) for name in ("examples", "seed", "batch_size", "max_length", "quiet")}
+    random = Heads(fresh(encoder, settings.seed)) if "random weights" in baselines else None
     found: dict[tuple[str, str], FreeProbe] = {}
     for task in tasks:
-        found["model", task.name] = free_probe(model, task, tokenizer, heads=heads, **shared)
+        found["model", task.name] = free_probe(encoder, task, tokenizer, heads=heads, **shared)
         if random is not None:
             found["random weights", task.name] = free_probe(random.model, task, tokenizer, heads=random, **shared)
         if "permuted labels" in baselines:
-            found["permuted labels", task.name] = free_probe(model, task, tokenizer, heads=heads, permuted=True, **shared)
+            found["permuted labels", task.name] = free_probe(encoder, task, tokenizer, heads=heads, permuted=True, **shared)
         if "fixed offset" in baselines and task.kind in ARC_KINDS:
-            found["fixed offset", task.name] = fixed_offset(task, examples=examples, seed=seed)
+            found["fixed offset", task.name] = fixed_offset(task, examples=settings.examples, seed=settings.seed)
     labels, rows = [], []
     for (subject, name), probe in found.items():
         best = probe.best()

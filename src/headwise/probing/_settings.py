@@ -1,7 +1,7 @@
 """What probes can be told, and where probing tasks come from: settings declared once, without torch."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import field_validator
 
@@ -9,6 +9,15 @@ from headwise.settings import Settings, option
 from headwise.tasks._source import TaskSource
 
 Source = Literal["senteval", "treebank", "grammar", "tasks"]
+
+
+Baseline = Literal["random weights", "permuted labels", "fixed offset"]
+BASELINES: tuple[Baseline, ...] = get_args(Baseline)
+
+
+def _without_none(given: Any) -> Any:
+    """On the command line `none` stands for an empty list."""
+    return tuple(name for name in given if name != "none") if isinstance(given, list | tuple) else given
 
 
 class Generate(Settings):
@@ -102,10 +111,7 @@ class Probe(Settings):
     quiet: bool = option(False, "Show no progress.", decides=False)
     trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
 
-    @field_validator("controls", mode="before")
-    @classmethod
-    def _none(cls, given: Any) -> Any:
-        return tuple(name for name in given if name != "none") if isinstance(given, list | tuple) else given
+    without_none = field_validator("controls", mode="before")(_without_none)
 
     @field_validator("estimator")
     @classmethod
@@ -113,3 +119,22 @@ class Probe(Settings):
         if given is not None and not all(callable(getattr(given, name, None)) for name in ("fit", "predict")):
             raise ValueError(f"a {type(given).__name__} has no fit(x, y) and predict(x)")
         return given
+
+
+class Profiling(Settings):
+    """Settings of `headwise.probing.profile`: parameter-free probes of word-level tasks."""
+
+    baselines: tuple[Baseline, ...] = option(
+        BASELINES,
+        "random weights: the same architecture; permuted labels: the same model; fixed offset: for arcs, a fixed distance between words. "
+        "Each chooses its best head (or distance) per label on validation, as the model does. Or none.",
+    )
+    examples: int | None = option(None, "At most this many sentences of each split, drawn by the seed.", ge=1)
+    batch_size: int = option(32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False)
+    max_length: int | None = option(None, "Tokens the model reads at once; longer sentences are read in windows.", ge=1)
+    seed: int = option(0, "Seed of samples, random weights and shuffles.", ge=0)
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one beside its weights.", live=True)
+    quiet: bool = option(False, "Show no progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+
+    without_none = field_validator("baselines", mode="before")(_without_none)

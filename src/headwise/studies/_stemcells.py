@@ -55,7 +55,7 @@ def per_layer(claims: xr.DataArray) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
+def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
     """How far tasks agree on heads, beside how far one task agrees with itself in another run.
 
     Two tasks can hardly share more than one task shares with its own repetition: only what lies below that is a difference of tasks.

@@ -1,67 +1,173 @@
-"""The stem-cell study (He & Choi 2021): its recipe, the cells a recipe asks for, and the figures of a run."""
+"""The stem-cell study (He & Choi 2021): its recipe, its steps, and the cells a recipe asks for."""
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import Field
+import pandas as pd
+import xarray as xr
 
 from headwise import engine
+from headwise.settings import operation
 from headwise.studies._sections.stemcells import section
-from headwise.studies._stemcells_steps import (
-    PAPER,
-    ClaimConfig,
-    Data,
-    Gates,
-    Name,
-    ProbeConfig,
-    TrainConfig,
-    Training,
-    analyse,
-    learn_claims,
-    probe,
-    train,
-)
-
-# A small encoder has more to learn: a higher rate for it, and a little weight decay.
-SMALL: dict[str, Any] = PAPER | {
-    "epochs": 20,
-    "learning_rate": 2e-4,
-    "weight_decay": 0.01,
-    "max_length": 256,
-    "evaluate": "epoch",
-    "early_stopping": 20,
-}
+from headwise.studies._stemcells_settings import PAPER, Gates, Name, StemCells, Training
 
 
-class StemCellRecipe(engine.Recipe):
-    """`fraction` of all heads is k, the number every task may claim; `gates` are the ways to learn claims, the first being the one that
-    the hypothesis is tested with."""
+class StemCellRecipe(StemCells, engine.Recipe):
+    """`model` is the encoder that every training starts from; `training` holds for all of them."""
 
-    kind: Literal["stem-cells"]
+    kind: Literal["stem-cells"] = "stem-cells"
     model: engine.ModelName
-    data: Data = Data()
-    tasks: tuple[Name, ...] = ("pos", "ner", "dep", "con", "srl")
-    runs: int = Field(3, ge=2)
-    pairs: bool = True
-    fraction: float = Field(0.3, gt=0, lt=1)
-    gates: tuple[Gates, ...] = Field(("subset", "l0"), min_length=1)
-    gate_steps: int = Field(300, ge=1)
-    gate_examples: int | None = Field(10_000, ge=16)
-    control: bool = True
-    important_heads: bool = True
-    probe_examples: int | None = Field(None, ge=16)
     training: Training = Training()
+
+
+class _Asked(engine.Settings):
+    data: engine.DataPath | None
+    skip_bad: bool
+    size: int
+    tasks: tuple[Name, ...]
+
+    def open(self) -> list[Any]:
+        from headwise.tasks import grammar, structured
+
+        if self.data is None:
+            return grammar.tasks(list(self.tasks), self.size)
+        return structured(self.data, list(self.tasks), skip_bad=self.skip_bad)
+
+
+class TrainConfig(_Asked):
+    model: engine.ModelName
+    training: Training
+    method: Literal["multi-task", "iat", "gated"] = "multi-task"
+    random_weights: bool = False
+    fraction: float = 0.3
+
+
+class ClaimConfig(_Asked):
+    gates: Gates
+    fraction: float
+    steps: int
+    examples: int | None
+    max_length: int
+
+
+class ProbeConfig(_Asked):
+    model: engine.ModelName
+    examples: int | None
+    max_length: int
+    baselines: bool = False
+
+
+@engine.step()
+def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """One training; keeps the model, every metric on test, and the counts of every sentence."""
+    from headwise.scoring._concrete import CLAIMED
+    from headwise.training import examine, make_method
+    from headwise.training import train as run
+
+    tasks = config.open()
+    chosen = PAPER | config.training.model_dump(exclude={"gated_learning_rate"})
+    options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(config.method, {})
+    method: Any = make_method(config.method, **options)
+    if config.method == "gated":
+        chosen["learning_rate"] = config.training.gated_learning_rate
+    result = run(config.model, tasks, method, **chosen, seed=out.seed, random_weights=config.random_weights, progress=False)
+    scores, sentences = examine(result.model, tasks, "test", progress=False)
+    out.table("scores", scores)
+    out.table("sentences", sentences)
+    if config.method == "gated":
+        out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED).sum())})
+        values = method.log_a.detach().cpu().numpy()[None]
+        out.array("gates", xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}))
+    else:
+        out.model("model", result.model)
+
+
+@engine.step()
+def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Static pruning: what a frozen, trained model's tasks hold on to; scores (task, layer, head), the higher the more."""
+    import headwise
+    from headwise.scoring import score
+
+    model = headwise.load(inputs["trained"].model("model"))
+    options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "seed": out.seed, "quiet": True}
+    if config.gates != "gate-gradient":
+        options["steps"] = config.steps
+    if config.gates in ("subset", "l0"):
+        options["fraction"] = config.fraction
+    found = [score(model, task, method=config.gates, **options) for task in config.open()]
+    plain = [scores.drop_vars([name for name in scores.coords if name not in scores.dims]).drop_attrs() for scores in found]
+    out.array("gates", xr.concat(plain, pd.Index(config.tasks, name="task")))
+
+
+@engine.step()
+def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Parameter-free probes of a trained model, or of the model as it comes."""
+    from headwise.models import open_model
+    from headwise.probing import profile
+    from headwise.probing._settings import BASELINES
+
+    model = open_model(inputs["trained"].model("model") if "trained" in inputs else config.model, need="encoder")
+    options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "quiet": True}
+    found = profile(model, config.open(), baselines=BASELINES if config.baselines else (), **options)
+    out.array("probe", found.heads)
+    out.table("labels", found.labels)
+    out.table("probe-summary", found.summary)
+
+
+@engine.step()
+def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+    """Agreement, stem cells and the tests, for every way to learn claims."""
+    from headwise.scoring._selection import count_for
+    from headwise.studies import _stemcells as stemcells
+
+    arrays = {
+        stage: xr.combine_by_coords(
+            [
+                result.array("probe").expand_dims(run=[run]).rename("probe")
+                for result, run in zip(inputs[stage], places, strict=True)
+            ]
+        )["probe"].transpose(*stemcells.DIMS)
+        for stage, places in config["probes"].items()
+    }
+    untrained = inputs["untrained"].array("probe")
+    tests, effects = [], []
+    for method, places in config["claims"].items():
+        parts = []
+        for result, place in zip(inputs[f"claims-{method}"], places, strict=True):
+            parts.append(
+                result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]]).rename("gates")
+            )
+        gates = xr.combine_by_coords(parts)["gates"].transpose(*stemcells.DIMS).sel(task=config["tasks"])
+        k = count_for(config["fraction"], int(gates.isel(run=0, task=0).notnull().sum()))
+        claims = stemcells.claim(gates, k)
+        label = method.replace(" ", "-")
+        out.array(f"gates-{label}", gates)
+        out.array(f"claims-{label}", claims.astype(float))
+        out.table(f"agreement-{label}", stemcells.claim_agreement(claims, gates))
+        out.table(f"layers-{label}", stemcells.per_layer(claims))
+        valid = gates.isel(run=0, task=0).notnull().to_numpy()
+        tests.append({"gates": method, "k": k, **stemcells.stem_cell_test(claims, valid=valid)})
+        if "random" in method:
+            continue
+        stages = {"untrained": untrained, **arrays}
+        out.table(f"changes-{label}", stemcells.changes(claims, stages))
+        found = {"single to multi, stem − alone": stemcells.stem_cell_effect(claims, arrays["single"], arrays["multi"])}
+        if "iat" in arrays:
+            found["single to iat, stem − alone"] = stemcells.stem_cell_effect(claims, arrays["single"], arrays["iat"])
+            found["iat − multi, stem"] = stemcells.sparing(claims, arrays["multi"], arrays["iat"])
+        for name, effect in found.items():
+            row = {"gates": method, "effect": name, "mean": effect.mean, "low": effect.low, "high": effect.high}
+            effects.append({**row, "runs": str([round(value, 4) for value in effect.runs]), "heads": str(list(effect.heads))})
+    out.table("stem-cells", pd.DataFrame(tests))
+    out.table("effects", pd.DataFrame(effects))
 
 
 def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
     """Trainings first, then claims and probes on them, then the analysis."""
-    shared: dict[str, Any] = {
-        "model": recipe.model,
-        "data": recipe.data,
-        "training": recipe.training,
-        "fraction": recipe.fraction,
-    }
+    sentences: dict[str, Any] = {name: getattr(recipe, name) for name in ("data", "skip_bad", "size")}
+    shared = {**sentences, "model": recipe.model, "training": recipe.training, "fraction": recipe.fraction}
 
     def training(tasks: Iterable[str], run: int, group: str, **more: Any) -> engine.Cell:
         names = tuple(tasks)
@@ -71,7 +177,7 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
     def probing(tasks: Iterable[str], stage: str, run: int, trained: engine.Cell | None, baselines: bool = False) -> engine.Cell:
         config = ProbeConfig(
             model=recipe.model,
-            data=recipe.data,
+            **sentences,
             tasks=tuple(tasks),  # type: ignore[arg-type]
             examples=recipe.probe_examples,
             max_length=recipe.training.max_length,
@@ -82,7 +188,7 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
 
     def claiming(task: Name, gates: Gates, run: int, trained: engine.Cell, name: str) -> engine.Cell:
         config = ClaimConfig(
-            data=recipe.data,
+            **sentences,
             tasks=(task,),
             gates=gates,
             fraction=recipe.fraction,
@@ -142,14 +248,16 @@ def check(recipe: StemCellRecipe) -> Iterable[str]:
 
 study = engine.Study(StemCellRecipe, cells, check, section)
 
-# What `headwise stemcells` runs without a recipe: about an hour on two cores, a few minutes on a GPU.
-SMALL_RECIPE: dict[str, Any] = {
-    "kind": "stem-cells",
-    "title": "Stem cells, small",
-    "pairs": False,
-    "gates": ["subset"],
-    "gate_steps": 60,
-    "gate_examples": 500,
-    "probe_examples": 300,
-    "training": {"epochs": 4, "learning_rate": 2e-4, "gated_learning_rate": 1e-4, "weight_decay": 0.01, "max_length": 256},
-}
+
+@operation(StemCells)
+def stem_cell_study(model: str | Path, out: str | Path, settings: StemCells) -> engine.Run:
+    """Do tasks of different nature claim the same heads, and does training them together spoil those heads? The study of this kind.
+
+    Args:
+        model: the encoder, a folder or hub id.
+        out: the run's folder; the same call again resumes it.
+
+    Returns:
+        the run: `table("stem-cells")`, `table("effects")`, `table("scores")`, ...
+    """
+    return engine.run_recipe(study, {"kind": "stem-cells", "model": str(model), **settings.to_table()}, out, quiet=True)

@@ -29,7 +29,9 @@ def summary(scores: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def compare(scores: pd.DataFrame, baseline: str, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> pd.DataFrame:
+def compare_transfers(
+    scores: pd.DataFrame, baseline: str, *, alternative: Literal["two-sided", "greater"] = "two-sided"
+) -> pd.DataFrame:
     """Each method against `baseline`, paired; the unit is the source model (methods: §5).
 
     Thirty few-shot seeds of one checkpoint are not thirty models: scores are averaged over the seeds of each source, and methods

@@ -80,7 +80,7 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> 
 @engine.step()
 def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """The tables over all cells."""
-    from headwise.studies._transfer import compare as tests
+    from headwise.studies._transfer import compare_transfers as tests
     from headwise.studies._transfer import summary
 
     frames = [result.table("few-shot").assign(**place) for result, place in zip(inputs["scores"], config["places"], strict=True)]

@@ -22,7 +22,8 @@ def find_tasks(
     """The tasks called `names`.
 
     Args:
-        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded grammar.
+        names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded grammar;
+            or "treebank:dep" for a layer (pos, xpos, ner, dep, con, srl) of the annotated sentences in `data`.
             Without names, every task of `file`.
         data: the folder that holds the presets' sets; None: the hub.
         file: a TOML file that defines tasks.
@@ -47,6 +48,13 @@ def find_tasks(
             from headwise.tasks import grammar
 
             found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
+        elif name.startswith("treebank:"):
+            from headwise.tasks._structured import structured
+
+            if data is None:
+                raise HeadwiseError(f"{name}: the data folder is the treebank, and none is given")
+            (layer,) = structured(data, [name.removeprefix("treebank:")], seed=seed)
+            found.append(layer if metric is None else layer.with_metric(metric))
         elif defined and name not in PRESETS and did_you_mean(name, defined):
             raise HeadwiseError(f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}")
         else:

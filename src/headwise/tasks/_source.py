@@ -12,8 +12,12 @@ if TYPE_CHECKING:
 class TaskSource(Settings):
     """Which tasks, and where their data lies: the `[tasks]` table of a recipe."""
 
-    names: tuple[str, ...] = option((), "Tasks: presets (sst2), grammar:topic, or names in the tasks file.", flag="--tasks")
-    data: DataPath | None = option(None, "Folder that holds the presets' data sets; default: the model's own, else the hub.")
+    names: tuple[str, ...] = option(
+        (), "Tasks: presets (sst2), grammar:topic, treebank:dep, or names in the tasks file.", flag="--tasks"
+    )
+    data: DataPath | None = option(
+        None, "Folder that holds the presets' data sets, or a treebank; default: the model's own, else the hub."
+    )
     file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
     size: int | None = option(None, "Training examples of a grammar task; default: as in the model's training, else 2000.", ge=10)
     metric: str | None = option(

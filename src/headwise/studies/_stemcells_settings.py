@@ -1,0 +1,88 @@
+"""What the stem-cell study can be told: settings declared once, without torch."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from headwise.settings import DataPath, Settings, option
+
+Name = Literal["pos", "xpos", "ner", "dep", "con", "srl"]
+Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]
+# Encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5 steps.
+PAPER: dict[str, Any] = {
+    "epochs": 30,
+    "learning_rate": 5e-5,
+    "decoder_learning_rate": 1e-3,
+    "gate_learning_rate": 1e-3,
+    "warmup": 0.1,
+    "clip": 1.0,
+    "sampling": "power",
+    "power": 0.8,
+    "balance": 5,
+    "max_length": 512,
+}
+
+
+# A small encoder has more to learn: a higher rate for it, and a little weight decay.
+SMALL: dict[str, Any] = PAPER | {
+    "epochs": 20,
+    "learning_rate": 2e-4,
+    "weight_decay": 0.01,
+    "max_length": 256,
+    "evaluate": "epoch",
+    "early_stopping": 20,
+}
+
+
+class Training(Settings):
+    """Settings of all trainings; the defaults are the paper's."""
+
+    epochs: int = Field(PAPER["epochs"], ge=1)
+    batch_size: int = Field(32, ge=1)
+    learning_rate: float = Field(PAPER["learning_rate"], gt=0)
+    gated_learning_rate: float = Field(1e-5, gt=0)
+    decoder_learning_rate: float = Field(PAPER["decoder_learning_rate"], gt=0)
+    gate_learning_rate: float = Field(PAPER["gate_learning_rate"], gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_length: int = Field(PAPER["max_length"], ge=16)
+    max_examples: int | None = Field(None, ge=16)
+    precision: Literal["no", "bf16", "fp16"] = "no"
+
+
+class StemCells(Settings):
+    """Settings of `headwise.studies.stem_cell_study`, and the keys of a recipe of kind "stem-cells"."""
+
+    tasks: tuple[Name, ...] = option(
+        ("pos", "ner", "dep", "con", "srl"), "Layers of annotation that are learnt: two or more of pos, xpos, ner, dep, con, srl."
+    )
+    data: DataPath | None = option(
+        None, "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar."
+    )
+    skip_bad: bool = option(False, "Skip and count malformed sentences.")
+    size: int = option(600, "Sentences of the grammar.", ge=64)
+    runs: int = option(3, "Runs of every training.", ge=2)
+    pairs: bool = option(True, "Also train every pair of tasks.")
+    fraction: float = option(0.3, "Fraction of all heads that every task may claim: k.", gt=0, lt=1)
+    gates: tuple[Gates, ...] = option(
+        ("subset", "l0"),
+        "Ways to learn claims, the first being the one the hypothesis is tested with: subset, l0, causal-gating, gate-gradient, dynamic.",
+        min_length=1,
+    )
+    gate_steps: int = option(300, "Steps in which claims are learnt.", ge=1)
+    gate_examples: int | None = option(10_000, "At most this many examples of each task to learn claims on.", ge=16)
+    control: bool = option(True, "Also learn claims in encoders with random weights.")
+    important_heads: bool = option(True, "Also train all tasks by important-head training.")
+    probe_examples: int | None = option(None, "At most this many sentences of each split to probe on; default: all.", ge=16)
+
+
+# What `headwise stemcells` runs without a recipe: about an hour on two cores, a few minutes on a GPU.
+SMALL_RECIPE: dict[str, Any] = {
+    "kind": "stem-cells",
+    "title": "Stem cells, small",
+    "pairs": False,
+    "gates": ["subset"],
+    "gate_steps": 60,
+    "gate_examples": 500,
+    "probe_examples": 300,
+    "training": {"epochs": 4, "learning_rate": 2e-4, "gated_learning_rate": 1e-4, "weight_decay": 0.01, "max_length": 256},
+}
