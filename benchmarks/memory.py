@@ -112,7 +112,7 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
     from headwise.heads import default_model
     from headwise.models import MultiTaskModel
     from headwise.tasks import Task, encode
-    from headwise.training import Run, TrainingSettings
+    from headwise.training import Train, TrainingRun
 
     tokenizer = AutoTokenizer.from_pretrained(default_model())
     torch.manual_seed(0)
@@ -130,8 +130,8 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
         class Enough(Exception):
             pass
 
-        settings = TrainingSettings(batch_size=64, max_length=32, epochs=1, progress=False, device="cpu", log_every=10)
-        run = Run(MultiTaskModel(encoder, tokenizer, [task]), [task], settings=settings)
+        settings = Train(batch_size=64, max_length=32, epochs=1, quiet=True, device="cpu", log_every=10)
+        run = TrainingRun(MultiTaskModel(encoder, tokenizer, [task]), [task], settings=settings)
         one = run._one
 
         def counted(step: Any) -> Any:

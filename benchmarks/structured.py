@@ -38,11 +38,11 @@ def one(arguments: argparse.Namespace) -> dict[str, Any]:
         "max_examples": arguments.examples,
         "device": "cpu" if arguments.device == "cpu" else None,
         "seed": arguments.seed,
-        "progress": False,
+        "quiet": True,
     }
     result = train(arguments.model, tasks, "multi-task", **settings)
     trained = time.perf_counter()
-    scores = {split: examine(result.model, tasks, split, progress=False)[0] for split in ("validation", "test")}
+    scores = {split: examine(result.model, tasks, split, quiet=True)[0] for split in ("validation", "test")}
     return {
         "tasks": arguments.only,
         "seed": arguments.seed,

@@ -26,7 +26,7 @@ import torch
 
 from headwise.models import MultiTaskModel
 from headwise.tasks import Task, preset
-from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training import Train, TrainingRun, evaluate
 from headwise.training._data import steps
 from headwise.training.methods import ImportantHeads, Method
 from side_by_side import machine, medians, ratio, wait
@@ -84,7 +84,7 @@ def against_trainer(name: str, task: Task, count: int, rounds: int) -> dict[str,
             took = time.perf_counter() - began
             if number:  # a first round is run and not counted
                 seconds[way].append(took)
-                losses[way].append(float(evaluate(model, small, max_length=MAX_LENGTH, progress=False).losses.mean()))
+                losses[way].append(float(evaluate(model, small, max_length=MAX_LENGTH, quiet=True).losses.mean()))
     return {
         "ratio": ratio(seconds, "trainer", "ours"),
         "examples_per_s": {way: round(size / value, 1) for way, value in medians(seconds).items()},
@@ -94,10 +94,10 @@ def against_trainer(name: str, task: Task, count: int, rounds: int) -> dict[str,
 
 
 def our_run(model: MultiTaskModel, task: Task, seed: int) -> tuple[MultiTaskModel, Any]:
-    settings = TrainingSettings(
-        epochs=1, batch_size=BATCH, learning_rate=RATE, warmup=0, clip=1.0, max_length=MAX_LENGTH, seed=seed, progress=False
+    settings = Train(
+        epochs=1, batch_size=BATCH, learning_rate=RATE, warmup=0, clip=1.0, max_length=MAX_LENGTH, seed=seed, quiet=True
     )
-    return model, Run(model, [task], Method(), settings).train
+    return model, TrainingRun(model, [task], Method(), settings).train
 
 
 def trainer_run(model: MultiTaskModel, task: Task, seed: int) -> tuple[MultiTaskModel, Any]:
@@ -139,9 +139,9 @@ def trainer_run(model: MultiTaskModel, task: Task, seed: int) -> tuple[MultiTask
 def iat_cost(name: str, tasks: list[Task], pairs: int) -> dict[str, Any]:
     """Seconds of an important-head step over a plain one, on the same batch."""
     torch.manual_seed(0)
-    settings = TrainingSettings(epochs=1, batch_size=BATCH, max_length=MAX_LENGTH, max_examples=2000, progress=False, warmup=0)
+    settings = Train(epochs=1, batch_size=BATCH, max_length=MAX_LENGTH, max_examples=2000, quiet=True, warmup=0)
     method = ImportantHeads(alpha=0.3, examples=500)
-    run = Run(MultiTaskModel.from_pretrained(name, tasks), tasks, method, settings)
+    run = TrainingRun(MultiTaskModel.from_pretrained(name, tasks), tasks, method, settings)
     method.at_branch(run)
     chosen = method.heads
     run.wrapped.train()
@@ -168,7 +168,7 @@ class Segments(Method):
     device: str = "cuda"
     seconds: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "bare": []}, init=False)
 
-    def around_step(self, run: Run, task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: TrainingRun, task: str) -> AbstractContextManager[Any]:
         @contextmanager
         def timing() -> Iterator[None]:
             if run.step % self.length == 0:
@@ -209,10 +209,8 @@ def bare_loop(device: str, rounds: int, length: int, rows: int = 256, tokens: in
         optimizer.step()
 
     method = Segments(bare, length, device)
-    settings = TrainingSettings(
-        epochs=rounds + 1, batch_size=rows, precision="bf16", max_length=tokens, progress=False, log_every=length
-    )
-    run = Run(model, [task], method, settings)
+    settings = Train(epochs=rounds + 1, batch_size=rows, precision="bf16", max_length=tokens, quiet=True, log_every=length)
+    run = TrainingRun(model, [task], method, settings)
     original = run._one
 
     def one(step: Any) -> Any:

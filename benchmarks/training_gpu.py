@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 
 from headwise.models import MultiTaskModel
 from headwise.tasks import Task, find_tasks
-from headwise.training import Run, TrainingSettings
+from headwise.training import Train, TrainingRun
 from headwise.training._data import steps
 from headwise.training.methods import ImportantHeads, Method
 
@@ -53,15 +53,15 @@ def model(config: Any, tokenizer: Any, tasks: list[Task]) -> MultiTaskModel:
     return MultiTaskModel(BertModel(config), tokenizer, tasks)
 
 
-def settings(graphs: bool) -> TrainingSettings:
-    return TrainingSettings(
-        epochs=EPOCHS, batch_size=BATCH, max_length=LENGTH, max_examples=EXAMPLES, precision="bf16", graphs=graphs, progress=False
+def settings(graphs: bool) -> Train:
+    return Train(
+        epochs=EPOCHS, batch_size=BATCH, max_length=LENGTH, max_examples=EXAMPLES, precision="bf16", graphs=graphs, quiet=True
     )
 
 
 def bare(model: MultiTaskModel, tasks: list[Task]) -> dict[str, float]:
     """The last epoch of an eager loop on batches that lie ready, padded to the next eight tokens."""
-    run = Run(model, tasks, Method(), settings(False))
+    run = TrainingRun(model, tasks, Method(), settings(False))
     ready = list(steps(run.plan[: run.epoch_steps], run.streams, 0, device=torch.device("cuda"), pad=8))
     model.cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, fused=True)
@@ -83,7 +83,7 @@ def bare(model: MultiTaskModel, tasks: list[Task]) -> dict[str, float]:
 def ours(model: MultiTaskModel, tasks: list[Task], method: Method, graphs: bool) -> dict[str, Any]:
     """Our loop, feeding included: milliseconds per step of the last epoch, of all, and what capturing took."""
     torch.cuda.empty_cache()
-    run = Run(model, tasks, method, settings(graphs))
+    run = TrainingRun(model, tasks, method, settings(graphs))
     marks: dict[int, float] = {}
     original = run.schedule.step
 

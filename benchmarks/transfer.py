@@ -18,9 +18,9 @@ from headwise.heads import default_model
 from headwise.models import MultiTaskModel
 from headwise.tasks import preset
 from headwise.training._evaluation import evaluate
-from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
-from headwise.training._loop import Run
-from headwise.training._settings import TrainingSettings
+from headwise.training._fewshot import few_shot, sample_shots
+from headwise.training._loop import TrainingRun
+from headwise.training._settings import Train
 
 
 def main() -> None:
@@ -40,8 +40,8 @@ def main() -> None:
     model = MultiTaskModel.from_pretrained(args.model or default_model(), []).to(args.device)
 
     def ours(seeds: range) -> np.ndarray:
-        settings = FewShotSettings(epochs=args.epochs, copies=args.copies)
-        return few_shot(model, task, args.shots, seeds, settings, evaluate_on=held_out, progress=False)["score"].values
+        settings = {"epochs": args.epochs, "copies": args.copies}
+        return few_shot(model, task, args.shots, seeds, **settings, evaluate_on=held_out, quiet=True)["score"].values
 
     def plain(seeds: range) -> np.ndarray:
         scores = []
@@ -52,8 +52,8 @@ def main() -> None:
             few = task.with_splits(
                 train=task.split("train").subset(sample_shots(task.split("train"), args.shots, seed)), validation=held_out
             )
-            Run(copy, [few], settings=TrainingSettings(epochs=args.epochs, seed=seed, progress=False)).train()
-            scores.append(evaluate(copy, few, progress=False).score)
+            TrainingRun(copy, [few], settings=Train(epochs=args.epochs, seed=seed, quiet=True)).train()
+            scores.append(evaluate(copy, few, quiet=True).score)
         return np.array(scores)
 
     def timed(function, seeds: range) -> tuple[float, np.ndarray]:  # type: ignore[no-untyped-def,type-arg]

@@ -81,7 +81,7 @@ ANSWERING = [
     "saved PEFT",
     "adapter of a classifier",
 ]
-SHORT: dict[str, Any] = {"method": "multi-task", "epochs": 1, "max_length": 8, "progress": False, "device": "cpu"}
+SHORT: dict[str, Any] = {"method": "multi-task", "epochs": 1, "max_length": 8, "quiet": True, "device": "cpu"}
 
 
 @pytest.mark.parametrize("kind", [*ENCODERS, *ANSWERING])

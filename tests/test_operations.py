@@ -26,8 +26,11 @@ from headwise.studies._similarity_study import SimilarityRecipe
 from headwise.studies._specialization import SpecializationRecipe
 from headwise.studies._stemcells_study import StemCellRecipe
 from headwise.studies._training import TrainingRecipe
+from headwise.studies._transfer import transfer
 from headwise.studies._transfer_study import TransferRecipe
 from headwise.tasks._source import TaskSource
+from headwise.training import FewShot, Train, few_shot
+from headwise.training._settings import Shots, Transfer
 
 FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "score": (hw.score, Score),
@@ -38,11 +41,15 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "similarity": (studies.similarity_study, Similarity),
     "profile": (profile, Profiling),
     "stemcells": (studies.stem_cell_study, StemCells),
+    "train": (hw.train, Train),
+    "few-shot": (few_shot, FewShot),
+    "transfer": (transfer, Transfer),
 }
 VERBS: dict[str, list[type[Settings]]] = {
     "score": [TaskSource, Score],
     "dissociate": [TaskSource, Dissociate],
-    "train": [TaskSource],
+    "train": [TaskSource, Train],
+    "transfer": [TaskSource, Transfer],
     "probe": [ProbingTasks, Probe],
     "similarity": [TaskSource, Similarity],
     "stemcells": [StemCells],
@@ -57,6 +64,9 @@ TABLES = [
     (FineTuningRecipe, "probing", Probe),
     (TrainingRecipe, "tasks", TaskSource),
     (TransferRecipe, "tasks", TaskSource),
+    (TrainingRecipe, "training", Train),
+    (SpecializationRecipe, "training", Train),
+    (TransferRecipe, "fewshot", FewShot),
 ]
 
 
@@ -82,8 +92,9 @@ def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: 
             declared, shown = table.model_fields[field], options[flag(field, table)]
             assert shown.help.startswith(declared.description)
             default = declared.get_default()
-            if default not in (None, (), {}, False, True):
-                assert str(default[0] if isinstance(default, tuple) else default) in shown.help
+            if default not in (None, (), {}, False):
+                parts = default if isinstance(default, tuple) else ("yes",) if default is True else (default,)
+                assert all(str(part) in shown.help for part in parts)
         live = [field for field in table.model_fields if field not in options_of(table)]
         assert not any(flag(field, table) in options for field in live)
 
@@ -100,11 +111,17 @@ def test_recipes_without_tables_are_the_settings_class_with_what_names_the_model
     assert set(StemCellRecipe.model_fields) - set(StemCells.model_fields) == {"kind", "title", "model", "training"}
 
 
+def test_a_transfer_recipe_has_the_keys_of_its_settings() -> None:
+    assert all(TransferRecipe.model_fields[name].description == field.description for name, field in Shots.model_fields.items())
+
+
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
     "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],
     "stemcells": [({"runs": 1}, "greater than or equal to 2"), ({"fraction": 1.0}, "less than 1")],
+    "train": [({"epochs": 0}, "greater than or equal to 1"), ({"sampling": "anneal"}, "did you mean 'annealed'")],
+    "transfer": [({"rank": 0}, "greater than or equal to 1"), ({"tuning": "fall"}, "did you mean 'full'")],
     "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
 }
 
@@ -118,9 +135,10 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
     with pytest.raises(HeadwiseError, match=said):
         checked(settings, given)
     group: Any = typer.main.get_command(app)
+    subjects = {"train": ["--model", "x", "--out", "x"], "transfer": ["--from", "x"], "similarity": ["--models", "x"]}
     with pytest.raises(HeadwiseError, match=f"{flag(field, settings)}: given .*{said}"):
         group.main(
-            [name, "--models" if name == "similarity" else "--model", "nowhere", f"{flag(field, settings)}={value}"],
+            [name, *subjects.get(name, ["--model", "x"]), "--tasks", "x", f"{flag(field, settings)}={value}"],
             standalone_mode=False,
         )
 

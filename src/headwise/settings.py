@@ -16,10 +16,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import wraps
+from numbers import Number
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar, get_args, overload
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
 
 from headwise._base.names import cut
@@ -63,6 +64,23 @@ class Settings(BaseModel):
             HeadwiseError: a name is unknown, or a value out of bounds.
         """
         return checked(type(self), {**self.given(), **changes})
+
+
+class Exact(Settings):
+    """Settings that take values of their own types alone: no text and no truth value stands for a number."""
+
+    model_config = ConfigDict(strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, given: Any) -> Any:
+        """Lists as tuples, which JSON has not, and numbers of NumPy as Python's."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: tuple(v) if isinstance(v, list) else v.item() if isinstance(v, Number) and hasattr(v, "item") else v
+            for name, v in given.items()
+        }
 
 
 def option(
@@ -125,13 +143,17 @@ def operation(
 @overload
 def operation(
     settings: Callable[P, S], subjects: str
-) -> Callable[[Callable[[Any, Any, Any, S], R]], Callable[Concatenate[Any, Any, Any, P], R]]: ...
-def operation(settings: Any, subjects: str | None = None) -> Any:
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, Any, Any, P], R]]: ...
+@overload
+def operation(
+    settings: Callable[P, S], subjects: tuple[str, str]
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, Any, Any, Any, P], R]]: ...
+def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> Any:
     """Makes `function(model, tasks, settings)` take the fields of `settings` as keywords: `function(model, tasks, fraction=0.2)`.
 
     Args:
         settings: the class that declares them.
-        subjects: name of a third argument before the settings, if the function has one.
+        subjects: name of a third argument before the settings, or of a third and a fourth, if the function has them.
     """
 
     def make(function: Callable[..., R]) -> Callable[..., R]:
@@ -148,7 +170,7 @@ def operation(settings: Any, subjects: str | None = None) -> Any:
             except TypeError as error:
                 raise HeadwiseError(f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}") from None
             bound.apply_defaults()
-            return function(*bound.args, checked(settings, given))
+            return function(*bound.args, settings=checked(settings, given))
 
         fields = [
             inspect.Parameter(
@@ -202,7 +224,7 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
     given = mistake["input"]
     said = message.removeprefix("Input ").replace("should be", "allowed is", 1)
     expected = str(mistake.get("ctx", {}).get("expected", ""))
-    near = get_close_matches(str(given), [word.strip("'") for word in expected.split()], n=1)
+    near = get_close_matches(str(given), [word.strip("',") for word in expected.split()], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{where}: given {cut(json.dumps(given, default=str))} ({_type_name(given)}); {said}{hint}"
 

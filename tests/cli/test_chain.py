@@ -101,7 +101,7 @@ def test_a_model_remembers_its_tasks_wherever_they_are_asked(trained: Path) -> N
     subject = open_subject(model, qqp)
     assert subject.task.metric == "accuracy"
     assert max(batch.inputs["input_ids"].shape[1] for batch in subject.plan()) == 9
-    assert evaluate(model, qqp, progress=False).losses == pytest.approx(evaluate(model, qqp, max_length=9, progress=False).losses)
+    assert evaluate(model, qqp, quiet=True).losses == pytest.approx(evaluate(model, qqp, max_length=9, quiet=True).losses)
 
 
 def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> None:

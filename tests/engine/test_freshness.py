@@ -28,7 +28,7 @@ from headwise.store._decision import decision, differences, key_of
 from headwise.store._entry import claimed
 from headwise.tasks import read_toml
 from headwise.training._grid import compare
-from headwise.training._loop import Run
+from headwise.training._loop import TrainingRun
 
 QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "max_length": 16}
 WORDS = ["--epochs", "1", "--batch-size", "16", "--lr", "1e-3", "--max-length", "16"]
@@ -155,7 +155,7 @@ def test_changed_settings_are_noticed(place: Path) -> None:
 def test_the_same_again_is_shown_without_a_model(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = json.loads((place / "run" / "training.json").read_text())["description"]["seconds"]
     monkeypatch.setattr("headwise._base.opener.open_weights", None)
-    monkeypatch.setattr(Run, "train", None)
+    monkeypatch.setattr(TrainingRun, "train", None)
     (place / "mood-train.csv").rename(place / "renamed.csv")  # the data by another name, the model in another place
     (place / "tasks.toml").write_text((place / "tasks.toml").read_text().replace("mood-train.csv", "renamed.csv"))
     shutil.copytree(place / "model", tmp_path / "elsewhere")
@@ -226,9 +226,9 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_another_rate_never_starts_from_an_old_branch(place: Path, tmp_path: Path) -> None:
     tasks = read_toml(place / "tasks.toml")
-    given: Any = {"methods": ["multi-task", "iat"], "seeds": [0], "epochs": 2, "batch_size": 16, "delta": 0.5, "progress": False}
+    given: Any = {"methods": ["multi-task", "iat"], "seeds": [0], "epochs": 2, "batch_size": 16, "delta": 0.5, "quiet": True}
 
-    def killed(self: Run) -> None:
+    def killed(self: TrainingRun) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Progress: a bar on a terminal, sparse lines elsewhere, a report inside a step, nothing when silent."""
+"""Progress: a bar on a terminal, sparse lines elsewhere, a report inside a step, nothing when quiet."""
 
 import io
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ def test_every_item_comes_through_whatever_is_shown(monkeypatch: pytest.MonkeyPa
     with reporting(lambda *bar: said.append(bar)):
         assert list(track("abc", "letters")) == ["a", "b", "c"]
         assert list(track(iter("ab"), "stream")) == ["a", "b"]
-        assert list(track("ab", "quiet", silent=True)) == ["a", "b"]
+        assert list(track("ab", "quiet", quiet=True)) == ["a", "b"]
     assert said == [("letters", n, 3) for n in range(4)] + [("stream", n, None) for n in range(3)]
 
 

@@ -96,7 +96,7 @@ def test_fine_tuning_from_heads_trains_classifier_and_encoder(source: HeadSet | 
     encoder = planted.model({"a": A, "b": B}, planted.tasks(size=4)).encoder
     model = EmbeddedModel(encoder, planted.tokenizer(), [task], source, "cls")
     before = {name: value.clone() for name, value in model.named_parameters()}
-    train(model, task, "multi-task", epochs=4, batch_size=8, learning_rate=1e-2, progress=False, device="cpu")
+    train(model, task, "multi-task", epochs=4, batch_size=8, learning_rate=1e-2, quiet=True, device="cpu")
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved >= {f"decoders.both.{part}.{kind}" for part in ("dense", "out") for kind in ("weight", "bias")}
     assert "encoder.encoder.layer.0.attention.self.value.weight" in moved

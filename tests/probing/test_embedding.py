@@ -18,7 +18,7 @@ from headwise.probing._encoder import Encoder
 from headwise.probing._finetuning import EmbeddedModel
 from headwise.store._loading import load
 from headwise.tasks import Task
-from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training import Train, TrainingRun, evaluate
 
 CHOSEN = HeadSet([(0, 1), (1, 0)])
 TEXTS = ["w0 w1 w2", "w3", "w4 w5 w6 w7 w8 w9 w10", "w2 w2"]
@@ -147,8 +147,8 @@ def test_fine_tuning_from_heads_and_layers(task: Task, source: HeadSet | int, tm
     assert any(name.startswith("pooler") for name in frozen)
     assert any(name.startswith("encoder.layer.1.output") for name in frozen) == (source != 1)
     before = {name: param.clone() for name, param in model.named_parameters()}
-    settings = TrainingSettings(epochs=30, batch_size=32, learning_rate=1e-2, progress=False, device="cpu")
-    Run(embedded, [task], settings=settings).train()
+    settings = Train(epochs=30, batch_size=32, learning_rate=1e-2, quiet=True, device="cpu")
+    TrainingRun(embedded, [task], settings=settings).train()
     moved = {name for name, param in model.named_parameters() if not torch.equal(param, before[name])}
     assert not moved & set(frozen)
     assert "embeddings.word_embeddings.weight" in moved

@@ -43,14 +43,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quick(**changes: Any) -> Any:
-    return SMALL | {"epochs": 1, "max_length": 64, "device": "cpu", "progress": False, "early_stopping": None} | changes
+    return SMALL | {"epochs": 1, "max_length": 64, "device": "cpu", "quiet": True, "early_stopping": None} | changes
 
 
 def test_training_learns_and_is_reproducible(model: Path) -> None:
     tasks = grammar.tasks(["pos"], 200, shared_words=True)
     settings = quick(epochs=6, learning_rate=1e-3, decoder_learning_rate=1e-2)
     results = [train(model, tasks, "multi-task", **settings) for _ in range(2)]
-    scores, sentences = examine(results[0].model, tasks, "validation", progress=False)
+    scores, sentences = examine(results[0].model, tasks, "validation", quiet=True)
     assert scores["metric"].tolist() == ["count-accuracy", "count-f1"]
     chance = tasks[0].chance_on("validation")
     assert scores["score"].min() > chance + 0.2
@@ -92,12 +92,12 @@ def test_dynamic_gates_reach_k_and_stay_on_the_model(model: Path, tmp_path: Path
     trained = train(model, tasks, method, out=tmp_path / "gated", **quick(epochs=60, gate_learning_rate=0.1)).model
     assert method.expected == pytest.approx(3, abs=0.7)
     # afterwards the model answers through its gates, and so it does when it is opened again
-    _, gated = examine(trained, tasks, "validation", progress=False)
-    _, opened = examine(load(tmp_path / "gated"), tasks, "validation", progress=False)
+    _, gated = examine(trained, tasks, "validation", quiet=True)
+    _, opened = examine(load(tmp_path / "gated"), tasks, "validation", quiet=True)
     trained.contexts.clear()
-    _, without = examine(trained, tasks, "validation", progress=False)
+    _, without = examine(trained, tasks, "validation", quiet=True)
     with Heads(trained.encoder).gated(method.gates):
-        _, by_hand = examine(trained, tasks, "validation", progress=False)
+        _, by_hand = examine(trained, tasks, "validation", quiet=True)
     np.testing.assert_allclose(gated["loss"], by_hand["loss"], rtol=1e-5)
     np.testing.assert_allclose(opened["loss"], by_hand["loss"], rtol=1e-5)
     assert not np.allclose(without["loss"], by_hand["loss"], rtol=1e-3)

@@ -52,7 +52,7 @@ def test_a_new_kind_is_an_entry_and_a_decoder(wordpiece: Any, monkeypatch: pytes
     assert (task.metric, task.chance) == ("token-accuracy", 0.25)
     (batch,) = batches(encode(task.split("validation"), wordpiece, 16), 4)
     np.testing.assert_array_equal(batch.labels, labels[batch.index])
-    found = evaluate(Model(), task, max_length=16, progress=False)
+    found = evaluate(Model(), task, max_length=16, quiet=True)
     assert list(found.table().columns) == ["task", "split", "example", "right", "tokens", "nll", "loss"]
     assert found.score == pytest.approx(10 / 14)
 

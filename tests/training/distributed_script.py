@@ -9,7 +9,7 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 
 from headwise.tasks import Task
-from headwise.training import Run, evaluate, train
+from headwise.training import TrainingRun, evaluate, train
 from headwise.training.methods import ImportantHeads, Method
 
 
@@ -26,14 +26,14 @@ CASES = {
 def main(folder: Path) -> None:
     state = PartialState(cpu=True)
     for name, (make, changes) in CASES.items():
-        run = Run(toy.model(tasks(), dropout=0.0), tasks(), make(), toy.settings(**changes), folder=folder / name)
+        run = TrainingRun(toy.model(tasks(), dropout=0.0), tasks(), make(), toy.settings(**changes), folder=folder / name)
         run.train()
-        scores = {task.name: evaluate(run.model, task, accelerator=run.accelerator, progress=False).score for task in tasks()}
+        scores = {task.name: evaluate(run.model, task, accelerator=run.accelerator, quiet=True).score for task in tasks()}
         if state.is_main_process:
             save_file(toy.weights(run.model), folder / f"{name}.safetensors")
             record = {"world": state.num_processes, "losses": run.losses.tolist(), "scores": scores}
             (folder / f"{name}.json").write_text(json.dumps(record))
-    train(toy.encoder(), tasks(), "iat", tokenizer=toy.tokenizer(), out=folder / "whole", epochs=1, progress=False, device="cpu")
+    train(toy.encoder(), tasks(), "iat", tokenizer=toy.tokenizer(), out=folder / "whole", epochs=1, quiet=True, device="cpu")
 
 
 if __name__ == "__main__":

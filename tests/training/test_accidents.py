@@ -16,7 +16,7 @@ from headwise.heads import HeadSet
 from headwise.heads._freeze.ownership import ownership
 from headwise.scoring import gate_gradient, top_heads
 from headwise.tasks import batches, encode
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training.methods import ImportantHeads, PruneLeast, make_method
 
 TASKS = [toy.task("mood", 60), toy.task("warmth", 40)]
@@ -26,7 +26,7 @@ DECAY = 0.1
 class Watched(ImportantHeads):
     """Notes model, gradients and optimizer state around every step of the last phase."""
 
-    def around_step(self, run: Run, task: str) -> Any:
+    def around_step(self, run: TrainingRun, task: str) -> Any:
         inner = super().around_step(run, task)
 
         @contextmanager
@@ -48,22 +48,22 @@ class Watched(ImportantHeads):
         return watching()
 
 
-def moments(run: Run) -> Any:
+def moments(run: TrainingRun) -> Any:
     for name, param in run.model.named_parameters():
         if param in run.optimizer.state:
             yield name, {key: value.clone() for key, value in run.optimizer.state[param].items()}
 
 
-def run_with(dropout: float = 0.1, family: str = "bert", changes: Any = None, **options: Any) -> tuple[Run, list[Any]]:
+def run_with(dropout: float = 0.1, family: str = "bert", changes: Any = None, **options: Any) -> tuple[TrainingRun, list[Any]]:
     method = Watched(alpha=0.3, delta=0.5, **options)
     method.seen = []
-    run = Run(toy.model(TASKS, family, dropout), TASKS, method, toy.settings(weight_decay=DECAY, **(changes or {})))
+    run = TrainingRun(toy.model(TASKS, family, dropout), TASKS, method, toy.settings(weight_decay=DECAY, **(changes or {})))
     run.train()
     assert method.seen
     return run, method.seen
 
 
-def slices(run: Run, task: str) -> Any:
+def slices(run: TrainingRun, task: str) -> Any:
     """Name, axis and entries of what is frozen in steps of a task."""
     free = run.method.heads[task]
     everything = run.heads.all()
@@ -118,7 +118,7 @@ def test_drift_reaches_parameters_that_are_frozen_as_a_whole() -> None:
 
 def test_in_eval_mode_the_last_phase_is_that_of_a_model_without_dropout() -> None:
     class Dry(ImportantHeads):
-        def at_branch(self, run: Run) -> None:
+        def at_branch(self, run: TrainingRun) -> None:
             super().at_branch(run)
             for module in run.model.modules():
                 if isinstance(module, nn.Dropout):
@@ -129,7 +129,7 @@ def test_in_eval_mode_the_last_phase_is_that_of_a_model_without_dropout() -> Non
 
     run, seen = run_with(dropout=0.3, eval_mode=True)
     assert not any(training for *_, training in seen)
-    dry = Run(toy.model(TASKS, "bert", 0.3), TASKS, Dry(alpha=0.3, delta=0.5), toy.settings(weight_decay=DECAY))
+    dry = TrainingRun(toy.model(TASKS, "bert", 0.3), TASKS, Dry(alpha=0.3, delta=0.5), toy.settings(weight_decay=DECAY))
     dry.train()
     toy.assert_identical(toy.weights(dry.model), toy.weights(run.model))
     usual, _ = run_with(dropout=0.3)
@@ -173,12 +173,12 @@ def test_leaked_gradients_are_those_of_the_scoring_pass(examples: int) -> None:
 @pytest.mark.parametrize("variant", ["iat", "michel"])
 def test_heads_are_chosen_by_the_variant_that_is_asked_for(variant: str) -> None:
     class Kept(ImportantHeads):
-        def at_branch(self, run: Run) -> None:
+        def at_branch(self, run: TrainingRun) -> None:
             super().at_branch(run)
             self.model = copy.deepcopy(run.model)
 
     method = Kept(alpha=0.3, delta=0.5, variant=variant)
-    run = Run(toy.model(TASKS, dropout=0.0), TASKS, method, toy.settings())
+    run = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, method, toy.settings())
     run.train()
     for task in TASKS:
         expected = top_heads(gate_gradient(method.model, task, variant=variant, quiet=True), fraction=0.3)

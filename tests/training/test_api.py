@@ -21,7 +21,7 @@ from headwise.training._grid import compare
 from headwise.training._submission import write_submissions
 
 TASKS = [toy.task("mood", 40), toy.task("warmth", 30)]
-QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
+QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "quiet": True, "device": "cpu"}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ def test_a_task_that_shares_a_decoder_is_evaluated_and_counts_in_the_average() -
     mismatched = toy.task("mood", 24, seed=3)
     mismatched.name = "mood_mm"
     found = train(
-        toy.encoder(), trained, "multi-task", tokenizer=toy.tokenizer(), also={"mood": mismatched}, epochs=1, progress=False
+        toy.encoder(), trained, "multi-task", tokenizer=toy.tokenizer(), also={"mood": mismatched}, epochs=1, quiet=True
     )
     table = found.table()
     assert list(table.index) == ["mood", "mood_mm", "warmth", "average"]

@@ -9,7 +9,7 @@ from transformers import BertConfig, BertModel
 import headwise
 from headwise.errors import HeadwiseError
 from headwise.tasks import batches, encode
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training.methods.camtl import CAMTL, KEY
 from headwise.training.methods.conditional import ConditionalAttention, Conditions
 
@@ -31,7 +31,7 @@ def enlarged(model):
 
 def trained(variant="base", family="bert", layers=2, **changes):
     settings = toy.settings(epochs=1, max_length=16, **changes)
-    run = Run(toy.model(TASKS, family, layers=layers), TASKS, CAMTL(variant=variant), settings)
+    run = TrainingRun(toy.model(TASKS, family, layers=layers), TASKS, CAMTL(variant=variant), settings)
     run.train()
     return run
 
@@ -166,7 +166,7 @@ def test_trained_saved_and_reloaded(variant, layers, tmp_path) -> None:
 @pytest.mark.parametrize("variant", ["base", "large"])
 def test_every_module_learns_and_checkpointed_activations_change_nothing(variant) -> None:
     runs = [
-        Run(
+        TrainingRun(
             toy.model(TASKS, dropout=0.0), TASKS, CAMTL(variant), toy.settings(epochs=1, max_length=16, gradient_checkpointing=on)
         )
         for on in (False, True)
@@ -202,14 +202,14 @@ def test_scores_and_lesions_of_a_conditioned_model(variant) -> None:
 )
 def test_families_it_does_not_fit_are_refused_with_the_reason(family, reason) -> None:
     with pytest.raises(HeadwiseError, match=f"does not fit .*{reason}"):
-        Run(toy.model(TASKS, family), TASKS, CAMTL(), toy.settings())
+        TrainingRun(toy.model(TASKS, family), TASKS, CAMTL(), toy.settings())
 
 
 def test_scores_reach_as_far_as_rows_are_padded_on_a_gpu() -> None:
     from headwise.training._graphs import PAD
 
     model = toy.model(TASKS)
-    Run(model, TASKS, CAMTL(), toy.settings(max_length=13))
+    TrainingRun(model, TASKS, CAMTL(), toy.settings(max_length=13))
     padded = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40, pad_to_multiple=PAD)))
     assert padded.inputs["input_ids"].shape[1] == 16
     plain = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40)))
@@ -230,4 +230,4 @@ def test_what_it_refuses_besides() -> None:
     left = toy.model(TASKS)
     left.tokenizer.padding_side = "left"
     with pytest.raises(HeadwiseError, match="padded on the left"):
-        Run(left, TASKS, CAMTL(), toy.settings())
+        TrainingRun(left, TASKS, CAMTL(), toy.settings())

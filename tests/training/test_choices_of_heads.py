@@ -7,7 +7,7 @@ import xarray as xr
 
 from headwise.heads import HeadSet
 from headwise.scoring import gate_gradient
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training.methods import ImportantHeads, PruneLeast, RandomHeads, TicketShare, ticket_share
 
 TASKS = [toy.task("mood", 30), toy.task("warmth", 30)]
@@ -19,12 +19,12 @@ LOW, HIGH = HeadSet([(0, 0), (0, 1)]), HeadSet([(1, 2), (1, 3)])
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training without steps, and scores that are known."""
-    monkeypatch.setattr(Run, "score_tasks", lambda run, *_, **__: {name: SCORES[name] for name in run.names})
-    monkeypatch.setattr(Run, "train", lambda run: None)
+    monkeypatch.setattr(TrainingRun, "score_tasks", lambda run, *_, **__: {name: SCORES[name] for name in run.names})
+    monkeypatch.setattr(TrainingRun, "train", lambda run: None)
 
 
 def branched(method):
-    run = Run(toy.model(TASKS), TASKS, method, toy.settings(epochs=1))
+    run = TrainingRun(toy.model(TASKS), TASKS, method, toy.settings(epochs=1))
     method.at_branch(run)
     return method
 
@@ -51,7 +51,7 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
         return found
 
     monkeypatch.setattr(ticket_share, "evaluate", equally_good)
-    run = Run(toy.model(TASKS), TASKS, TicketShare(ratios=(0.125, 0.25)), toy.settings(epochs=1))
+    run = TrainingRun(toy.model(TASKS), TASKS, TicketShare(ratios=(0.125, 0.25)), toy.settings(epochs=1))
     assert run.method.masks == {"mood": LOW, "warmth": HIGH}
     assert len(asked) == 2 * 3
     for task in TASKS:  # the share is chosen on a part of train, never on the split that is reported
@@ -63,13 +63,13 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
 def test_random_heads_differ_between_tasks() -> None:
     tasks = [*TASKS, toy.task("animal", 30)]
     method = RandomHeads(alpha=0.5)
-    method.at_branch(Run(toy.model(tasks), tasks, method, toy.settings(epochs=1)))
+    method.at_branch(TrainingRun(toy.model(tasks), tasks, method, toy.settings(epochs=1)))
     assert [len(heads) for heads in method.heads.values()] == [4, 4, 4]
     assert len(set(method.heads.values())) == 3
 
 
 def test_heads_are_scored_on_what_was_trained_on() -> None:
-    run = Run(toy.model(TASKS), TASKS, ImportantHeads(), toy.settings(max_examples=20))
+    run = TrainingRun(toy.model(TASKS), TASKS, ImportantHeads(), toy.settings(max_examples=20))
     found = run.score_tasks()
     for i, task in enumerate(TASKS):
         sample = task.with_splits(train=run.encoded[i].examples)

@@ -40,7 +40,7 @@ def place(tmp_path_factory) -> Path:
 
 def command(place: Path, *more: str) -> list[str]:
     base = ["train", "--model", str(place / "model"), "--tasks-file", str(place / "tasks.toml"), "--epochs", "1"]
-    return [*base, "--batch-size", "16", "--lr", "1e-3", "--set", "progress=false", *more]
+    return [*base, "--batch-size", "16", "--lr", "1e-3", "--quiet", *more]
 
 
 def test_train_compares_methods_and_continues(place: Path, tmp_path: Path) -> None:
@@ -73,7 +73,11 @@ def test_train_prints_a_table_and_one_training_is_a_model_folder(place: Path, tm
         (["--sampling", "anneal"], "did you mean 'annealed'"),
         (["--tasks", "nothing"], "nothing"),
         (["--set", "warmup"], "key=value"),
-        (["--set", "warmp=0.1"], "did you mean 'warmup'"),
+        (["--set", "alfa=0.1"], "did you mean 'alpha'"),
+        (["--set", "warmup=0.1"], "but a setting: --warmup"),
+        (["--set", "ratios=[0.1]"], "which belongs to ticket-share"),
+        (["--warmup", "2"], "--warmup: given 2.0"),
+        (["--early-stopping", "2"], "evaluate='epoch'"),
         (["--alpha", "30"], "alpha is 30"),
     ],
 )
@@ -126,8 +130,12 @@ def test_a_wrong_recipe_is_refused_before_any_work(place: Path, tmp_path: Path) 
         ({"method_options": {"iat": {"alpha": 30}}}, "method_options.iat: alpha is 30"),
         ({"method_options": {"iat": {"alfa": 0.3}}}, "no option 'alfa'"),
         ({"teachers": {str(place / "model"): str(place / "model")}}, "is a student itself"),
-        ({"samplings": ["anneal"]}, "'anneal' is unknown"),
-        ({"training": {"warmup": 7.0}}, "share of the steps"),
+        ({"samplings": ["anneal"]}, "did you mean 'annealed'"),
+        ({"training": {"warmup": 7.0}}, "training.warmup: given 7.0 .* less than or equal to 1"),
+        ({"training": {"seed": 3}}, "training.seed: the study sets it"),
+        ({"training": {"start": "x"}}, "training.start: the study sets it"),
+        ({"training": {"alpha": 0.3}}, "alpha are options of methods"),
+        ({"training": {"epochs": "1"}}, "training.epochs: given .* valid integer"),
         ({"tasks": {"names": ["xyz"], "file": str(place / "tasks.toml")}}, "xyz"),
     ):
         with pytest.raises(RecipeError, match=said):

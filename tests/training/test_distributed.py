@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import headwise
 from headwise.cli import app
-from headwise.training import Run, TrainingResult, evaluate
+from headwise.training import TrainingResult, TrainingRun, evaluate
 
 HERE = Path(__file__).parent
 
@@ -43,7 +43,7 @@ def test_two_processes_equal_one_with_the_same_global_batch(two_processes: Path,
     assert record["world"] == 2
     make, changes = distributed_script.CASES[name]
     tasks = distributed_script.tasks()
-    alone = Run(toy.model(tasks, dropout=0.0), tasks, make(), toy.settings(**changes))
+    alone = TrainingRun(toy.model(tasks, dropout=0.0), tasks, make(), toy.settings(**changes))
     alone.train()
     np.testing.assert_allclose(record["losses"], alone.losses, atol=1e-5)
     found = load_file(two_processes / f"{name}.safetensors")
@@ -51,7 +51,7 @@ def test_two_processes_equal_one_with_the_same_global_batch(two_processes: Path,
         if "key.bias" not in key:  # its true gradient is zero: Adam amplifies rounding there
             torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0, msg=lambda m, key=key: f"{key}: {m}")
     for task in tasks:
-        assert record["scores"][task.name] == pytest.approx(evaluate(alone.model, task, progress=False).score, abs=1e-4)
+        assert record["scores"][task.name] == pytest.approx(evaluate(alone.model, task, quiet=True).score, abs=1e-4)
 
 
 def test_a_distributed_training_leaves_one_whole_result(two_processes: Path) -> None:
@@ -79,7 +79,7 @@ def test_the_documented_command_is_one_training_by_two_processes(tmp_path: Path,
         pd.DataFrame(rows).to_csv(tmp_path / f"{split}.csv", index=False)
     (tmp_path / "tasks.toml").write_text('[mood]\npath = { train = "train.csv", validation = "validation.csv" }\n')
     words = ["--model", "model", "--tasks-file", "tasks.toml", "--epochs", "2", "--batch-size", "16", "--lr", "1e-3"]
-    words += ["--set", "delta=0.5", "--set", "checkpoint_minutes=0", "--set", "progress=false", "--json"]
+    words += ["--delta", "0.5", "--checkpoint-minutes", "0", "--quiet", "--json"]
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = str(free.getsockname()[1])
@@ -118,4 +118,4 @@ def test_a_world_that_is_not_the_promised_one_is_refused(alone: None, monkeypatc
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(headwise.HeadwiseError, match="the launcher promised 2 processes, and 1 found each other"):
-        Run(toy.model([toy.task()]), [toy.task()], settings=toy.settings())
+        TrainingRun(toy.model([toy.task()]), [toy.task()], settings=toy.settings())

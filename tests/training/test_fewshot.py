@@ -1,7 +1,6 @@
 """Copies trained side by side equal copies trained alone; few-shot samples; the protocol's result."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from transformers import BertConfig, BertModel, DebertaV2Config, DebertaV2Model,
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.tasks import Task
-from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
+from headwise.training._fewshot import few_shot, sample_shots
 from headwise.training._stacked import CannotStack, Stacked, StackedEmbedding, StackedLinear, StackedNorm
 
 pytestmark = pytest.mark.filterwarnings("error:the seeds were trained one after another")
@@ -136,14 +135,14 @@ def test_samples_hold_every_class_and_depend_on_the_seed_alone(task: Task) -> No
 
 def test_the_result_does_not_depend_on_how_many_are_trained_side_by_side(task: Task) -> None:
     model = multi()
-    settings = FewShotSettings(epochs=6, learning_rate=3e-3, batch_size=8)
+    settings = {"epochs": 6, "learning_rate": 3e-3, "batch_size": 8}
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    together = few_shot(model, task, 12, [0, 1, 2], settings, progress=False)
+    together = few_shot(model, task, 12, [0, 1, 2], **settings, quiet=True)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    alone = few_shot(model, task, 12, [0, 1, 2], replace(settings, copies=1), progress=False)
+    alone = few_shot(model, task, 12, [0, 1, 2], **settings | {"copies": 1}, quiet=True)
     assert np.allclose(together.loss, alone.loss, atol=1e-3)
     assert np.array_equal(together.score, alone.score)
-    untrained = few_shot(model, task, 12, [0, 1, 2], replace(settings, learning_rate=0.0), progress=False)
+    untrained = few_shot(model, task, 12, [0, 1, 2], **settings | {"learning_rate": 1e-30}, quiet=True)
     assert float(abs(together.loss - untrained.loss).mean()) > 0.02  # the copies did learn, and not the same
     assert not np.allclose(together.loss[0], together.loss[1], atol=1e-2)
     labels = np.asarray(task.split("validation").labels)
@@ -152,26 +151,26 @@ def test_the_result_does_not_depend_on_how_many_are_trained_side_by_side(task: T
 
 @pytest.mark.parametrize("tuning", ["lora", "decoder"])
 def test_other_tunings_leave_the_encoder_alone_and_learn(task: Task, tuning: str) -> None:
-    settings = FewShotSettings(epochs=10, learning_rate=3e-3, tuning=tuning)
-    first = few_shot(multi(), task, 12, [0, 1], FewShotSettings(epochs=1, learning_rate=0.0, tuning=tuning), progress=False)
-    later = few_shot(multi(), task, 12, [0, 1], settings, progress=False)
+    settings = {"epochs": 10, "learning_rate": 3e-3, "tuning": tuning}
+    first = few_shot(multi(), task, 12, [0, 1], epochs=1, learning_rate=1e-30, tuning=tuning, quiet=True)
+    later = few_shot(multi(), task, 12, [0, 1], **settings, quiet=True)
     assert float(later.loss.mean()) < float(first.loss.mean())
 
 
 def test_an_architecture_that_cannot_be_stacked_is_trained_one_after_another(task: Task) -> None:
     with pytest.warns(UserWarning, match="one after another: a layer saw 1 rows"):
-        result = few_shot(multi(deberta), task, 8, [0, 1], FewShotSettings(epochs=2), progress=False)
+        result = few_shot(multi(deberta), task, 8, [0, 1], epochs=2, quiet=True)
     assert result.score.shape == (2,)
     assert np.isfinite(result.loss).all()
     assert "one after another" in result.attrs["note"]
-    untouched = FewShotSettings(epochs=1, tuning="lora", learning_rate=0.0)
+    untouched = {"epochs": 1, "tuning": "lora", "learning_rate": 1e-30}
     with pytest.warns(UserWarning, match="one after another"):
-        first = few_shot(multi(deberta), task, 8, [0], untouched, progress=False)
+        first = few_shot(multi(deberta), task, 8, [0], **untouched, quiet=True)
     with pytest.warns(UserWarning, match="one after another"):
-        later = few_shot(multi(deberta), task, 8, [0], replace(untouched, epochs=10, learning_rate=3e-3), progress=False)
+        later = few_shot(multi(deberta), task, 8, [0], **untouched | {"epochs": 10, "learning_rate": 3e-3}, quiet=True)
     assert float(later.loss.mean()) < float(first.loss.mean())
 
 
 def test_unknown_tunings_are_named() -> None:
-    with pytest.raises(HeadwiseError, match="'prompt' is unknown; choose one of full, lora, decoder"):
-        FewShotSettings(tuning="prompt")
+    with pytest.raises(HeadwiseError, match=r"tuning: given \"prompt\" .* allowed is 'full', 'lora' or 'decoder'"):
+        few_shot(multi(), None, 4, [0], tuning="prompt")

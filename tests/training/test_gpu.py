@@ -13,8 +13,8 @@ import toy
 from headwise.lesions import dissociate
 from headwise.probing import probe
 from headwise.scoring import ESTIMATORS, score
-from headwise.training import Run
-from headwise.training._fewshot import FewShotSettings, few_shot
+from headwise.training import TrainingRun
+from headwise.training._fewshot import few_shot
 from headwise.training.methods import ImportantHeads, Method
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -23,7 +23,7 @@ TASKS = [toy.task("mood", 60), toy.task("animal", 40)]
 
 def trained(device, method=None, folder=None, **changes):
     settings = toy.settings(device=device, **changes)
-    run = Run(toy.model(TASKS, dropout=0.0), TASKS, method or Method(), settings, folder=folder)
+    run = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, method or Method(), settings, folder=folder)
     run.train()
     return run
 
@@ -88,7 +88,7 @@ def test_probes() -> None:
 @gpu
 def test_few_shots() -> None:
     model = trained("cpu").model
-    settings = FewShotSettings(epochs=2)
-    found = [few_shot(copy.deepcopy(model).to(d), TASKS[1], 4, range(4), settings, progress=False) for d in ("cpu", "cuda")]
+    settings = {"epochs": 2}
+    found = [few_shot(copy.deepcopy(model).to(d), TASKS[1], 4, range(4), **settings, quiet=True) for d in ("cpu", "cuda")]
     for name in found[0].data_vars:
         assert found[1][name].shape == found[0][name].shape

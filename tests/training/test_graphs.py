@@ -7,7 +7,7 @@ import pytest
 import torch
 import toy
 
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training._data import steps
 from headwise.training._graphs import PAD, shape_of, shapes_to_come
 from headwise.training.methods import Houlsby, ImportantHeads, LoRA, Method, TicketShare
@@ -25,13 +25,13 @@ METHODS = {
 
 def trained(method=None, family="bert", dropout=0.0, folder=None, tasks=TASKS, **changes):
     settings = toy.settings(**{"device": None, "epochs": 6, "clip": 1.0, "balance": 5, **changes})
-    run = Run(toy.model(tasks, family, dropout), tasks, method or Method(), settings, folder=folder)
+    run = TrainingRun(toy.model(tasks, family, dropout), tasks, method or Method(), settings, folder=folder)
     run.train()
     return run
 
 
 def test_shapes_are_counted_as_they_come() -> None:
-    run = Run(toy.model(TASKS), TASKS, Method(), toy.settings(micro_batch_size=6))
+    run = TrainingRun(toy.model(TASKS), TASKS, Method(), toy.settings(micro_batch_size=6))
     run.step = 3
     counted = shapes_to_come(run)
     feed = steps(run.plan, run.streams, 3, micro=6, pad=PAD)

@@ -7,7 +7,7 @@ import toy
 
 from headwise.heads import HeadSet
 from headwise.heads._freeze.ownership import ownership
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training.methods import ImportantHeads, Method, RandomHeads
 
 TASKS = [toy.task("mood", 60), toy.task("warmth", 40)]
@@ -40,7 +40,7 @@ def state_of(run):
 
 
 def run_with(method, family="bert", dropout=0.1, **changes):
-    run = Run(toy.model(TASKS, family, dropout), TASKS, method, toy.settings(**changes))
+    run = TrainingRun(toy.model(TASKS, family, dropout), TASKS, method, toy.settings(**changes))
     run.train()
     return run
 
@@ -109,7 +109,7 @@ def test_dropout_is_on_in_the_last_phase() -> None:
 
 
 def test_scoring_leaves_no_gradient_and_no_trace() -> None:
-    run = Run(toy.model(TASKS), TASKS, ImportantHeads(), toy.settings())
+    run = TrainingRun(toy.model(TASKS), TASKS, ImportantHeads(), toy.settings())
     for param in run.model.parameters():
         param.grad = None
     random = torch.get_rng_state()

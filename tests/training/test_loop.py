@@ -8,7 +8,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
-from headwise.training import Run, TrainingSettings, evaluate
+from headwise.training import Train, TrainingRun, evaluate
 from headwise.training import _data as data
 from headwise.training._devices import make_accelerator
 from headwise.training._optimizer import LossBalance, build_schedule
@@ -17,7 +17,7 @@ from headwise.training._samplers import plan
 
 def trained(tasks, changes=None, dropout=0.0, **model):
     one = toy.model(tasks, dropout=dropout, **model)
-    run = Run(one, tasks, settings=toy.settings(**(changes or {})))
+    run = TrainingRun(one, tasks, settings=toy.settings(**(changes or {})))
     run.train()
     return run
 
@@ -76,7 +76,7 @@ def test_training_is_reproducible_and_depends_on_the_seed() -> None:
 def test_training_learns() -> None:
     tasks = [toy.task("mood", 200), toy.task("warmth", 200)]
     run = trained(tasks, {"epochs": 10, "learning_rate": 2e-3})
-    scores = [evaluate(run.model, task, progress=False).score for task in tasks]
+    scores = [evaluate(run.model, task, quiet=True).score for task in tasks]
     assert scores[0] > tasks[0].chance + 0.15
     assert scores[1] > 0.5
 
@@ -85,7 +85,7 @@ def test_evaluation_does_not_depend_on_batch_size_and_keeps_the_mode() -> None:
     tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
     one = toy.model(tasks).train()
     for task in tasks:
-        small, large = (evaluate(one, task, batch_size=size, progress=False) for size in (3, 40))
+        small, large = (evaluate(one, task, batch_size=size, quiet=True) for size in (3, 40))
         assert one.training
         np.testing.assert_allclose(small.predictions, large.predictions, atol=1e-5)
         np.testing.assert_allclose(small.losses, large.losses, atol=1e-5)
@@ -95,7 +95,7 @@ def test_evaluation_does_not_depend_on_batch_size_and_keeps_the_mode() -> None:
 def test_schedule_is_transformers_own() -> None:
     for warmup, steps in ((0.1, 37), (0.0, 5), (0.06, 100), (1.0, 4)):
         ours, theirs = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
-        schedule = build_schedule(ours, steps, TrainingSettings(warmup=warmup))
+        schedule = build_schedule(ours, steps, Train(warmup=warmup))
         reference = get_linear_schedule_with_warmup(theirs, int(np.ceil(warmup * steps)), steps)
         for _ in range(steps):
             assert schedule.get_last_lr() == pytest.approx(reference.get_last_lr())
@@ -129,7 +129,7 @@ def test_early_stopping_keeps_the_best_weights() -> None:
     scores = [row["score"] for row in run.evaluations]
     best = int(np.argmax(scores))
     assert len(scores) == min(9, best + 3)
-    assert evaluate(run.model, tasks[0], progress=False).score == scores[best]
+    assert evaluate(run.model, tasks[0], quiet=True).score == scores[best]
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2"])
@@ -149,22 +149,26 @@ def test_bfloat16_trains_close_to_float32() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"epochs": 0}, "epochs is 0"),
+        ({"epochs": 0}, "epochs: given 0 .* greater than or equal to 1"),
         ({"sampling": "anealed"}, "did you mean 'annealed'"),
-        ({"warmup": 10}, "share of the steps"),
+        ({"warmup": 10}, "warmup: given 10 .* less than or equal to 1"),
+        ({"epochs": "3"}, r'epochs: given "3" \(text\); allowed is a valid integer'),
+        ({"epochs": True}, "epochs: given true .* allowed is a valid integer"),
+        ({"learning_rate": True}, "learning_rate: given true .* allowed is a valid number"),
+        ({"device": "gpu"}, "device: given .* allowed is 'cpu'"),
         ({"learning_rat": 1}, "did you mean 'learning_rate'"),
         ({"early_stopping": 2}, "evaluate='epoch'"),
-        ({"precision": "int8"}, "choose from: no, bf16, fp16"),
+        ({"precision": "int8"}, "allowed is 'no', 'bf16' or 'fp16'"),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(wrong, said) -> None:
     with pytest.raises(HeadwiseError, match=said):
-        TrainingSettings().with_changes(**wrong)
+        Train().with_changes(**wrong)
 
 
 def test_trackers_get_losses_and_scores() -> None:
     tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
-    run = Run(toy.model(tasks), tasks, settings=toy.settings(log_every=4, evaluate="epoch"))
+    run = TrainingRun(toy.model(tasks), tasks, settings=toy.settings(log_every=4, evaluate="epoch"))
 
     class Tracker:
         name = "stand-in"
@@ -188,7 +192,7 @@ def test_trackers_get_losses_and_scores() -> None:
     assert losses[0][1]["loss/mood"] == pytest.approx(first)
     assert {name for _, values in tracker.seen for name in values} >= {"score/mood", "score/warmth", "loss/warmth"}
     with pytest.raises(HeadwiseError, match="tracker 'nothing' is unknown; accelerate has"):
-        Run(toy.model(tasks), tasks, settings=toy.settings(trackers=("nothing",)))
+        TrainingRun(toy.model(tasks), tasks, settings=toy.settings(trackers=("nothing",)))
 
 
 def test_long_texts_are_cut_to_what_the_model_reads() -> None:
@@ -196,7 +200,7 @@ def test_long_texts_are_cut_to_what_the_model_reads() -> None:
     task = Task("long", data={"train": long, "validation": long}, kind="classes")
     run = trained([task])  # 100 words, 64 positions
     assert run.max_length == 64
-    assert len(evaluate(run.model, task, progress=False).predictions) == 8
+    assert len(evaluate(run.model, task, quiet=True).predictions) == 8
 
 
 def test_one_program_may_train_here_and_there() -> None:

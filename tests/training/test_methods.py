@@ -13,7 +13,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel, as_task_model
 from headwise.tasks import batches, encode
-from headwise.training import METHODS, Run, shallow, train
+from headwise.training import METHODS, TrainingRun, shallow, train
 from headwise.training.methods import (
     MTDNN,
     Distil,
@@ -34,7 +34,7 @@ def first_batch(model, task):
 
 
 def ran(method, tasks=TASKS, family="bert", dropout=0.1, **changes):
-    run = Run(toy.model(tasks, family, dropout), tasks, method, toy.settings(**changes))
+    run = TrainingRun(toy.model(tasks, family, dropout), tasks, method, toy.settings(**changes))
     run.train()
     return run
 
@@ -109,9 +109,9 @@ def test_ticket_share_finds_masks_off_the_reported_split_and_rewinds(tmp_path) -
 
 
 def test_tickets_are_kept_for_a_resumed_training(tmp_path) -> None:
-    first = Run(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
+    first = TrainingRun(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
     (tmp_path / "tickets.json").write_text('{"mood": [[0, 1]], "warmth": []}')
-    second = Run(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
+    second = TrainingRun(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
     assert second.method.masks == {"mood": HeadSet([(0, 1)]), "warmth": HeadSet()}
     assert set(first.method.masks) == {"mood", "warmth"}
 
@@ -142,14 +142,14 @@ def test_houlsby_bottlenecks_follow_attention_and_feed_forward() -> None:
     config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, vocab_size=25)
     plain = as_task_model(BertForSequenceClassification(config), toy.tokenizer(), TASKS[0])
     with pytest.raises(HeadwiseError, match="has its own head"):
-        Run(plain, TASKS[:1], Houlsby(), toy.settings())
+        TrainingRun(plain, TASKS[:1], Houlsby(), toy.settings())
 
 
 def test_distillation_makes_the_student_like_its_teacher() -> None:
     teacher = ran(Method(), epochs=6, dropout=0.0).model
     student = toy.model(TASKS, layers=1, dropout=0.0, seed=5)
     student.encoder = shallow(teacher.encoder, 1)
-    layers = Run(student, TASKS, Distil(teacher=teacher, intermediate=1.0), toy.settings(epochs=6, learning_rate=3e-3))
+    layers = TrainingRun(student, TASKS, Distil(teacher=teacher, intermediate=1.0), toy.settings(epochs=6, learning_rate=3e-3))
     layers.train()
     assert layers.losses[-4:].mean() < 0.5 * layers.losses[:4].mean()
     batch = first_batch(student, TASKS[1])
@@ -159,7 +159,7 @@ def test_distillation_makes_the_student_like_its_teacher() -> None:
             return float((model("warmth", batch).logits - teacher("warmth", batch).logits).abs().mean())
 
     before = gap(student)
-    Run(student, TASKS, Distil(teacher=teacher, intermediate=0.0), toy.settings(epochs=6, learning_rate=3e-3)).train()
+    TrainingRun(student, TASKS, Distil(teacher=teacher, intermediate=0.0), toy.settings(epochs=6, learning_rate=3e-3)).train()
     assert gap(student) < before
     assert student.encoder.config._attn_implementation != "eager"  # the maps are no longer needed
 
@@ -189,26 +189,28 @@ def test_distillation_of_another_width_and_what_it_refuses() -> None:
     teacher = toy.model(TASKS)
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 25}
     narrow = MultiTaskModel(BertModel(BertConfig(**size)), toy.tokenizer(), TASKS)
-    run = Run(narrow, TASKS, Distil(teacher=teacher), toy.settings(epochs=1))
+    run = TrainingRun(narrow, TASKS, Distil(teacher=teacher), toy.settings(epochs=1))
     run.train()
     assert np.isfinite(run.losses).all()
     with pytest.raises(HeadwiseError, match="no multiple"):
-        Run(toy.model(TASKS, layers=3), TASKS, Distil(teacher=teacher), toy.settings())
+        TrainingRun(toy.model(TASKS, layers=3), TASKS, Distil(teacher=teacher), toy.settings())
     with pytest.raises(HeadwiseError, match="teacher="):
         Distil()
     with pytest.raises(HeadwiseError, match="not trained on 'animal'"):
-        Run(toy.model([toy.task("animal")]), [toy.task("animal")], Distil(teacher=teacher), toy.settings())
+        TrainingRun(toy.model([toy.task("animal")]), [toy.task("animal")], Distil(teacher=teacher), toy.settings())
 
 
 def test_a_plain_teacher_is_fine_tuned_first_and_kept_for_a_resumed_training(tmp_path) -> None:
     for part in (toy.encoder(), toy.tokenizer()):
         part.save_pretrained(tmp_path / "plain")
     settings = toy.settings(epochs=1)
-    quick = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
+    quick = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "quiet": True, "device": "cpu"}
     tuned = train(str(tmp_path / "plain"), TASKS, "multi-task", **quick).model
     taught = []
     for folder in (None, tmp_path / "run", tmp_path / "run"):  # in memory, anew, and from what was kept
-        run = Run(toy.model(TASKS, layers=1, seed=3), TASKS, Distil(teacher=str(tmp_path / "plain")), settings, folder=folder)
+        run = TrainingRun(
+            toy.model(TASKS, layers=1, seed=3), TASKS, Distil(teacher=str(tmp_path / "plain")), settings, folder=folder
+        )
         teacher = run.method._distiller.teacher
         toy.assert_identical(toy.weights(teacher.encoder), toy.weights(tuned.encoder))
         run.train()
@@ -224,7 +226,7 @@ def test_student_and_teacher_must_read_the_same_tokens() -> None:
     teacher = toy.model(TASKS)
     teacher.tokenizer.add_tokens(["zebra"])
     with pytest.raises(HeadwiseError, match="different vocabularies"):
-        Run(toy.model(TASKS), TASKS, Distil(teacher=teacher), toy.settings())
+        TrainingRun(toy.model(TASKS), TASKS, Distil(teacher=teacher), toy.settings())
 
 
 def test_shallow_takes_every_kth_layer() -> None:
@@ -239,7 +241,7 @@ def test_shallow_takes_every_kth_layer() -> None:
 
 
 def test_single_task_training_gives_each_task_its_own_model(tmp_path) -> None:
-    options = {"tokenizer": toy.tokenizer(), "epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "progress": False}
+    options = {"tokenizer": toy.tokenizer(), "epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "quiet": True}
     result = train(toy.encoder(), TASKS, "single-task", out=tmp_path, **options)
     models = headwise.load(tmp_path)
     assert list(models) == ["mood", "warmth"]

@@ -1,7 +1,6 @@
 """Numbers are learnt on the scale of their targets, and predicted in their own unit."""
 
 import copy
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +17,8 @@ from headwise.models._model import DECODERS
 from headwise.scoring import gate_gradient
 from headwise.store import _manifest as manifest
 from headwise.tasks import Task, batches, encode
-from headwise.training._fewshot import FewShotSettings, few_shot, sample_shots
-from headwise.training._loop import Run
+from headwise.training._fewshot import few_shot, sample_shots
+from headwise.training._loop import TrainingRun
 from headwise.training._trainer import TrainerData, TrainerModel
 from headwise.training.methods.distil import Distiller
 
@@ -65,7 +64,7 @@ def test_training_does_not_depend_on_the_unit() -> None:
     for scale, shift in ((1, 0), (20, 70)):
         task = grades(scale, shift)
         model = toy.model([task, toy.task("mood")], dropout=0.0)
-        Run(model, [task, toy.task("mood")], settings=toy.settings(epochs=3)).train()
+        TrainingRun(model, [task, toy.task("mood")], settings=toy.settings(epochs=3)).train()
         asked = batch(grades(), model)
         found.append(((model("warmth", asked).prediction - shift) / scale, model("mood", batch(toy.task("mood"), model)).logits))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-3, rtol=1e-3)
@@ -75,12 +74,12 @@ def test_training_does_not_depend_on_the_unit() -> None:
 def test_saved_models_keep_the_scale_and_old_ones_their_own_unit(tmp_path) -> None:
     task = grades(20, 70)
     model = toy.model([task])
-    Run(model, [task], settings=toy.settings(epochs=1)).train()
+    TrainingRun(model, [task], settings=toy.settings(epochs=1)).train()
     model.save(tmp_path)
     asked = batch(task, model)
     again = headwise.load(tmp_path)
     assert torch.equal(again("warmth", asked).prediction, model("warmth", asked).prediction)
-    Run(again, [grades()], settings=toy.settings(epochs=1)).train()  # trained on: the scale stays
+    TrainingRun(again, [grades()], settings=toy.settings(epochs=1)).train()  # trained on: the scale stays
     assert float(again.decoders["warmth"].sd) == float(model.decoders["warmth"].sd)
     weights = load_file(tmp_path / DECODERS)
     save_file({name: value for name, value in weights.items() if not name.endswith((".mean", ".sd"))}, tmp_path / DECODERS)
@@ -154,15 +153,15 @@ def test_a_classifier_is_not_given_a_scale() -> None:
 def test_few_shot_seeds_each_learn_on_the_scale_of_their_own_examples() -> None:
     """Side by side as alone, and the same in any unit; at learning rate 0 every prediction is near the mean of the seed's own shots."""
     model = toy.model([], dropout=0.0).eval()
-    settings = FewShotSettings(epochs=4, learning_rate=3e-3, batch_size=4)
+    settings = {"epochs": 4, "learning_rate": 3e-3, "batch_size": 4}
     task, other = grades(20, 70), grades()
-    together = few_shot(model, task, 8, [0, 1, 2], settings, progress=False)
-    alone = few_shot(model, task, 8, [0, 1, 2], replace(settings, copies=1), progress=False)
+    together = few_shot(model, task, 8, [0, 1, 2], **settings, quiet=True)
+    alone = few_shot(model, task, 8, [0, 1, 2], **settings | {"copies": 1}, quiet=True)
     np.testing.assert_allclose(together.prediction, alone.prediction, atol=0.05)
     np.testing.assert_allclose(together.loss, alone.loss, atol=0.02)
-    unit = few_shot(model, other, 8, [0, 1, 2], settings, progress=False)
+    unit = few_shot(model, other, 8, [0, 1, 2], **settings, quiet=True)
     np.testing.assert_allclose(together.prediction, unit.prediction * 20 + 70, atol=0.05)
-    still = few_shot(model, task, 8, [0, 1, 2], replace(settings, learning_rate=0.0), progress=False)
+    still = few_shot(model, task, 8, [0, 1, 2], **settings | {"learning_rate": 1e-30}, quiet=True)
     labels = np.asarray(task.split("train").labels)
     for row, seed in enumerate((0, 1, 2)):
         shots = labels[sample_shots(task.split("train"), 8, seed)]

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 import headwise
 from headwise.errors import HeadwiseError
 from headwise.tasks import batches, encode
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training.methods.pals import PALs, TaskPALs
 
 TASKS = [toy.task("mood", 40), toy.task("warmth", 40)]
@@ -22,7 +22,7 @@ def first_batch(model, task=TASKS[0]):
 
 
 def trained(family="bert", **changes):
-    run = Run(toy.model(TASKS, family), TASKS, PALs(size=12, n_heads=3), toy.settings(epochs=1, **changes))
+    run = TrainingRun(toy.model(TASKS, family), TASKS, PALs(size=12, n_heads=3), toy.settings(epochs=1, **changes))
     run.train()
     with torch.no_grad():
         for param in run.model.adapters.parameters():
@@ -126,7 +126,7 @@ def test_left_to_right_models_see_nothing_that_comes_later() -> None:
 
 def test_every_weight_learns_and_checkpointed_activations_change_nothing() -> None:
     model = toy.model(TASKS, dropout=0.0)
-    run = Run(model, TASKS, PALs(size=12, n_heads=3), toy.settings())
+    run = TrainingRun(model, TASKS, PALs(size=12, n_heads=3), toy.settings())
     model.train()
     model("mood", first_batch(model)).loss.sum().backward()
     assert all(param.grad is not None and param.grad.abs().sum() > 0 for param in model.adapters["mood"].parameters())
@@ -134,7 +134,7 @@ def test_every_weight_learns_and_checkpointed_activations_change_nothing() -> No
     assert run.optimizer.param_groups[0]["lr"] == run.optimizer.param_groups[-1]["lr"]
     losses = []
     for on in (False, True):
-        run = Run(toy.model(TASKS, dropout=0.0), TASKS, PALs(size=12, n_heads=3), toy.settings(gradient_checkpointing=on))
+        run = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, PALs(size=12, n_heads=3), toy.settings(gradient_checkpointing=on))
         run.train()
         losses.append(torch.from_numpy(run.losses))
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
@@ -164,7 +164,7 @@ def test_scores_and_lesions_of_a_model_with_pals() -> None:
 def test_what_pals_refuse() -> None:
     run = trained()
     with pytest.raises(HeadwiseError, match="this model has some"):
-        Run(run.model, TASKS, PALs(), toy.settings())
+        TrainingRun(run.model, TASKS, PALs(), toy.settings())
 
 
 def test_a_new_task_has_no_projected_layers_and_is_refused_with_the_reason() -> None:

@@ -7,7 +7,7 @@ import toy
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task
 from headwise.tasks._splits import text_key
-from headwise.training import Run, TrainingResult, evaluate, train
+from headwise.training import TrainingResult, TrainingRun, evaluate, train
 from headwise.training._grid import steps_of
 from headwise.training._portions import portion_of, set_aside
 from headwise.training.methods import make_method
@@ -47,7 +47,7 @@ def test_early_stopping_never_looks_at_the_split_that_is_reported() -> None:
     turned = mood.with_splits(validation=type(held)(held.texts, 1 - np.asarray(held.labels), held.kind, held.classes))
     runs = []
     for task in (mood, turned):
-        run = Run(toy.model([task], dropout=0.1), [task], settings=toy.settings(**EPOCHS))
+        run = TrainingRun(toy.model([task], dropout=0.1), [task], settings=toy.settings(**EPOCHS))
         run.train()
         runs.append(run)
     toy.assert_identical(toy.weights(runs[0].model), toy.weights(runs[1].model))
@@ -59,18 +59,18 @@ def test_early_stopping_never_looks_at_the_split_that_is_reported() -> None:
     assert len(runs[0].plan) == steps_of([mood], runs[0].settings) == 9 * -(-len(portion.train) // 16)
     best = max(row["score"] for row in runs[0].evaluations)
     stopping = mood.with_splits(stopping=portion.stopping)
-    assert evaluate(runs[0].model, stopping, "stopping", progress=False).score == best
+    assert evaluate(runs[0].model, stopping, "stopping", quiet=True).score == best
 
 
 def test_choosing_on_validation_is_possible_and_noted(tmp_path) -> None:
     task = toy.task("mood", 60)
-    options = {**EPOCHS, "batch_size": 16, "progress": False, "device": "cpu"}
+    options = {**EPOCHS, "batch_size": 16, "quiet": True, "device": "cpu"}
     noted = train(toy.model([task]), task, "multi-task", stopping_split="validation", out=tmp_path / "a", **options)
     assert noted.description["notes"][0].startswith("early stopping chose the epoch on validation, the split that is reported")
     assert TrainingResult.load(tmp_path / "a").description["notes"] == noted.description["notes"]
     silent = train(toy.model([task]), task, "multi-task", **options)
     assert silent.description["notes"] == []
-    with pytest.raises(HeadwiseError, match="stopping_split 'test' is unknown"):
+    with pytest.raises(HeadwiseError, match='stopping_split: given "test"'):
         toy.settings(stopping_split="test")
     few = {"train": [("good cat", "up"), ("sad dog", "down")], "validation": [("nice tree", "up"), ("poor car", "down")]}
     with pytest.raises(HeadwiseError, match="2 are too few for that"):
@@ -83,7 +83,7 @@ def test_the_seed_draws_the_examples_and_every_method_sees_the_same() -> None:
     for seed in (0, 0, 1):
         for method in ("multi-task", "iat", "mt-dnn"):
             settings = toy.settings(max_examples=20, seed=seed)
-            run = Run(toy.model([task]), [task], make_method(method), settings)
+            run = TrainingRun(toy.model([task]), [task], make_method(method), settings)
             seen.setdefault(seed, set()).add(tuple(run.encoded[0].examples.texts))
     assert len(seen[0]) == len(seen[1]) == 1
     assert seen[0] != seen[1]

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from headwise.errors import HeadwiseError
 from headwise.store._timing import timed
-from headwise.training import Run, train
+from headwise.training import TrainingRun, train
 from headwise.training._interrupts import stops_noted
 from headwise.training.methods import Houlsby, ImportantHeads, Method, PruneLeast
 
@@ -39,7 +39,7 @@ def run_in(folder, method, stop_at=None, **changes):
 
     method.__class__ = Stopping
     options = {"checkpoint_minutes": 0, "weight_decay": 0.1, "clip": 1.0, **changes}
-    run = Run(toy.model(TASKS, dropout=0.2), TASKS, method, toy.settings(**options), folder=folder)
+    run = TrainingRun(toy.model(TASKS, dropout=0.2), TASKS, method, toy.settings(**options), folder=folder)
     run.train()
     return run
 
@@ -112,12 +112,12 @@ def test_methods_that_share_a_beginning_branch_from_it_bit_identically(tmp_path)
     steps = len(run_in(None, Method()).plan)
     branch = ImportantHeads(delta=0.5).branch_step(steps)
     options = toy.settings(weight_decay=0.1, clip=1.0)
-    plain = Run(toy.model(TASKS, dropout=0.2), TASKS, Method(), options, branches={branch: tmp_path / "shared"})
+    plain = TrainingRun(toy.model(TASKS, dropout=0.2), TASKS, Method(), options, branches={branch: tmp_path / "shared"})
     plain.train()
     for method in (ImportantHeads(delta=0.5), PruneLeast(delta=0.5)):
-        alone = Run(toy.model(TASKS, dropout=0.2), TASKS, type(method)(delta=0.5), options)
+        alone = TrainingRun(toy.model(TASKS, dropout=0.2), TASKS, type(method)(delta=0.5), options)
         alone.train()
-        branched = Run(toy.model(TASKS, dropout=0.2, seed=9), TASKS, method, options, start=tmp_path / "shared")
+        branched = TrainingRun(toy.model(TASKS, dropout=0.2, seed=9), TASKS, method, options, start=tmp_path / "shared")
         branched.train()
         toy.assert_identical(toy.weights(branched.model), toy.weights(alone.model))
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path) -> None:
     with pytest.raises(HeadwiseError, match="steps, this one has"):
         run_in(tmp_path, Method(), epochs=3)
     with pytest.raises(HeadwiseError, match="no checkpoint"):
-        Run(toy.model(TASKS), TASKS, Method(), toy.settings(), start=tmp_path / "nowhere").train()
+        TrainingRun(toy.model(TASKS), TASKS, Method(), toy.settings(), start=tmp_path / "nowhere").train()
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
@@ -182,12 +182,12 @@ def test_seconds_count_every_attempt(tmp_path: Path) -> None:
     class Slow(Method):
         stops = True
 
-        def prepare(self, run: Run) -> None:
+        def prepare(self, run: TrainingRun) -> None:
             time.sleep(0.6)
             if self.stops:
                 raise RuntimeError("the power went")
 
-    options: Any = {"tokenizer": toy.tokenizer(), "out": tmp_path / "run", "epochs": 1, "progress": False, "device": "cpu"}
+    options: Any = {"tokenizer": toy.tokenizer(), "out": tmp_path / "run", "epochs": 1, "quiet": True, "device": "cpu"}
     with pytest.raises(RuntimeError, match="the power went"):
         train(toy.encoder(), [toy.task()], Slow(), **options)
     noted = tmp_path / "run" / "seconds.json"

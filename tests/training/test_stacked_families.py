@@ -16,7 +16,7 @@ from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.tasks import batches, encode
 from headwise.training import _fewshot as fewshot
-from headwise.training._fewshot import FewShotSettings, few_shot
+from headwise.training._fewshot import few_shot
 from headwise.training._stacked import CannotStack, Stacked
 from headwise.training._stacked_check import compare
 
@@ -91,10 +91,10 @@ def at_rest(family: str) -> str:
         together = np.stack([losses(model, seed, task, len(task.split("validation"))) for seed in SEEDS])
         assert not np.allclose(together, right, atol=1e-4), "padding does not matter to it: take it off the list"
         right = together
-    settings = FewShotSettings(epochs=1, learning_rate=0.0, batch_size=4)
+    settings = {"epochs": 1, "learning_rate": 1e-30, "batch_size": 4}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = few_shot(model, task, 4, SEEDS, settings, progress=False)
+        found = few_shot(model, task, 4, SEEDS, **settings, quiet=True)
     assert np.allclose(found.loss.values, right, atol=1e-4), np.abs(found.loss.values - right).max()
     return str(found.attrs["note"])
 
@@ -135,8 +135,8 @@ def test_learning_side_by_side_is_learning_one_after_another(family: str, tuning
             if isinstance(value, float) and "dropout" in name:
                 setattr(module, name, 0.0)
     monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)
-    settings = FewShotSettings(epochs=4, learning_rate=3e-3, batch_size=3, tuning=tuning)
-    together = few_shot(model, task, 6, SEEDS, settings, progress=False)
+    settings = {"epochs": 4, "learning_rate": 3e-3, "batch_size": 3, "tuning": tuning}
+    together = few_shot(model, task, 6, SEEDS, **settings, quiet=True)
     assert together.attrs["note"] == ""
 
     def refuse(*args: Any) -> None:
@@ -145,8 +145,8 @@ def test_learning_side_by_side_is_learning_one_after_another(family: str, tuning
     with monkeypatch.context() as patch:
         patch.setattr(fewshot, "_stacked_parts", refuse)
         with pytest.warns(UserWarning, match="one after another: planted"):
-            alone = few_shot(model, task, 6, SEEDS, settings, progress=False)
-    at_first = few_shot(model, task, 6, SEEDS, FewShotSettings(epochs=1, learning_rate=0.0), progress=False)
+            alone = few_shot(model, task, 6, SEEDS, **settings, quiet=True)
+    at_first = few_shot(model, task, 6, SEEDS, epochs=1, learning_rate=1e-30, quiet=True)
     assert np.allclose(together.loss, alone.loss, atol=2e-3)
     assert float(abs(together.loss - at_first.loss).mean()) > 0.01
 

@@ -8,12 +8,12 @@ import pytest
 import toy
 
 from headwise.errors import HeadwiseError
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training._grid import compare, entries
 from headwise.training.methods.iat import ImportantHeads
 
 TASKS = [toy.task("mood", 60), toy.task("animal", 40)]
-QUICK = {"epochs": 2, "batch_size": 10, "learning_rate": 1e-3, "progress": False, "device": "cpu", "seeds": 1}
+QUICK = {"epochs": 2, "batch_size": 10, "learning_rate": 1e-3, "quiet": True, "device": "cpu", "seeds": 1}
 STEPS = 2 * (6 + 4)
 
 
@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     computed: Counter[int] = Counter()
     branches = {}
-    one, at_branch = Run._one, ImportantHeads.at_branch
+    one, at_branch = TrainingRun._one, ImportantHeads.at_branch
 
     def counted(self, step):
         computed[self.step] += 1
@@ -38,7 +38,7 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
         branches[self.alpha, self.delta] = toy.weights(run.model), run.losses[: run.step].copy()
         at_branch(self, run)
 
-    monkeypatch.setattr(Run, "_one", counted)
+    monkeypatch.setattr(TrainingRun, "_one", counted)
     monkeypatch.setattr(ImportantHeads, "at_branch", noted)
     sweep = {"alpha": (0.25, 0.5), "delta": (0.2, 0.5)}
     found = compare(folder, TASKS, ["iat", "multi-task"], out=tmp_path / "swept", sweep=sweep, **QUICK)

@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.scoring import gate_gradient, top_heads
-from headwise.training import Run
+from headwise.training import TrainingRun
 from headwise.training._trainer import HeadTrainingCallback, SingleTaskBatches, TrainerData, TrainerModel, one_task
 from headwise.training.methods import ImportantHeads
 
@@ -52,7 +52,7 @@ def test_a_trainer_run_equals_our_loop(tmp_path) -> None:
     groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
     trainer.optimizer = torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1)  # decay everywhere, as in our loop
     trainer.train()
-    ours = Run(toy.model(TASKS, dropout=0.0), TASKS, ImportantHeads(delta=0.5), toy.settings(weight_decay=0.1, clip=0.5))
+    ours = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, ImportantHeads(delta=0.5), toy.settings(weight_decay=0.1, clip=0.5))
     ours.train()
     assert callback.chosen == ours.method.heads
     for name, value in toy.weights(ours.model).items():

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from headwise.models import MultiTaskModel
 from headwise.tasks import Task
-from headwise.training import TrainingSettings
+from headwise.training import Train
 
 WORDS = "good fine nice great bad poor awful sad cat dog tree car sun rain hill lake red blue green grey".split()  # noqa: SIM905
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -78,10 +78,10 @@ def model(tasks: list[Task], family: str = "bert", dropout: float = 0.1, seed: i
     return MultiTaskModel(base, tokenizer(), tasks)
 
 
-def settings(**changes: Any) -> TrainingSettings:
+def settings(**changes: Any) -> Train:
     """Two epochs of small batches at a rate at which weights move visibly."""
-    quick = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-3, "progress": False, "device": "cpu"}
-    return TrainingSettings().with_changes(**{**quick, **changes})
+    quick = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-3, "quiet": True, "device": "cpu"}
+    return Train().with_changes(**{**quick, **changes})
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:

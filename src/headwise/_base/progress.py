@@ -47,7 +47,7 @@ def track(
     description: str,
     total: int | None = None,
     *,
-    silent: bool = False,
+    quiet: bool = False,
     note: Callable[[], str] | None = None,
 ) -> Iterator[T]:
     """Yields the items of `iterable` and shows how far the loop is.
@@ -59,12 +59,12 @@ def track(
         iterable: what to loop over.
         description: a few words in front of the bar.
         total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end otherwise.
-        silent: show nothing at all.
+        quiet: show nothing at all.
         note: gives what stands behind the description, asked anew after each item: a throughput, a loss.
     """
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
-    if silent:
+    if quiet:
         yield from iterable
     elif (report := _report.get()) is not None:
         yield from _reported(iterable, description, total, report)

@@ -97,7 +97,7 @@ def evaluate(
     store = _Store(subject, len(sets))
     if how != "zero":
         with frozen(subject.model), torch.inference_mode():
-            for lesion, head_set in enumerate(track(sets, description, silent=subject.quiet or not description)):
+            for lesion, head_set in enumerate(track(sets, description, quiet=subject.quiet or not description)):
                 with subject.heads.silenced(head_set, how, reference, subject.seed) if head_set else nullcontext():
                     _run_all(subject, lesion, store)
         return Outcome(*store.arrays(), {"replaced": len(sets)})
@@ -110,7 +110,7 @@ def evaluate(
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)
         smaller = f"{description}, smaller models"
-        for lesion in track(plan.removed, smaller, silent=subject.quiet or not description or not plan.removed):
+        for lesion in track(plan.removed, smaller, quiet=subject.quiet or not description or not plan.removed):
             with _smaller(subject, sets[lesion]):
                 _run_all(subject, lesion, store, gated=False)
     return Outcome(*store.arrays(), plan.ways())

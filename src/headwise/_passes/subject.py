@@ -77,7 +77,7 @@ class Subject:
 
     def read(self, plan: Iterable[Batch], description: str = "") -> Iterator[Batch]:
         """The batches of `plan` on the model's device, with a progress bar if it has a description."""
-        shown = track(plan, description, silent=self.quiet or not description)
+        shown = track(plan, description, quiet=self.quiet or not description)
         return on_device(shown, self.device)
 
     def forward(self, batch: Batch, gates: Tensor | None = None) -> DecoderOutput:

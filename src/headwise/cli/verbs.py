@@ -20,7 +20,8 @@ SIMPLE = (str, int, float, bool, Path)
 def verb(app: typer.Typer, name: str, function: Callable[..., None], cls: type[Verb] = Verb) -> None:
     """Adds `function` to the command line.
 
-    Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated.
+    Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated, and stand
+    for the field of the same name, if there is one.
 
     Args:
         app: the command line.
@@ -41,10 +42,12 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
         for key, parameter in given.items()
         if key not in tables
     ]
+    own = {parameter.name for parameter in parameters}
     owner: dict[str, tuple[str, str]] = {}  # the option -> its table and field
     for key, table in tables.items():
         for field in options_of(table):
-            owner[_argument(field, table)] = key, field
+            if _argument(field, table) not in own:  # else the verb has an option of its own in its place
+                owner[_argument(field, table)] = key, field
     for argument, (key, field) in owner.items():
         parameters.append(_parameter(argument, tables[key].model_fields[field]))
 
@@ -69,6 +72,11 @@ def options_of(table: type[Settings]) -> list[str]:
     return [name for name, field in table.model_fields.items() if not marks(field)["live"]]
 
 
+def help_of(table: type[Settings], field: str) -> str:
+    """The help of a field, for a verb's own option in its place."""
+    return table.model_fields[field].description or ""
+
+
 def flag(field: str, table: type[Settings] | None = None) -> str:
     """The option of a field."""
     known = table.model_fields if table is not None else {}
@@ -85,7 +93,7 @@ def pair(text: str) -> tuple[str, Any]:
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set warmup=0.06")
+        raise HeadwiseError(f"--set {text}: write it as key=value, e.g. --set rank=4")
     read = set_value(value)
     return name.strip().replace("-", "_"), tuple(read) if isinstance(read, list) else read
 

@@ -148,7 +148,7 @@ def free_probe(
             sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
             items = find_items(sample, np.random.default_rng([seed, len(splits)]) if permuted else None)
             encoded = encode(sample, tokenizer, max_length)
-            shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", silent=quiet)
+            shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", quiet=quiet)
             passes = reader(model, heads, shown)
             if centroid and split == "train":
                 found = _centroids(passes, items)

@@ -112,7 +112,7 @@ def probe_heads(
         members = [entry for entry in train.all() if train.dims[entry[0]] == dim]
         size = per_chunk(len(labels.train), dim * train.sides, labels, settings)
         chunks += [members[i : i + size] for i in range(0, len(members), size)]
-    for members in track(chunks, title, silent=settings.quiet):
+    for members in track(chunks, title, quiet=settings.quiet):
         choice = choose(_reading(recordings, methodcaller("heads", members)), labels, settings)
         for i, place in enumerate(members):
             grid["validation"][place], grid["strength"][place] = choice.validation[i], choice.strengths[i]
@@ -142,7 +142,7 @@ def _task(
         reads = [methodcaller("hidden", i) for i in range(recordings["train"].layers - 1)] + [methodcaller("output")]
         found = [
             _one(_reading(recordings, read), labels, settings)
-            for read in track(reads, f"{task.name}: layers", silent=settings.quiet)
+            for read in track(reads, f"{task.name}: layers", quiet=settings.quiet)
         ]
         for name in ("test", "validation", "stderr", "strength"):
             data[f"layer_{name}"] = np.array([row[name] for row in found])
@@ -152,7 +152,7 @@ def _task(
     order = ranked(grid["validation"])
     sizes = sorted({min(top, len(order)), *(n for n in sweep if n <= len(order))})
     swept = []
-    for n in track(sizes, f"{task.name}: top heads", silent=settings.quiet):
+    for n in track(sizes, f"{task.name}: top heads", quiet=settings.quiet):
         chosen = HeadSet(order[:n])
         one = _one(_reading(recordings, methodcaller("embedding", chosen)), labels, settings)
         swept.append({"n": n, **one})

@@ -103,7 +103,7 @@ def record(
     size = batch_size or (256 if encoder.device.type != "cpu" else 64)
     plans = [(n, side, *done.bounds(n)) for n in missing for side in range(len(sides))]
     total = sum(-(-(high - low) // size) for _, _, low, high in plans)
-    steps = iter(track(range(total), "recording", silent=quiet))
+    steps = iter(track(range(total), "recording", quiet=quiet))
     for number in missing:
         with unchanged(encoder.model), atomic_folder(done.shard_folder(number)) as aside:
             _shard(encoder, [_part(side, *done.bounds(number)) for side in sides], aside, record, size, steps)

@@ -37,7 +37,7 @@ def fit_gates(
     optimizer = torch.optim.Adam(weights, lr=lr)
     plan, epoch, used = subject.shuffled(0), 0, 0
     with frozen(subject.model), torch.enable_grad():
-        for step in track(range(steps), description, silent=subject.quiet):
+        for step in track(range(steps), description, quiet=subject.quiet):
             if used == len(plan):
                 epoch, used = epoch + 1, 0
                 plan = subject.shuffled(epoch)

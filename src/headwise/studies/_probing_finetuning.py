@@ -72,7 +72,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     from headwise.probing._probes import probe
     from headwise.probing._splits import three_splits
     from headwise.store._loading import load
-    from headwise.training import Run, TrainingSettings, evaluate
+    from headwise.training import Train, TrainingRun, evaluate
 
     (given,) = open_tasks(config.tasks, [config.task])
     splits = three_splits(given, config.probing.examples, config.probing.seed)
@@ -81,8 +81,8 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     source = source_of(before, task.name, config.embedding)
     opened = open_model(str(config.model), need="encoder")
     model = EmbeddedModel(opened.encoder, opened.tokenizer, [task], source, before.data.attrs["pooling"])
-    settings = TrainingSettings(seed=out.seed, **config.training.model_dump())
-    Run(model, [task], settings=settings).train()
+    settings = Train(seed=out.seed, **config.training.model_dump())
+    TrainingRun(model, [task], settings=settings).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)
     scores = {
         name: metrics.score(name, task.kind, result.predictions, splits["test"].labels) for name in KINDS[task.kind].metrics

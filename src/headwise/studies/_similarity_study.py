@@ -14,10 +14,11 @@ from headwise.errors import HeadwiseError
 from headwise.settings import operation
 from headwise.similarity._settings import Similarity
 from headwise.studies._sections.similarity import section
-from headwise.studies._transfer_study import FewShot, FewShotConfig, few_shot
+from headwise.studies._transfer_study import FewShotConfig, few_shot
 from headwise.tasks._files import open_text
 from headwise.tasks._source import TaskSource
 from headwise.tasks._sources import read_table
+from headwise.training._settings import FewShot
 
 
 class SimilarityRecipe(Similarity, engine.Recipe):

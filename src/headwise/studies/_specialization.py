@@ -19,14 +19,14 @@ from headwise.studies._specialization_steps import DissociationConfig, TablesCon
 from headwise.studies._training import (
     CellConfig,
     MethodName,
-    TrainingBlock,
     alpha_and_delta,
     model_name,
+    not_of_recipes,
     train_methods,
 )
 from headwise.tasks._source import TaskSource
 from headwise.training._grid import entries
-from headwise.training._samplers import SAMPLINGS
+from headwise.training._settings import Sampling, Train
 from headwise.training.methods import make_method
 
 BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
@@ -48,13 +48,13 @@ class SpecializationRecipe(engine.Recipe):
     frozen: tuple[str, ...] = ()
     alphas: tuple[float, ...] = (0.3,)
     deltas: tuple[float, ...] = (0.1,)
-    sampling: str = "proportional"
+    sampling: Sampling = "proportional"
     seeds: int = Field(3, ge=1)
     dissociate: bool = True
     keep_models: bool = True
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     lesions: Dissociate = Dissociate()
-    training: TrainingBlock = TrainingBlock()
+    training: Train = Train()
 
 
 def groups_of(recipe: SpecializationRecipe) -> list[tuple[str, ...]]:
@@ -68,7 +68,7 @@ def groups_of(recipe: SpecializationRecipe) -> list[tuple[str, ...]]:
 
 def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
     """Trainings, the dissociation of each trained model, and the tables over all."""
-    training: dict[str, Any] = recipe.training.model_dump(mode="json")
+    training = recipe.training.with_changes(sampling=recipe.sampling)
     trained: list[engine.Cell] = []
     lesioned: list[engine.Cell] = []
     for label, group, seed in product(recipe.models, groups_of(recipe), range(recipe.seeds)):
@@ -80,10 +80,8 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 model=recipe.models[label],
                 tasks=names,
                 methods=methods,
-                sampling=recipe.sampling,
                 sweep=swept,
                 method_options=recipe.method_options,
-                predict=(),
                 keep_models=recipe.keep_models or recipe.dissociate,
                 training=training,
             )
@@ -91,7 +89,7 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
             trained.append(cell)
             yield cell
             for name, (method, own) in entries(methods, swept).items() if recipe.dissociate else ():
-                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training["max_length"])
+                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training.max_length)
                 settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
                 where = {**place, **alpha_and_delta(own), "method": method}
                 lesioned.append(engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
@@ -120,8 +118,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
             make_method(method, **options)
         except (HeadwiseError, TypeError) as error:
             yield f"method_options.{method}: {error}"
-    if recipe.sampling not in SAMPLINGS:
-        yield f"sampling: {recipe.sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
+    yield from not_of_recipes(recipe.training)
     if recipe.dissociate and "single-task" in recipe.methods:
         yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
     if "distil" in recipe.methods:

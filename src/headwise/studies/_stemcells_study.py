@@ -72,8 +72,8 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     method: Any = make_method(config.method, **options)
     if config.method == "gated":
         chosen["learning_rate"] = config.training.gated_learning_rate
-    result = run(config.model, tasks, method, **chosen, seed=out.seed, random_weights=config.random_weights, progress=False)
-    scores, sentences = examine(result.model, tasks, "test", progress=False)
+    result = run(config.model, tasks, method, **chosen, seed=out.seed, random_weights=config.random_weights, quiet=True)
+    scores, sentences = examine(result.model, tasks, "test", quiet=True)
     out.table("scores", scores)
     out.table("sentences", sentences)
     if config.method == "gated":

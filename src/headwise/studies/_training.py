@@ -5,23 +5,31 @@ Tables 5, 12 and 13 of the first paper: plain multi-task training and important-
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import AfterValidator, Field, create_model
+from pydantic import AfterValidator, Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
+from headwise.settings import marks
 from headwise.studies._sections.grids import of_training
 from headwise.tasks._source import TaskSource
-from headwise.training._samplers import SAMPLINGS
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Sampling, Train
 from headwise.training.methods import known_method, make_method, option_names
 
-APART = ("seed", "sampling", "progress", "trackers", "device")  # settings that the study itself sets
+APART = {
+    "seed",
+    "sampling",
+    "predict",
+    "out",
+    "device",
+    "trackers",
+    "quiet",
+    "trust_remote_code",
+}  # set by the study, or the command
 
 
 def _method(name: str) -> str:
@@ -33,13 +41,6 @@ def _method(name: str) -> str:
 
 MethodName = Annotated[str, AfterValidator(_method)]
 """The name of a method in a recipe, one of `headwise.training.METHODS`."""
-_HINTS = get_type_hints(TrainingSettings)
-_BLANK = TrainingSettings()
-_FIELDS: dict[str, Any] = {
-    f.name: (_HINTS[f.name], getattr(_BLANK, f.name)) for f in fields(TrainingSettings) if f.name not in APART
-}
-TrainingBlock: Any = create_model("TrainingBlock", __base__=engine.Settings, **_FIELDS)
-"""The `[training]` table of a recipe: every setting of `TrainingSettings` with its default."""
 
 
 class TrainingRecipe(engine.Recipe):
@@ -58,24 +59,22 @@ class TrainingRecipe(engine.Recipe):
     further: dict[engine.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     teachers: dict[engine.ModelName, engine.ModelName] = Field(default_factory=dict)
-    samplings: tuple[str, ...] = ("proportional",)
+    samplings: tuple[Sampling, ...] = ("proportional",)
     alpha: float = Field(0.3, ge=0, le=1)
     delta: float = Field(0.1, ge=0, le=1)
     seeds: int = Field(3, ge=1)
     predict: tuple[str, ...] = ()
     keep_models: bool = True
-    training: TrainingBlock = TrainingBlock()
+    training: Train = Train()
 
 
 class CellConfig(engine.Settings):
     model: engine.ModelName
     tasks: TaskSource
     methods: tuple[str, ...]
-    sampling: str
     sweep: dict[str, tuple[float, ...]]
-    predict: tuple[str, ...]
     keep_models: bool
-    training: dict[str, Any]
+    training: Train
     options: dict[str, Any] = Field(default_factory=dict)
     method_options: dict[str, dict[str, Any]] = Field(default_factory=dict)
     teacher: engine.ModelName | None = None
@@ -91,10 +90,7 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
     from headwise.training._submission import write_submissions
 
     trained, also = config.tasks.find_trained()
-    options: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config.training.items()
-    }
-    options |= config.options
+    options = dict(config.options)
     if "teacher" in inputs:
         options["teacher"] = str(inputs["teacher"].model("multi-task"))
     elif config.teacher is not None:
@@ -106,13 +102,9 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
         trained,
         config.methods,
         seeds=[out.seed],
-        out=work,
-        also=also,
-        predict=config.predict,
-        sampling=config.sampling,
         sweep={name: values for name, values in config.sweep.items() if name not in options and _has(config.methods, name)},
         method_options=config.method_options,
-        **options,
+        **config.training.with_changes(out=work, also=also, options=options).given(),
     )
     for name in ("scores", "predictions"):
         parts = [
@@ -120,7 +112,7 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
             for (label, _), part in result.results.items()
         ]
         out.table(name, pd.concat(parts, ignore_index=True))
-    files = write_submissions(result, work, "test") if "test" in config.predict else []
+    files = write_submissions(result, work, "test") if "test" in config.training.predict else []
     for (method, _), part in result.results.items():
         assert part.folder is not None
         folder = part.folder
@@ -211,12 +203,11 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
     config = CellConfig(
         model=model,
         methods=group,
-        sampling=sampling,
-        training=recipe.training.model_dump(mode="json"),
+        tasks=recipe.tasks,
+        training=recipe.training.with_changes(sampling=sampling, predict=recipe.predict),
         options=recipe.method_options.get(group[0], {}),
         teacher=teacher if group == ("single-task",) else None,
         sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
-        **{name: getattr(recipe, name) for name in ("tasks", "predict")},
         keep_models=recipe.keep_models or _is_needed(recipe, model, group),
     )
     place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
@@ -247,17 +238,20 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
     for student, teacher in recipe.teachers.items():
         if teacher in recipe.teachers:
             yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
-    for sampling in recipe.samplings:
-        if sampling not in SAMPLINGS:
-            yield f"samplings: {sampling!r} is unknown; choose from {', '.join(SAMPLINGS)}"
-    try:
-        TrainingSettings.from_json(recipe.training.model_dump(mode="json"))
-    except HeadwiseError as error:
-        yield f"training: {error}"
+    yield from not_of_recipes(recipe.training)
     try:
         recipe.tasks.find()
     except HeadwiseError as error:
         yield f"tasks: {error}"
+
+
+def not_of_recipes(training: Train) -> Iterator[str]:
+    """What the `[training]` table of a recipe says that is not its to say."""
+    if training.options:
+        yield f"training: {', '.join(training.options)} are options of methods, which have their own keys: method_options, alpha, delta"
+    for name, field in Train.model_fields.items():
+        if name in training.model_fields_set and (name in APART or marks(field)["live"]):
+            yield f"training.{name}: the study sets it, or the command that runs it; leave it out"
 
 
 study = engine.Study(TrainingRecipe, cells, check, of_training)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_TESTED, crossed_t, false_discovery, sign_flip_p
 from headwise.errors import HeadwiseError
+from headwise.settings import operation
+from headwise.training._settings import FewShot, Transfer
 
 Array = NDArray[np.float64]
 
@@ -93,43 +95,28 @@ def _grid(cell: pd.DataFrame, method: str) -> Array:
     return table.to_numpy(float)
 
 
-def transfer(
-    sources: Mapping[str, Sequence[Any]],
-    tasks: Sequence[Any],
-    *,
-    shots: Sequence[int] = (4, 16, 32, 100),
-    seeds: int = 30,
-    settings: Any = None,
-    evaluate: int | None = None,
-    device: str | None = None,
-    progress: bool = True,
-) -> Iterator[pd.DataFrame]:
+@operation(Transfer)
+def transfer(sources: Mapping[str, Sequence[Any]], tasks: Sequence[Any], settings: Transfer) -> Iterator[pd.DataFrame]:
     """Fine-tunes every source model on few examples of every task; yields the scores of one (source, task, shots) at a time.
 
     Args:
         sources: by method, trained multi-task models or the folders they were saved in (whatever `open_model` takes); six or more per
             method for a test.
         tasks: new tasks, of kind classes or number.
-        shots: training examples in all.
-        seeds: fine-tunings per source, task and number of shots; the same examples for every method and source.
-        settings: `FewShotSettings`.
-        evaluate: evaluate on at most this many held-out examples (the same for all); None: on all.
-        device: "cuda", "cpu"; None: where the models are, or a GPU if there is one for models read from folders.
-        progress: show progress bars.
     """
     from headwise.models import open_model
-    from headwise.training._fewshot import FewShotSettings, few_shot
+    from headwise.training._fewshot import few_shot
 
-    settings = settings or FewShotSettings()
     for method, models in sources.items():
         for number, given in enumerate(models):
-            model = open_model(given, need="encoder", device=device or "auto", dtype="float32")
+            model = open_model(given, need="encoder", device=settings.device or "auto", dtype="float32")
             for task in tasks:
                 held_out = task.split("validation" if "validation" in task.splits else "test")
-                if evaluate is not None:
-                    held_out = held_out.sample(evaluate)
-                for k in shots:
-                    result = few_shot(model, task, k, range(seeds), settings, evaluate_on=held_out, progress=progress)
+                if settings.evaluate is not None:
+                    held_out = held_out.sample(settings.evaluate)
+                how = settings.part(FewShot) | {"evaluate_on": held_out}
+                for k in settings.shots:
+                    result = few_shot(model, task, k, range(settings.seeds), **how)
                     yield pd.DataFrame(
                         {
                             "method": method,

@@ -12,22 +12,11 @@ from headwise.store import _manifest as manifest
 from headwise.studies._sections.transfer import section
 from headwise.tasks import PRESETS
 from headwise.tasks._source import TaskSource
+from headwise.training._settings import FewShot, Shots
 from headwise.training.methods.base import STAYS
 
 
-class FewShot(engine.Settings):
-    """Settings of the fine-tunings; the defaults are the paper's."""
-
-    epochs: int = Field(20, ge=1)
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(2e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
-    tuning: Literal["full", "lora", "decoder"] = "full"
-    rank: int = Field(8, ge=1)
-    max_length: int | None = Field(None, ge=8)
-
-
-class TransferRecipe(engine.Recipe):
+class TransferRecipe(engine.Recipe, Shots):
     """`sources` names, for every training method, the folders of its trained models; `trained` a run that holds them all.
     A test needs six models of each method.
 
@@ -39,11 +28,8 @@ class TransferRecipe(engine.Recipe):
     trained: engine.DataPath | None = None
     where: dict[str, str] = Field(default_factory=dict)
     tasks: TaskSource
-    shots: tuple[int, ...] = (4, 16, 32, 100)
-    seeds: int = Field(30, ge=1)
     baseline: str = ""
     fewshot: FewShot = FewShot()
-    evaluate: int | None = Field(None, ge=1)
 
 
 class FewShotConfig(engine.Settings):
@@ -60,16 +46,14 @@ class FewShotConfig(engine.Settings):
 def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
     from headwise.models import open_model
-    from headwise.training._fewshot import FewShotSettings
     from headwise.training._fewshot import few_shot as run
 
     task = config.tasks.find([config.task])[0]
     held_out = task.split("validation" if "validation" in task.splits else "test")
     if config.evaluate is not None:
         held_out = held_out.sample(config.evaluate)
-    settings = FewShotSettings(**config.fewshot.model_dump())
     source = open_model(str(config.source), need="encoder", device="auto", dtype="float32")
-    result = run(source, task, config.shots, range(config.seeds), settings, evaluate_on=held_out)
+    result = run(source, task, config.shots, range(config.seeds), **config.fewshot.with_changes(evaluate_on=held_out).given())
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
     out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from headwise.training._evaluation import Evaluation as Evaluation
     from headwise.training._evaluation import evaluate as evaluate
     from headwise.training._evaluation import examine as examine
-    from headwise.training._fewshot import FewShotSettings as FewShotSettings
     from headwise.training._fewshot import few_shot as few_shot
     from headwise.training._grid import compare as compare
-    from headwise.training._loop import Run as Run
+    from headwise.training._loop import TrainingRun as TrainingRun
     from headwise.training._result import TrainingResult as TrainingResult
-    from headwise.training._settings import TrainingSettings as TrainingSettings
+    from headwise.training._settings import FewShot as FewShot
+    from headwise.training._settings import Train as Train
     from headwise.training._trainer import HeadTrainingCallback as HeadTrainingCallback
     from headwise.training._trainer import TrainerData as TrainerData
     from headwise.training._trainer import TrainerModel as TrainerModel
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _WHERE = {
     "METHODS": "methods",
     "Evaluation": "_evaluation",
-    "FewShotSettings": "_fewshot",
+    "FewShot": "_settings",
     "HeadTrainingCallback": "_trainer",
     "Method": "methods",
-    "Run": "_loop",
+    "Train": "_settings",
     "TrainerData": "_trainer",
     "TrainerModel": "_trainer",
     "TrainingResult": "_result",
-    "TrainingSettings": "_settings",
+    "TrainingRun": "_loop",
     "compare": "_grid",
     "evaluate": "_evaluation",
     "examine": "_evaluation",

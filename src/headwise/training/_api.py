@@ -1,6 +1,6 @@
 """`headwise.train`: one call from a model and tasks to a trained model with its predictions and scores."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from headwise._base import command
 from headwise._base.opener import fresh, trusting
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel, open_model
+from headwise.settings import operation
 from headwise.store import Checkpoint
 from headwise.store._decision import Decision, decision, model_parts
 from headwise.store._entry import Entry, claimed
@@ -23,71 +24,50 @@ from headwise.tasks._names import as_tasks
 from headwise.training._devices import connect
 from headwise.training._evaluation import evaluate
 from headwise.training._graphs import how_run
-from headwise.training._loop import Run
+from headwise.training._loop import TrainingRun
 from headwise.training._result import TrainingResult, score_rows
-from headwise.training._settings import TrainingSettings
-from headwise.training.methods import Method, make_method, option_names
+from headwise.training._settings import Train
+from headwise.training.methods import Method, method_of
 from headwise.training.methods.single import SingleTask
 
 SECONDS = "seconds.json"  # what its attempts have taken so far
 _left: Any = WeakKeyDictionary()  # live model -> folder it was trained into, its content before, its content after
 
 
-def train(
-    model: Any,
-    tasks: Task | Sequence[Task],
-    method: str | Method = "iat",
-    *,
-    out: str | Path | None = None,
-    tokenizer: Any = None,
-    pooling: str | None = None,
-    also: Mapping[str, Task] | None = None,
-    predict: Sequence[str] = (),
-    start: str | Path | None = None,
-    branches: Mapping[int, Path] | None = None,
-    trust_remote_code: bool = False,
-    **settings: Any,
-) -> TrainingResult:
+@operation(Train, "method")
+def train(model: Any, tasks: Task | Sequence[Task], method: str | Method = "iat", *, settings: Train) -> TrainingResult:
     """Trains a model on some tasks and evaluates it on their validation splits.
 
-        result = hw.train("bert-base-uncased", [task, other], method="iat", out="runs/first")
+        result = hw.train("bert-base-uncased", [task, other], method="iat", alpha=0.3, out="runs/first")
         result.table(); result.model; hw.load("runs/first")
 
     Args:
         model: a hub id or folder, a live transformers model (with or without its own head), or a MultiTaskModel, which is trained
             in place.
         tasks: what it learns.
-        method: a name of `training.METHODS`, or a Method.
-        out: where model and tables go. The same call again continues an interrupted training there, and returns a finished one.
-        tokenizer: of a live transformers model; default: the one beside its weights.
-        pooling: "cls", "last" or "mean" for whole-text tasks; default: the family's own.
-        also: further tasks to evaluate with a trained task's decoder, {trained task: task}, e.g. {"mnli": mnli_mm}.
-        predict: further splits to predict ("test"); they need no labels.
-        start, branches: see `Run`; for methods that share their first steps.
-        trust_remote_code: run code that a hub id or folder brings along; read it first.
-        settings: of `TrainingSettings`, and options of the method (alpha, delta, ...).
+        method: a name of `training.METHODS`, whose own options (alpha, delta, ...) may stand beside the settings; or a Method.
+
+    Returns:
+        the trained model, its scores, and every example's prediction.
 
     Raises:
         HeadwiseError: a setting is unknown or out of range, the tasks do not fit the model, or `out` holds another training.
     """
     tasks = as_tasks(tasks)
-    chosen, settings_ = read_options(method, settings)
-    shared: dict[str, Any] = {"also": also or {}, "predict": predict, "tokenizer": tokenizer, "pooling": pooling}
-    folder = Path(out) if out is not None else None
-    with trusting(trust_remote_code):
-        return _train(model, tasks, chosen, settings_, folder, start=start, branches=branches, **shared)
+    chosen = method_of(method, settings)
+    with trusting(settings.trust_remote_code):
+        return _train(model, tasks, chosen, settings)
 
 
-def _train(
-    model: Any, tasks: list[Task], method: Method, settings: TrainingSettings, folder: Path | None, **options: Any
-) -> TrainingResult:
-    """A training that is kept in `folder`: continued if it was interrupted, read back if it is finished."""
+def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> TrainingResult:
+    """A training that is kept in `out`: resumed if it was interrupted, read back if it is finished."""
     processes = connect(settings)
     described = describe(model, tasks, method, settings)
-    if folder is None:
-        return _attempt(model, tasks, method, settings, described, None, processes, **options)
-    parts = _parts(model, options["tokenizer"], folder)
-    decided = decide(parts, tasks, method, settings, **options)
+    if settings.out is None:
+        return _attempt(model, tasks, method, settings, described, None, processes)
+    folder = Path(settings.out)
+    parts = _parts(model, settings.tokenizer, folder)
+    decided = decide(parts, tasks, method, settings)
     if (entry := Entry(folder, decided)).finished:
         return _shown(entry)
     with claimed(folder, processes.is_main_process):
@@ -96,10 +76,10 @@ def _train(
         if processes.is_main_process:
             entry.begin()
         try:
-            return _attempt(model, tasks, method, settings, described, entry, processes, **options)
+            return _attempt(model, tasks, method, settings, described, entry, processes)
         finally:
             if not isinstance(model, str | Path):
-                _left[model] = folder.absolute(), parts, model_parts(model, options["tokenizer"])
+                _left[model] = folder.absolute(), parts, model_parts(model, settings.tokenizer)
 
 
 def _shown(entry: Entry) -> TrainingResult:
@@ -116,25 +96,20 @@ def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, str]:
     return before if place == folder.absolute() and after == now else now
 
 
-def decide(
-    model: Any,
-    tasks: Sequence[Task],
-    method: Method,
-    settings: TrainingSettings,
-    *,
-    also: Mapping[str, Task],
-    predict: Sequence[str],
-    pooling: str | None,
-    **others: Any,
-) -> Decision:
+def decide(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> Decision:
     """What decides the result of a training."""
     return decision(
         "train",
-        {"method": method.decides(), "training": _deciding(method, settings), "pooling": pooling, "predict": list(predict)},
+        {
+            "method": method.decides(),
+            "training": _deciding(method, settings),
+            "pooling": settings.pooling,
+            "predict": list(settings.predict),
+        },
         model=model,
         tasks=tasks,
-        splits=("train", "validation", *predict),
-        also=also,
+        splits=("train", "validation", *settings.predict),
+        also=settings.also,
     )
 
 
@@ -142,20 +117,19 @@ def _attempt(
     model: Any,
     tasks: list[Task],
     method: Method,
-    settings: TrainingSettings,
+    settings: Train,
     described: dict[str, Any],
     entry: Entry | None,
     processes: Any,
-    **options: Any,
 ) -> TrainingResult:
     """A training that is not finished yet."""
     folder = entry.folder if entry is not None else None
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
     with timed(noted) as attempts:
         if isinstance(method, SingleTask):
-            result = _each(model, tasks, method, settings, folder, **options)
+            result = _each(model, tasks, method, settings)
         else:
-            result = _one(model, tasks, method, settings, folder, **options)
+            result = _one(model, tasks, method, settings)
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
     result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
     if entry is not None and folder is not None:
@@ -169,23 +143,14 @@ def _attempt(
     return result
 
 
-def notes_on(settings: TrainingSettings) -> list[str]:
+def notes_on(settings: Train) -> list[str]:
     """What a reader of the scores must know of how they came about."""
     if settings.early_stopping is not None and settings.stopping_split == "validation":
         return ["early stopping chose the epoch on validation, the split that is reported, so these scores are too good"]
     return []
 
 
-def read_options(method: str | Method, given: Mapping[str, Any]) -> tuple[Method, TrainingSettings]:
-    """The method and the settings that keyword arguments name; a name that both have is the method's."""
-    if isinstance(method, Method):
-        return method, TrainingSettings().with_changes(**given)
-    own = option_names(method)
-    chosen = make_method(method, **{name: value for name, value in given.items() if name in own})
-    return chosen, TrainingSettings().with_changes(**{name: value for name, value in given.items() if name not in own})
-
-
-def describe(model: Any, tasks: Sequence[Task], method: Method, settings: TrainingSettings) -> dict[str, Any]:
+def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> dict[str, Any]:
     """Model, tasks, method and settings of a training, for its readers."""
     return {
         "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
@@ -195,35 +160,26 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Traini
     }
 
 
-def _deciding(method: Method, settings: TrainingSettings) -> dict[str, Any]:
-    hidden = ("progress", "checkpoint_minutes", "trackers", "log_every", "device", "graphs")
-    return {name: value for name, value in method.settings(settings).to_json().items() if name not in hidden}
+def _deciding(method: Method, settings: Train) -> dict[str, Any]:
+    """The settings of the loop that decide a result, as JSON."""
+    apart = {"pooling", "predict", "options"}  # noted by themselves
+    chosen = method.settings(settings)
+    return chosen.model_dump(mode="json", include=set(chosen.decides()) - apart)
 
 
-def _one(
-    model: Any,
-    tasks: Sequence[Task],
-    method: Method,
-    settings: TrainingSettings,
-    folder: Path | None,
-    *,
-    also: Mapping[str, Task],
-    predict: Sequence[str],
-    tokenizer: Any,
-    pooling: str | None,
-    start: str | Path | None = None,
-    branches: Mapping[int, Path] | None = None,
-) -> TrainingResult:
+def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> TrainingResult:
     """One training through the loop, and the evaluation after it."""
-    answering = _start(model, tasks, tokenizer, pooling, settings)
-    run = Run(answering, tasks, method, settings, folder=folder, start=start, branches=branches)
+    answering = _start(model, tasks, settings)
+    kept: dict[str, Any] = {"folder": settings.out, "start": settings.start, "branches": settings.branches}
+    run = TrainingRun(answering, tasks, method, settings, **kept)
+    also = settings.also or {}
     run.train()
     found = []
     for task in tasks:
         both = [task, *([also[task.name]] if task.name in also else [])]
-        asked = [(other, split) for other in both for split in ("validation", *predict) if split in other.splits]
+        asked = [(other, split) for other in both for split in ("validation", *settings.predict) if split in other.splits]
         for other, split in asked:
-            options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "progress": settings.progress}
+            options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "quiet": settings.quiet}
             found.append(evaluate(answering, other, split, decoder=task.name, **options))
     names = np.array(run.names)[run.plan]
     history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
@@ -234,14 +190,15 @@ def _one(
     )
 
 
-def _start(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | None, settings: TrainingSettings) -> Any:
+def _start(model: Any, tasks: Sequence[Task], settings: Train) -> Any:
     """The model a training begins with: what the user brings, with random weights and decoders of other shapes where asked for."""
+    given: dict[str, Any] = {"tokenizer": settings.tokenizer, "pooling": settings.pooling}
     if not (settings.random_weights or settings.decoder_options):
-        return open_model(model, tasks, need="trains", tokenizer=tokenizer, pooling=pooling, seed=settings.seed)
+        return open_model(model, tasks, need="trains", seed=settings.seed, **given)
     unknown = sorted(set(settings.decoder_options) - {task.name for task in tasks})
     if unknown:
         raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
-    found = open_model(model, need="encoder", tokenizer=tokenizer, pooling=pooling)
+    found = open_model(model, need="encoder", **given)
     if found.tasks:
         raise HeadwiseError("random_weights and decoder_options are for an encoder without decoders, and this model has some")
     if settings.random_weights:
@@ -252,19 +209,17 @@ def _start(model: Any, tasks: Sequence[Task], tokenizer: Any, pooling: str | Non
     return found
 
 
-def _each(
-    model: Any, tasks: list[Task], method: SingleTask, settings: TrainingSettings, folder: Path | None, **options: Any
-) -> TrainingResult:
+def _each(model: Any, tasks: list[Task], method: SingleTask, settings: Train) -> TrainingResult:
     """Single-task trainings of all tasks, each from the same weights and in a folder of its own."""
     parts = {}
     for task in tasks:
         own = model if isinstance(model, str | Path) else deepcopy(model)
         decoder = {name: value for name, value in settings.decoder_options.items() if name == task.name}
-        chosen = settings.with_changes(decoder_options=decoder)
-        parts[task.name] = _train(own, [task], method.each(), chosen, folder and folder / task.name, **options)
+        folder = Path(settings.out) / task.name if settings.out is not None else None
+        parts[task.name] = _train(own, [task], method.each(), settings.with_changes(decoder_options=decoder, out=folder))
 
     def together(name: str) -> pd.DataFrame:
         return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
 
-    models = {name: part.model for name, part in parts.items()} if folder is None else {}
+    models = {name: part.model for name, part in parts.items()} if settings.out is None else {}
     return TrainingResult(together("scores"), together("predictions"), together("history"), {}, models=models)

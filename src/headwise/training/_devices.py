@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 
 
-def connect(settings: TrainingSettings) -> Any:
+def connect(settings: Train) -> Any:
     """Joins the processes that a launcher (torchrun, mpirun) started, on GPUs or on the CPU; gives accelerate's `PartialState`.
 
     Raises:
@@ -40,7 +40,7 @@ def connect(settings: TrainingSettings) -> Any:
     return state
 
 
-def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
+def make_accelerator(settings: Train, folder: Path | None) -> Any:
     """An `accelerate.Accelerator` for these settings: device, precision, processes (as `torchrun` started them), trackers."""
     from accelerate import Accelerator, DistributedDataParallelKwargs
     from accelerate.utils import LoggerType
@@ -63,7 +63,7 @@ def make_accelerator(settings: TrainingSettings, folder: Path | None) -> Any:
             raise HeadwiseError(
                 f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip install it"
             )
-        plain = {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.to_json().items()}
+        plain = {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.decides().items()}
         accelerator.init_trackers("headwise", config=plain)
     return accelerator
 

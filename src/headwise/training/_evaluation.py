@@ -84,7 +84,7 @@ def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: A
         model: a MultiTaskModel or a TaskModel.
         tasks: what it is asked.
         split: a labelled one.
-        reading: batch_size, max_length, progress: see `evaluate`.
+        reading: batch_size, max_length, quiet: see `evaluate`.
 
     Returns:
         (task, metric, score 0–1, examples), and one row per task and example, see `Evaluation.table`.
@@ -114,7 +114,7 @@ def evaluate(
     batch_size: int | None = None,
     max_length: int | None = None,
     accelerator: Any = None,
-    progress: bool = True,
+    quiet: bool = False,
 ) -> Evaluation:
     """Asks a model every example of a split, in batches sorted by length.
 
@@ -126,7 +126,7 @@ def evaluate(
         batch_size: examples at a time; results do not depend on it. Default: 64, on an accelerator 256.
         max_length: tokens per text or pair; default: as the model was trained, else 256.
         accelerator: of a running training: its processes share the work, and its precision is used.
-        progress: whether to show a bar.
+        quiet: show no progress.
     """
     examples = task.split(split)
     asked = decoder or task.name
@@ -142,7 +142,7 @@ def evaluate(
     model.eval()
     try:
         with torch.inference_mode():
-            for batch in track(own, f"evaluating {task.name}", len(own), silent=not progress or rank > 0):
+            for batch in track(own, f"evaluating {task.name}", len(own), quiet=quiet or rank > 0):
                 batch = batch.to(model.device)
                 if accelerator is None:
                     output = model(decoder or task.name, batch)

@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,42 +15,11 @@ from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.models._memory import longest
+from headwise.settings import operation
 from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate, encode
+from headwise.training._settings import FewShot
 from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training._stacked_check import compare
-
-TUNINGS = ("full", "lora", "decoder")
-
-
-@dataclass(frozen=True)
-class FewShotSettings:
-    """The paper's recipe (appendix A.2): everything is trained, 20 epochs at 2e-5.
-
-    Attributes:
-        epochs, batch_size, learning_rate, warmup: of the fine-tuning; linear decay after the warm-up, no weight decay.
-        tuning: "full" trains all weights; "lora" low-rank changes of the encoder's linear layers, and the decoder;
-            "decoder" the decoder alone.
-        rank: of "lora".
-        max_length: tokens per text or pair; None: the longest that the model was trained with, else 256.
-        copies: seeds trained side by side; None chooses by the device and its memory.
-        precision: "no" (float32) or "bf16" (automatic mixed precision).
-        eval_batch_size: examples per evaluation pass and copy.
-    """
-
-    epochs: int = 20
-    batch_size: int = 32
-    learning_rate: float = 2e-5
-    warmup: float = 0.1
-    tuning: str = "full"
-    rank: int = 8
-    max_length: int | None = None
-    copies: int | None = None
-    precision: str = "no"
-    eval_batch_size: int = 64
-
-    def __post_init__(self) -> None:
-        if self.tuning not in TUNINGS:
-            raise HeadwiseError(f"tuning {self.tuning!r} is unknown; choose one of {', '.join(TUNINGS)}")
 
 
 def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]:
@@ -74,16 +42,8 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
     return np.sort(np.concatenate([first, rest]).astype(np.int64))
 
 
-def few_shot(
-    model: MultiTaskModel,
-    task: Task,
-    shots: int,
-    seeds: Sequence[int],
-    settings: FewShotSettings | None = None,
-    *,
-    evaluate_on: Examples | None = None,
-    progress: bool = True,
-) -> xr.Dataset:
+@operation(FewShot, ("shots", "seeds"))
+def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int], settings: FewShot) -> xr.Dataset:
     """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on held-out data.
 
     The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and dropout. Copies are trained
@@ -94,21 +54,17 @@ def few_shot(
         task: of kind classes or number.
         shots: training examples in all.
         seeds: one fine-tuning each.
-        settings: the recipe.
-        evaluate_on: held-out examples; the task's validation split if None.
-        progress: show a progress bar.
 
     Returns:
         Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says why the seeds were
         trained one after another, if they were.
     """
-    settings = settings or FewShotSettings()
     if task.kind not in SEQUENCE_KINDS:
         raise HeadwiseError(
             f"few-shot transfer takes tasks of kind {' or '.join(SEQUENCE_KINDS)}; {task.name} is of kind {task.kind}"
         )
     train = task.split("train")
-    held_out = evaluate_on if evaluate_on is not None else task.split("validation")
+    held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
     chosen = np.unique(np.concatenate(samples))
     length = settings.max_length or longest(model)
@@ -118,7 +74,7 @@ def few_shot(
     encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
     predictions, losses = [], []
-    for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), silent=not progress):
+    for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), quiet=settings.quiet):
         rows = [np.searchsorted(chosen, samples[i]) for i in group]
         for prediction, loss in _run(model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons):
             predictions.append(prediction)
@@ -143,7 +99,7 @@ def _run(
     tests: Encoded,
     rows: list[NDArray[np.int64]],
     seeds: list[int],
-    settings: FewShotSettings,
+    settings: FewShot,
     reasons: list[str],
 ) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
     """Trains and evaluates one group of seeds; side by side unless there is a reason not to, else one after another."""
@@ -170,7 +126,7 @@ def _run(
         return found
 
 
-def _one_part(encoder: nn.Module, seed: int, settings: FewShotSettings) -> nn.Module:
+def _one_part(encoder: nn.Module, seed: int, settings: FewShot) -> nn.Module:
     """A copy of the encoder for one seed, with what the tuning trains requiring gradients."""
     alone = deepcopy(encoder).requires_grad_(settings.tuning == "full")
     if settings.tuning == "lora":
@@ -183,7 +139,7 @@ def _stacked_parts(
     heads: list[nn.Module],
     encoded: Encoded,
     seeds: list[int],
-    settings: FewShotSettings,
+    settings: FewShot,
     device: torch.device,
 ) -> tuple[nn.Module, nn.Module]:
     """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
@@ -230,7 +186,7 @@ def _fit_and_evaluate(
     tests: Encoded,
     rows: list[NDArray[np.int64]],
     seeds: list[int],
-    settings: FewShotSettings,
+    settings: FewShot,
     device: torch.device,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
     encoder, decoder = parts
@@ -274,7 +230,7 @@ def _fit_and_evaluate(
     yield from zip(np.concatenate(predictions, 1)[:, order], np.concatenate(losses, 1)[:, order], strict=True)
 
 
-def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShotSettings) -> Iterable[NDArray[np.int64]]:
+def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShot) -> Iterable[NDArray[np.int64]]:
     """The examples of each step, copy by copy; each seed shuffles its own every epoch."""
     for epoch in range(settings.epochs):
         orders = [

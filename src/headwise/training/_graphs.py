@@ -20,7 +20,7 @@ from headwise.tasks import KINDS, Batch
 from headwise.training._data import Step, Stream, shares
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes serve all steps
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
@@ -143,7 +143,7 @@ def shape_of(step: Step) -> Key:
     return (step.task, step.size, *((tuple(batch.inputs["input_ids"].shape), len(batch), weight) for batch, weight in step.micro))
 
 
-def shapes_to_come(run: "Run") -> Counter[Key]:
+def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
     """How many steps of each shape are still to come; tasks whose labels have a length of their own are left out."""
     plan, streams, start, micro = run.plan, run.streams, run.step, run.settings.micro_batch_size
     used = np.bincount(plan[:start], minlength=len(streams))
@@ -166,7 +166,7 @@ def _part(stream: Stream, lengths: NDArray[np.int64], part: NDArray[np.int64], w
     return ((int((last - first).sum()), width), len(part), weight)
 
 
-def why_not(run: "Run") -> str:
+def why_not(run: "TrainingRun") -> str:
     """The reason why no step of a training can be captured; empty if they can."""
     settings = run.settings
     reasons = {
@@ -184,7 +184,7 @@ def why_not(run: "Run") -> str:
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
-def captured_steps(run: "Run") -> tuple[StepGraphs | None, str]:
+def captured_steps(run: "TrainingRun") -> tuple[StepGraphs | None, str]:
     """What runs a training's steps as graphs; or None, and why they run as ordinary ones."""
     if reason := why_not(run):
         for group in run.optimizer.param_groups:  # a checkpoint may be of a training with graphs
@@ -194,7 +194,7 @@ def captured_steps(run: "Run") -> tuple[StepGraphs | None, str]:
     return StepGraphs(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)), ""
 
 
-def how_run(run: "Run") -> str:
+def how_run(run: "TrainingRun") -> str:
     """How a training's steps ran, in words."""
     graphs = run.graphs
     if graphs is None:

@@ -12,14 +12,15 @@ import pandas as pd
 
 from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError
+from headwise.settings import checked
 from headwise.store._decision import key_of, model_parts
 from headwise.store._entry import claimed
 from headwise.tasks import Task
-from headwise.training._api import decide, read_options, train
+from headwise.training._api import decide, train
 from headwise.training._portions import portion_of
 from headwise.training._result import TrainingResult
-from headwise.training._settings import TrainingSettings
-from headwise.training.methods import METHODS, Method, option_names
+from headwise.training._settings import Train
+from headwise.training.methods import Method, make_method, method_of, option_names
 from headwise.training.methods.iat import ImportantHeads
 from headwise.training.methods.prune import PruneLeast
 
@@ -86,9 +87,6 @@ def compare(
     *,
     seeds: int | Sequence[int] = 3,
     out: str | Path,
-    also: Mapping[str, Task] | None = None,
-    predict: Sequence[str] = (),
-    pooling: str | None = None,
     sweep: Mapping[str, Sequence[Any]] | None = None,
     method_options: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
@@ -101,39 +99,39 @@ def compare(
 
     Args:
         model: a hub id or a folder.
-        tasks, also, predict, pooling: as for `train`.
+        tasks: as for `train`.
         methods: names of `METHODS`.
-        seeds: how many (0, 1, ...), or which.
+        seeds: how many, from `seed` (0) on, or which.
         out: the folder of all results.
         sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a method that has it is
             trained with each combination, any other once.
         method_options: by method, options that are its own alone.
-        settings: as for `train`; an option goes to every method that has it.
+        settings: of `Train`; an option of methods goes to every method that has it.
 
     Raises:
         HeadwiseError: as `train`; or another process is at work in `out`.
     """
     out = Path(out)
-    chosen = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    every = {name for method in methods for name in option_names(method)}
+    asked: Train = checked(Train, settings)
+    for name, value in asked.options.items():
+        if not any(name in option_names(method) for method in methods):
+            make_method(methods[0], **{name: value})  # raises, with whose it is
+    chosen = [asked.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
     wanted_of = entries(methods, sweep or {})
     labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
-    shared: Any = {"also": also or {}, "predict": predict, "pooling": pooling}
     several = len(labels) * len(chosen) > 1
     parts = model_parts(model)
     with claimed(out, several and os.environ.get("RANK", "0") == "0"):  # one training alone claims `out` itself
         for seed in chosen:
-            options = {
-                label: _options(method, every, {**settings, **(method_options or {}).get(method, {}), **own, "seed": seed})
+            told = {
+                label: asked.with_changes(seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own))
                 for label, (method, own) in wanted_of.items()
             }
-            made = {label: read_options(method, options[label]) for label, (method, _) in wanted_of.items()}
-            until = {label: branch_of(method, steps_of(tasks, own)) for label, (method, own) in made.items()}
+            made = {label: method_of(method, told[label]) for label, (method, _) in wanted_of.items()}
+            until = {label: branch_of(method, steps_of(tasks, method.settings(told[label]))) for label, method in made.items()}
             # trainings branch from one another where everything that decides their plain beginning is the same
-            plain = {
-                label: decide(parts, tasks, Method(), method.settings(own), **shared) for label, (method, own) in made.items()
-            }
+            plain = {label: decide(parts, tasks, Method(), method.settings(told[label])) for label, method in made.items()}
             common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
             for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
                 own = until[label]
@@ -144,9 +142,8 @@ def compare(
                 start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
                 missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
                 folder = out / label / f"seed-{seed}" if several else out
-                results[label, seed] = train(
-                    model, tasks, wanted_of[label][0], out=folder, start=start, branches=missing, **shared, **options[label]
-                )
+                placed = told[label].with_changes(out=folder, start=start, branches=missing)
+                results[label, seed] = train(model, tasks, wanted_of[label][0], **placed.given())
                 results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
             if several:
                 shutil.rmtree(out / BRANCHES, ignore_errors=True)
@@ -187,19 +184,13 @@ def branch_of(method: Method, steps: int) -> int | None:
     return None
 
 
-def steps_of(tasks: Sequence[Task], settings: TrainingSettings) -> int:
+def steps_of(tasks: Sequence[Task], settings: Train) -> int:
     """Optimizer steps of a training."""
     sizes = [len(portion_of(task, settings).train) for task in tasks]
     return settings.epochs * sum(-(-size // settings.batch_size) for size in sizes)
 
 
-def _options(method: str, every: set[str], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that concern one method: settings, and its own; those of other methods are left out."""
-    known = set(TrainingSettings().to_json()) | set(option_names(method))
-    unknown = [name for name in given if name not in known and name not in every]
-    if unknown:
-        owners = [name for name in METHODS if unknown[0] in option_names(name)]
-        if owners:
-            raise HeadwiseError(f"method {method!r} has no option {unknown[0]!r}, which belongs to {', '.join(owners)}")
-        TrainingSettings().with_changes(**{unknown[0]: given[unknown[0]]})  # raises, with the nearest name
-    return {name: value for name, value in given.items() if name in known}
+def _options(asked: Train, method: str, *further: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of one method: of those given to all methods the ones it has, and its own."""
+    shared = {name: value for name, value in asked.options.items() if name in option_names(method)}
+    return {**shared, **{name: value for part in further for name, value in part.items()}}

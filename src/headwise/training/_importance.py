@@ -9,11 +9,11 @@ import xarray as xr
 from headwise.scoring import gate_gradient
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
-def score_tasks(run: "Run", examples: int | None, variant: str) -> dict[str, xr.DataArray]:
-    """See `Run.score_tasks`."""
+def score_tasks(run: "TrainingRun", examples: int | None, variant: str) -> dict[str, xr.DataArray]:
+    """See `TrainingRun.score_tasks`."""
     rank, world = run.accelerator.process_index, run.accelerator.num_processes
     found = torch.zeros(len(run.tasks), *run.heads.shape, dtype=torch.float64, device=run.model.device)
     for i, task in list(enumerate(run.tasks))[rank::world]:
@@ -26,7 +26,7 @@ def score_tasks(run: "Run", examples: int | None, variant: str) -> dict[str, xr.
                 max_length=run.max_length,
                 seed=run.settings.seed,
                 heads=run.heads,
-                quiet=not run.settings.progress,
+                quiet=run.settings.quiet,
             )
         found[i] = torch.from_numpy(scores.fillna(0).to_numpy())
     if world > 1:

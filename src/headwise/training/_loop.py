@@ -28,11 +28,11 @@ from headwise.training._interrupts import stops_noted
 from headwise.training._optimizer import LossBalance, build_optimizer, build_schedule
 from headwise.training._portions import STOPPING, portion_of
 from headwise.training._samplers import plan
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 from headwise.training.methods.base import Method
 
 
-class Run:
+class TrainingRun:
     """Trains one model on some tasks by one method: one task per optimizer step, on all micro-batches and processes of it.
 
     Args:
@@ -56,14 +56,14 @@ class Run:
         model: MultiTaskModel | TaskModel,
         tasks: Sequence[Task],
         method: Method | None = None,
-        settings: TrainingSettings | None = None,
+        settings: Train | None = None,
         *,
         folder: str | Path | None = None,
         start: str | Path | None = None,
         branches: Mapping[int, Path] | None = None,
     ) -> None:
         self.method = method or Method()
-        self.settings = self.method.settings(settings or TrainingSettings())
+        self.settings = self.method.settings(settings or Train())
         self.model, self.tasks, self.names = model, list(tasks), [task.name for task in tasks]
         self.folder = Path(folder) if folder is not None else None
         self._start, self._branches = start, dict(branches or {})
@@ -144,12 +144,12 @@ class Run:
         self.graphs, self.not_captured = captured_steps(self)
         pad = PAD if self.graphs else 8 if a.device.type == "cuda" else None  # tensor cores work in eights
         feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, pad=pad, **shared)
-        quiet = not settings.progress or not a.is_main_process
+        quiet = settings.quiet or not a.is_main_process
         self.wrapped.train()
         speed = Throughput()
         # several processes would each stop at a step of their own
         with stops_noted(checkpoint is not None and a.num_processes == 1) as stop_asked:
-            for step in track(feed, self._label(), len(self.plan) - self.step, silent=quiet, note=speed.note):
+            for step in track(feed, self._label(), len(self.plan) - self.step, quiet=quiet, note=speed.note):
                 if self._stopped():
                     break
                 speed.add(step.size)
@@ -228,7 +228,7 @@ class Run:
         """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early, which is decided on
         training examples set aside for it (see `portion_of`)."""
         tasks, split = (self._aside, STOPPING) if self._aside else (self.tasks, "validation")
-        options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "progress": self.settings.progress}
+        options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "quiet": self.settings.quiet}
         scores = {task.name: evaluate(self.model, task, split, **options).score for task in tasks}
         self.evaluations += [{"step": self.step, "task": name, "split": split, "score": score} for name, score in scores.items()]
         if self.settings.trackers:

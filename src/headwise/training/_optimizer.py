@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 
 
-def build_optimizer(trained: nn.Module, model: Any, settings: TrainingSettings) -> torch.optim.Optimizer:
+def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.optim.Optimizer:
     """The optimizer over everything trainable, in three groups with their own learning rates: encoder, decoders, and the rest.
 
     Args:
@@ -41,7 +41,7 @@ def build_optimizer(trained: nn.Module, model: Any, settings: TrainingSettings) 
     return torch.optim.Adafactor(groups, foreach=True, **decay)
 
 
-def build_schedule(optimizer: torch.optim.Optimizer, steps: int, settings: TrainingSettings) -> torch.optim.lr_scheduler.LambdaLR:
+def build_schedule(optimizer: torch.optim.Optimizer, steps: int, settings: Train) -> torch.optim.lr_scheduler.LambdaLR:
     """Linear warm-up from 0 over the first `warmup` of the steps, then linear decay to 0 (or a constant rate), as transformers has it."""
     rising = ceil(settings.warmup * steps)
 

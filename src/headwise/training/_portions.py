@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.tasks import Examples, Task
 from headwise.tasks._splits import text_key
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 
 STOPPING = "stopping"  # the split that early stopping chooses on
 SHARE = 0.1  # of the training examples
@@ -27,7 +27,7 @@ class Portion:
     stopping: Examples | None = None
 
 
-def portion_of(task: Task, settings: TrainingSettings) -> Portion:
+def portion_of(task: Task, settings: Train) -> Portion:
     """The examples of a task that a training with these settings uses: the seed alone decides, so that methods see the same ones.
 
     Raises:

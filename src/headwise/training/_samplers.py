@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-
-SAMPLINGS = ("proportional", "square-root", "annealed", "temperature", "power", "uniform", "pooled")
+from headwise.training._settings import SAMPLINGS
 
 
 def probabilities(

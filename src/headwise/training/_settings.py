@@ -1,173 +1,137 @@
-"""What a training can be told, with the paper's recipe as the default."""
+"""What trainings can be told: settings declared once, without torch; the defaults are the paper's recipe."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from numbers import Integral, Real
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
 
-from headwise._base.names import shown
-from headwise.errors import HeadwiseError, did_you_mean
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-OPTIMIZERS = ("adamw", "adamax", "sgd", "adafactor")
-SCHEDULES = ("linear", "constant")
-PRECISIONS = ("no", "bf16", "fp16")
+from headwise.errors import did_you_mean
+from headwise.settings import Exact, Settings, option
+
+Sampling = Literal["proportional", "square-root", "annealed", "temperature", "power", "uniform", "pooled"]
+SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 
 
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Settings of the loop, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs).
+class Train(Exact):
+    """Settings of `headwise.train`, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs)."""
 
-    Attributes:
-        epochs: an epoch is as many steps as all tasks have batches; each step is one batch of one task.
-        batch_size: examples per optimizer step, over all processes and micro-batches together.
-        micro_batch_size: most examples per forward pass of one process; None: the whole share of that process.
-        learning_rate: of the encoder, and of all else unless told otherwise.
-        decoder_learning_rate, gate_learning_rate: of the decoders, and of parameters a method adds.
-        weight_decay, betas, eps, optimizer: of the optimizer.
-        warmup: share of the steps with a rising learning rate.
-        schedule: "linear" decay to 0 after the warm-up, or "constant".
-        clip: largest gradient norm; None: no clipping.
-        sampling: see `headwise.training._samplers`.
-        temperature: T of "temperature" sampling, p ∝ N^(1/T).
-        power: of "power" sampling, p ∝ batches^power.
-        balance: scale each task's loss by (sum of all tasks' mean losses) ÷ (its own), over the last `balance` steps of each; 0: off.
-        max_length: tokens per text or pair.
-        precision: "no" (float32), "bf16" or "fp16" (automatic mixed precision).
-        device: "cpu" to keep off a GPU; None: whatever there is.
-        gradient_checkpointing: recompute activations in the backward pass.
-        graphs: on a GPU, run steps of frequent shapes as CUDA graphs, which launches a step at once.
-        early_stopping: stop after this many evaluations without a better mean score; None: never. The best weights are kept.
-        stopping_split: what early stopping chooses on: "train", a tenth of each task's training examples, set aside by the seed, of
-            every class its share; or "validation", the split that is reported, whose scores are then too good: results say so.
-        evaluate: "end", or "epoch" for an evaluation after each epoch too.
-        max_examples: use at most this many training examples of each task, drawn by the seed, the same for all methods; None: all.
-        random_weights: a control: the encoder's weights are drawn anew by the seed.
-        decoder_options: by task name, settings of its decoder, e.g. {"dep": {"tree": "projective"}}.
-        seed: of order, dropout and new weights.
-        log_every: steps between records of the loss; the loss is read from the device only then.
-        checkpoint_minutes: between checkpoints, where the training has a folder.
-        trackers: names of accelerate's trackers ("tensorboard", "wandb", ...).
-        progress: whether to show a progress bar.
-    """
+    epochs: int = option(
+        5, "Epochs; one has as many steps as all tasks together have batches, each step a batch of one task.", ge=1
+    )
+    batch_size: int = option(32, "Examples per optimizer step, over all processes and micro-batches together.", ge=1)
+    micro_batch_size: int | None = option(
+        None, "At most this many examples per forward pass of one process; default: all of its share.", ge=1
+    )
+    learning_rate: float = option(2e-5, "Peak learning rate of the encoder, and of the rest unless set apart.", also="--lr", gt=0)
+    decoder_learning_rate: float | None = option(None, "Peak learning rate of the decoders.", gt=0)
+    gate_learning_rate: float | None = option(None, "Peak learning rate of parameters that a method adds (gates).", gt=0)
+    optimizer: Literal["adamw", "adamax", "sgd", "adafactor"] = option("adamw", "Optimizer: adamw, adamax, sgd or adafactor.")
+    weight_decay: float = option(0.0, "Weight decay.", ge=0)
+    betas: tuple[float, float] = option((0.9, 0.999), "β₁ and β₂ of Adam; the first is the momentum of sgd.")
+    eps: float = option(1e-8, "ε of Adam.", gt=0)
+    warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
+    schedule: Literal["linear", "constant"] = option("linear", "Learning rate after the warm-up: linear decay to 0, or constant.")
+    clip: float | None = option(None, "Largest norm of the gradient; default: no clipping.", gt=0)
+    sampling: Sampling = option("proportional", f"How the task of each step is drawn: {', '.join(SAMPLINGS)}.")
+    temperature: float = option(5.0, "T of temperature sampling, p ∝ N^(1/T).", gt=0)
+    power: float = option(0.8, "Exponent of power sampling, p ∝ batches^power.")
+    balance: int = option(
+        0, "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; 0: off.", ge=0
+    )
+    max_length: int = option(256, "Tokens at which a text or pair is cut.", ge=1)
+    max_examples: int | None = option(
+        None, "At most this many training examples of each task, drawn by the seed, the same for all methods.", ge=1
+    )
+    pooling: Literal["cls", "last", "mean"] | None = option(
+        None, "How the tokens of a whole text are pooled: cls, last or mean; default: the model family's own."
+    )
+    random_weights: bool = option(False, "Control: draw the encoder's weights anew by the seed.")
+    decoder_options: dict[str, Any] = option({}, "Options of decoders by task, e.g. {'dep': {'tree': 'projective'}}.")
+    precision: Literal["no", "bf16", "fp16"] = option("no", "Mixed precision: no (float32), bf16 or fp16.")
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass, which saves memory.")
+    evaluate: Literal["end", "epoch"] = option("end", "When to evaluate: end, or epoch for after each epoch too.")
+    early_stopping: int | None = option(
+        None, "Stop after this many evaluations without a better mean score, and keep the best weights.", ge=1
+    )
+    stopping_split: Literal["train", "validation"] = option(
+        "train",
+        "What early stopping chooses on: train (a tenth of the training examples, set aside), or validation, the split that is reported, "
+        "whose scores are then too good.",
+    )
+    predict: tuple[str, ...] = option((), "Further splits to predict, e.g. test; they need no labels.")
+    options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] of ticket-share.", flag="--set")
+    seed: int = option(0, "Seed of order, dropout and new weights.", ge=0)
+    device: Literal["cpu"] | None = option(None, "cpu to keep off a GPU; default: a GPU if there is one.", decides=False)
+    graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
+    log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)
+    checkpoint_minutes: float = option(10.0, "Minutes between checkpoints.", ge=0, decides=False)
+    trackers: tuple[str, ...] = option((), "Trackers of accelerate, e.g. tensorboard, wandb.", decides=False)
+    quiet: bool = option(False, "Show no progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+    out: str | Path | None = option(None, "Where model and tables go; run again, it resumes or shows them.", decides=False)
+    tokenizer: Any = option(None, "Tokenizer of a live transformers model; default: the one beside its weights.", live=True)
+    also: Mapping[str, Any] | None = option(
+        None, "Further tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
+    )
+    start: str | Path | None = option(None, "Checkpoint of another training to begin from, see `TrainingRun`.", live=True)
+    branches: Mapping[int, Path] | None = option(
+        None, "Folders by step, in which a checkpoint is left before that step, see `TrainingRun`.", live=True
+    )
 
-    epochs: int = 5
-    batch_size: int = 32
-    micro_batch_size: int | None = None
-    learning_rate: float = 2e-5
-    decoder_learning_rate: float | None = None
-    gate_learning_rate: float | None = None
-    weight_decay: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    optimizer: str = "adamw"
-    warmup: float = 0.1
-    schedule: str = "linear"
-    clip: float | None = None
-    sampling: str = "proportional"
-    temperature: float = 5.0
-    power: float = 0.8
-    balance: int = 0
-    max_length: int = 256
-    precision: str = "no"
-    device: str | None = None
-    gradient_checkpointing: bool = False
-    graphs: bool = True
-    early_stopping: int | None = None
-    stopping_split: str = "train"
-    evaluate: str = "end"
-    max_examples: int | None = None
-    random_weights: bool = False
-    decoder_options: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    log_every: int = 50
-    checkpoint_minutes: float = 10.0
-    trackers: tuple[str, ...] = ()
-    progress: bool = True
-
-    def __post_init__(self) -> None:
-        from headwise.training._samplers import SAMPLINGS
-
-        check_types(type(self), vars(self))
-        _among("sampling", self.sampling, SAMPLINGS)
-        _among("optimizer", self.optimizer, OPTIMIZERS)
-        _among("schedule", self.schedule, SCHEDULES)
-        _among("precision", self.precision, PRECISIONS)
-        _among("stopping_split", self.stopping_split, ("train", "validation"))
-        _among("evaluate", self.evaluate, ("end", "epoch"))
-        if self.device not in (None, "cpu"):
-            raise HeadwiseError(f"device is {self.device!r}; it is 'cpu' or None (a GPU if there is one)")
-        for name in ("epochs", "batch_size", "max_length", "log_every"):
-            if getattr(self, name) < 1:
-                raise HeadwiseError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        for name in ("micro_batch_size", "early_stopping", "max_examples"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise HeadwiseError(f"{name} is {value}; it must be at least 1, or None")
-        for name in ("learning_rate", "eps", "temperature"):
-            if not getattr(self, name) > 0:
-                raise HeadwiseError(f"{name} is {getattr(self, name)}; it must be greater than 0")
-        if not 0 <= self.warmup <= 1:
-            raise HeadwiseError(f"warmup is {self.warmup}; it is a share of the steps, from 0 to 1")
-        if self.early_stopping is not None and self.evaluate != "epoch":
-            raise HeadwiseError("early_stopping needs evaluations to compare: set evaluate='epoch'")
-
-    def with_changes(self, **changes: Any) -> "TrainingSettings":
-        """A copy with some settings changed.
-
-        Raises:
-            HeadwiseError: a name is not a setting.
-        """
-        known = [field.name for field in fields(self)]
-        for name in changes:
-            if name not in known:
-                hint = did_you_mean(name, known) or f"; settings are: {', '.join(known)}"
-                raise HeadwiseError(f"{name!r} is not a training setting{hint}")
-        return replace(self, **changes)
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
+    @model_validator(mode="before")
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> "TrainingSettings":
-        return cls().with_changes(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})
+    def _own_options(cls, given: Any) -> Any:
+        """Options of methods may stand beside the settings: `train(..., method="iat", alpha=0.3)`."""
+        further = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
+        if not further:
+            return given
+        from headwise.training.methods import METHODS, option_names
+
+        known = {option for method in METHODS for option in option_names(method)}
+        for name in further:
+            if name not in known:
+                near = did_you_mean(name, [*cls.model_fields, *known])
+                raise ValueError(f"{name!r} is neither a setting of training nor an option of a method{near}")
+        kept = {name: value for name, value in given.items() if name not in further}
+        return {**kept, "options": {**given.get("options", {}), **{name: given[name] for name in further}}}
+
+    @field_validator("early_stopping")
+    @classmethod
+    def _evaluated(cls, early_stopping: int | None, info: ValidationInfo) -> int | None:
+        if early_stopping is not None and info.data.get("evaluate") == "end":
+            raise ValueError("it needs evaluations to compare: set evaluate='epoch'")
+        return early_stopping
 
 
-def check_types(owner: type, values: Mapping[str, Any]) -> None:
-    """Refuses values of another type than a dataclass says its fields have, before anything compares them.
+class FewShot(Exact):
+    """Settings of few-shot fine-tuning: the `[fewshot]` table of a recipe (appendix A.2: everything is trained, 20 epochs at 2e-5)."""
 
-    Raises:
-        HeadwiseError: by name and value.
-    """
-    hints = get_type_hints(owner)
-    for name, value in values.items():
-        choices = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
-        if Any not in choices and not any(_is(value, kind) for kind in choices):
-            words = " or ".join(_WORDS.get(get_origin(kind) or kind, "a list of numbers or names") for kind in choices)
-            raise HeadwiseError(f"{name} is {shown(value)}; expected {words}")
-
-
-_WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    dict: "a table by name",
-    NoneType: "nothing (None)",
-}
+    epochs: int = option(20, "Passes over the few examples.", ge=1)
+    batch_size: int = option(32, "Examples per step.", ge=1)
+    learning_rate: float = option(2e-5, "Peak learning rate, with linear decay and no weight decay.", also="--lr", gt=0)
+    warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
+    tuning: Literal["full", "lora", "decoder"] = option(
+        "full", "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (that alone)."
+    )
+    rank: int = option(8, "Rank of lora.", ge=1)
+    max_length: int | None = option(None, "Tokens at which texts are cut; default: as in the models' training, else 256.", ge=1)
+    precision: Literal["no", "bf16"] = option("no", "Mixed precision: no (float32) or bf16.")
+    copies: int | None = option(None, "Seeds trained side by side; default: by the device and its memory.", ge=1, decides=False)
+    eval_batch_size: int = option(64, "Examples per evaluation pass and seed.", ge=1, decides=False)
+    quiet: bool = option(False, "Show no progress.", decides=False)
+    evaluate_on: Any = option(None, "Held-out `Examples`; default: the task's validation split.", live=True)
 
 
-def _is(value: Any, kind: Any) -> bool:
-    if kind is int or kind is float:
-        return isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-    if isinstance(kind, type):
-        return isinstance(value, kind)
-    if get_origin(kind) is dict:
-        return isinstance(value, Mapping)
-    inner = [one for one in get_args(kind) if one is not Ellipsis]  # of a tuple
-    return isinstance(value, tuple | list) and all(any(_is(one, wanted) for wanted in inner) for one in value)
+class Shots(Settings):
+    """How often and on what trained models are fine-tuned: keys of a transfer recipe."""
+
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = option((4, 16, 32, 100), "Training examples in all.")
+    seeds: int = option(30, "Fine-tunings per model, task and number of shots; all see the same examples.", ge=1)
+    evaluate: int | None = option(None, "Evaluate on at most this many held-out examples, the same for all.", ge=1)
 
 
-def _among(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise HeadwiseError(f"{name} {value!r} is unknown{did_you_mean(value, choices)}; choose from: {', '.join(choices)}")
+class Transfer(Shots, FewShot):
+    """Settings of `headwise.studies.transfer`."""
+
+    device: str | None = option(None, "cuda, cpu, ...; default: where the models are, or a GPU if there is one.", live=True)

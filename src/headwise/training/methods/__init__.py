@@ -6,11 +6,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from pydantic import create_model
 
 from headwise._base.lazy import lazily
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.training._settings import check_types
+from headwise.settings import Exact, checked
+from headwise.training._settings import Train
 
 if TYPE_CHECKING:
     from headwise.training.methods.base import Method as Method
@@ -67,7 +70,7 @@ class _Methods(Mapping[str, "type[Method]"]):
 
 METHODS = _Methods()
 
-__all__ = ["METHODS", "known_method", "make_method", "option_names", *(cls for cls, _ in _PLACES.values())]
+__all__ = ["METHODS", "known_method", "make_method", "method_of", "option_names", *(cls for cls, _ in _PLACES.values())]
 
 __getattr__ = lazily("headwise.training.methods", dict(_PLACES.values()))
 
@@ -93,10 +96,34 @@ def option_names(name: str) -> list[str]:
 
 
 def make_method(name: str, **options: Any) -> "Method":
-    """The method called `name` with some of its options set."""
+    """The method called `name` with some of its options set.
+
+    Raises:
+        HeadwiseError: there is no such method, it has no such option, or a value does not fit.
+    """
     known = option_names(name)
     for option in options:
         if option not in known:
-            raise HeadwiseError(f"method {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}")
-    check_types(METHODS[name], options)
-    return METHODS[name](**options)
+            owners = [other for other in METHODS if option in option_names(other)]
+            hint = f", which belongs to {', '.join(owners)}" if owners else did_you_mean(option, known)
+            raise HeadwiseError(f"method {name!r} has no option {option!r}{hint}; it has: {', '.join(known) or 'none'}")
+    cls = METHODS[name]
+    hints = get_type_hints(cls)
+    declared: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(cls) if field.init}
+    return cls(**checked(create_model(cls.__name__, __base__=Exact, **declared), options).given())
+
+
+def method_of(method: "str | Method", settings: Train) -> "Method":
+    """The method of a training, by its name and the options in the settings; a setting that it has too is the method's.
+
+    Raises:
+        HeadwiseError: as `make_method`; or the method is an object already, and options are given beside it.
+    """
+    from headwise.training.methods.base import Method
+
+    if isinstance(method, Method):
+        for name in settings.options:
+            raise HeadwiseError(f"{name!r} cannot be set beside a method that is an object: set it where that is made")
+        return method
+    own = {name: value for name, value in settings.given().items() if name in settings.decides() and name in option_names(method)}
+    return make_method(method, **{**own, **settings.options})

@@ -9,10 +9,10 @@ from torch import nn
 
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -26,29 +26,29 @@ class Method:
 
     name: ClassVar[str] = "multi-task"
 
-    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+    def settings(self, settings: Train) -> Train:
         """The settings this method trains with."""
         return settings
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         """Before the optimizer is made: freeze, wrap or add modules."""
 
-    def trained(self, run: "Run") -> nn.Module:
+    def trained(self, run: "TrainingRun") -> nn.Module:
         """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is trained."""
         model: nn.Module = run.model
         return model
 
-    def resumed(self, run: "Run") -> None:
+    def resumed(self, run: "TrainingRun") -> None:
         """After `load_state_dict`, when a training goes on from a checkpoint."""
 
-    def at_branch(self, run: "Run") -> None:
+    def at_branch(self, run: "TrainingRun") -> None:
         """Once, before the step that `branch_step` names."""
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         """A context around forward, backward, clipping and update of one step of `task`."""
         return nullcontext()
 
-    def finish(self, run: "Run") -> None:
+    def finish(self, run: "TrainingRun") -> None:
         """After the last step, before the evaluation."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 KEY = "all tasks"  # where the modules lie in the model's adapters
 HIDDEN = -1e30  # a masked score; in 16 bits still finite
@@ -56,7 +56,7 @@ class CAMTL(Method):
         if self.blocks is not None and self.blocks < 1:
             raise HeadwiseError(f"ca-mtl: blocks is {self.blocks}; it must be at least 1, or None")
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         from headwise.training._graphs import PAD
 
         model = multi_task(run.model, self.name)
@@ -69,7 +69,7 @@ class CAMTL(Method):
         }
         add_conditions(model, model.notes["ca-mtl"], run.heads)
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's conditions too
 
 

@@ -19,7 +19,7 @@ from headwise.store._decision import model_parts
 from headwise.training.methods.base import Method, last_share, share
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Distil(Method):
     def branch_step(self, steps: int) -> int | None:
         return last_share(1 - self.intermediate, steps)
 
-    def trained(self, run: "Run") -> nn.Module:
+    def trained(self, run: "TrainingRun") -> nn.Module:
         with torch.random.fork_rng(devices=[run.model.device] if run.model.device.type == "cuda" else []):
             teacher: Any = self.teacher if isinstance(self.teacher, nn.Module) else self._opened(run)
         student: Any = run.model
@@ -68,11 +68,11 @@ class Distil(Method):
     def decides(self) -> dict[str, Any]:
         return {**super().decides(), "teacher": model_parts(self.teacher)}
 
-    def _opened(self, run: "Run") -> Any:
+    def _opened(self, run: "TrainingRun") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
         from headwise.models import open_model
         from headwise.store._loading import load
-        from headwise.training._loop import Run as Inner
+        from headwise.training._loop import TrainingRun as Inner
 
         kept = run.folder / "teacher" if run.folder else None
         for folder in (Path(str(self.teacher)), kept):
@@ -89,14 +89,14 @@ class Distil(Method):
             run.accelerator.wait_for_everyone()
         return teacher
 
-    def at_branch(self, run: "Run") -> None:
+    def at_branch(self, run: "TrainingRun") -> None:
         assert self._distiller is not None
         self._distiller.imitate_predictions()
 
-    def finish(self, run: "Run") -> None:
+    def finish(self, run: "TrainingRun") -> None:
         self.at_branch(run)
 
-    def resumed(self, run: "Run") -> None:
+    def resumed(self, run: "TrainingRun") -> None:
         branch = self.branch_step(len(run.plan))
         if branch is not None and run.step > branch:
             self.at_branch(run)

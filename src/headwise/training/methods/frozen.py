@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headwise.training.methods.base import Method
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -15,5 +15,5 @@ class FrozenEncoder(Method):
 
     name: ClassVar[str] = "frozen"
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         run.model.encoder.requires_grad_(False)

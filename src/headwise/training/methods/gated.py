@@ -14,11 +14,11 @@ from headwise.heads import Heads
 from headwise.models import DecoderOutput
 from headwise.scoring import _concrete as concrete
 from headwise.scoring._selection import count_for
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 from headwise.training.methods.base import Method, share
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % of heads too many
 
@@ -75,11 +75,11 @@ class GatedTraining(Method):
     def __post_init__(self) -> None:
         share("fraction", self.fraction)
 
-    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+    def settings(self, settings: Train) -> Train:
         # evaluations on the way would see the model without its gates; a captured step would keep its price of gates
         return settings.with_changes(evaluate="end", early_stopping=None, graphs=False)
 
-    def trained(self, run: "Run") -> nn.Module:
+    def trained(self, run: "TrainingRun") -> nn.Module:
         self._total, self._steps = run.heads.total, len(run.plan)
         if self.penalty is None and not count_for(self.fraction, self._total):
             raise HeadwiseError(
@@ -97,11 +97,11 @@ class GatedTraining(Method):
         return GAIN * (open_now - target) / self._total
 
     @contextmanager
-    def around_step(self, run: "Run", task: str) -> Iterator[None]:
+    def around_step(self, run: "TrainingRun", task: str) -> Iterator[None]:
         yield
         self._step += 1
 
-    def finish(self, run: "Run") -> None:
+    def finish(self, run: "TrainingRun") -> None:
         """From here on the model answers with its gates at their test values."""
         set_gates(run.model, dict.fromkeys(run.names, self.gates), run.heads)
 

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -31,15 +31,15 @@ class Houlsby(Method):
     learning_rate: float = 3e-4
     size: int = 64
 
-    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+    def settings(self, settings: Train) -> Train:
         return settings.with_changes(learning_rate=self.learning_rate)
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         model = multi_task(run.model, self.name)
         model.notes["houlsby"] = {"tasks": run.names, "size": self.size}
         add_bottlenecks(model, model.notes["houlsby"], run.heads)
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's own bottlenecks too
 
 

@@ -14,7 +14,7 @@ from headwise.training._masks import from_json, to_json
 from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -44,13 +44,13 @@ class ImportantHeads(ScoredHeads):
     leak: bool = False
     heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
-    def at_branch(self, run: "Run") -> None:
+    def at_branch(self, run: "TrainingRun") -> None:
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.heads = {name: top_heads(scores[name], fraction=self.alpha) for name in run.names}
         if self.leak:
             leave_gradients(run, self.examples)
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         if not self.heads:
             return nullcontext()
         if self.eval_mode and run.wrapped.training:
@@ -73,7 +73,7 @@ class RandomHeads(ImportantHeads):
 
     name: ClassVar[str] = "random-heads"
 
-    def at_branch(self, run: "Run") -> None:
+    def at_branch(self, run: "TrainingRun") -> None:
         valid = run.heads.valid.cpu().numpy()
         draws = random_heads(valid, self.alpha, draws=len(run.names), seed=run.settings.seed)
         self.heads = dict(zip(run.names, draws, strict=True))
@@ -81,7 +81,7 @@ class RandomHeads(ImportantHeads):
             leave_gradients(run, self.examples)
 
 
-def leave_gradients(run: "Run", examples: int | None) -> None:
+def leave_gradients(run: "TrainingRun", examples: int | None) -> None:
     """Leaves the gradients that passes over every task's training data give, for the next step to add its own to."""
     run.optimizer.zero_grad(set_to_none=True)
     size, was_training = run.settings.batch_size, run.wrapped.training

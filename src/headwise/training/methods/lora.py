@@ -13,11 +13,11 @@ import torch
 from headwise._base.opener import read_tensors
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 from headwise.training.methods.base import Method, multi_task
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 FILE = "lora.safetensors"
 
@@ -39,10 +39,10 @@ class LoRA(Method):
     lora_dropout: float = 0.0
     targets: str | None = None
 
-    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+    def settings(self, settings: Train) -> Train:
         return settings.with_changes(learning_rate=self.learning_rate)
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         options = {"r": self.rank, "lora_alpha": self.lora_alpha, "lora_dropout": self.lora_dropout}
         targets = self.targets.split(",") if self.targets else None
         model = multi_task(run.model, self.name)

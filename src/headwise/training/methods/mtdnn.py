@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headwise.training._settings import TrainingSettings
+from headwise.training._settings import Train
 from headwise.training.methods.base import Method
 
 
@@ -18,5 +18,5 @@ class MTDNN(Method):
     name: ClassVar[str] = "mt-dnn"
     learning_rate: float = 5e-5
 
-    def settings(self, settings: TrainingSettings) -> TrainingSettings:
+    def settings(self, settings: Train) -> Train:
         return settings.with_changes(sampling="pooled", optimizer="adamax", learning_rate=self.learning_rate)

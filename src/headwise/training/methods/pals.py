@@ -17,7 +17,7 @@ from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -42,12 +42,12 @@ class PALs(Method):
         if self.size < 1 or self.n_heads < 1 or self.size % self.n_heads:
             raise HeadwiseError(f"pals: size is {self.size} and n_heads {self.n_heads}; size must be a multiple of n_heads")
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         model = multi_task(run.model, self.name)
         model.notes["pals"] = {"tasks": run.names, "size": self.size, "n_heads": self.n_heads}
         add_pals(model, model.notes["pals"], run.heads)
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's own layers too
 
 

@@ -11,7 +11,7 @@ from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -28,15 +28,15 @@ class PruneLeast(ScoredHeads):
     name: ClassVar[str] = "prune"
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
-    def at_branch(self, run: "Run") -> None:
+    def at_branch(self, run: "TrainingRun") -> None:
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.masks = {name: top_heads(-scores[name], fraction=self.alpha) for name in run.names}
         set_masks(run.model, self.masks, run.heads)
 
-    def resumed(self, run: "Run") -> None:
+    def resumed(self, run: "TrainingRun") -> None:
         set_masks(run.model, self.masks, run.heads)
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts.get(
             task, nullcontext
         )()  # around the backward pass too: checkpointed activations are recomputed

@@ -19,7 +19,7 @@ from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import Method, known_variant, share
 
 if TYPE_CHECKING:
-    from headwise.training._loop import Run
+    from headwise.training._loop import TrainingRun
 
 
 @dataclass
@@ -49,7 +49,7 @@ class TicketShare(Method):
             share("ratio", ratio)
         known_variant(self.variant)
 
-    def prepare(self, run: "Run") -> None:
+    def prepare(self, run: "TrainingRun") -> None:
         file = run.folder / "tickets.json" if run.folder else None
         if file is not None and file.is_file():
             self.masks = from_json(read_json(file))
@@ -60,9 +60,9 @@ class TicketShare(Method):
                 write_text(file, json.dumps(to_json(self.masks)))
         set_masks(run.model, self.masks, run.heads)
 
-    def _ticket(self, run: "Run", task: Task) -> HeadSet:
+    def _ticket(self, run: "TrainingRun", task: Task) -> HeadSet:
         """The heads that `task` does best without, found on a copy of the model."""
-        from headwise.training._loop import Run as Inner
+        from headwise.training._loop import TrainingRun as Inner
 
         train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
         order = np.random.default_rng(run.settings.seed).permutation(len(train))
@@ -79,14 +79,14 @@ class TicketShare(Method):
         for ratio in sorted({0.0, *self.ratios}):
             silent = top_heads(-scores, fraction=ratio)
             with inner.heads.silenced(silent):
-                options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "progress": False}
+                options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "quiet": True}
                 score = evaluate(inner.model, tuned, **options).score
             score = score if task.higher_is_better else -score
             if score >= best[0]:  # equals go to the sparser ticket
                 best = (score, silent)
         return best[1]
 
-    def around_step(self, run: "Run", task: str) -> AbstractContextManager[Any]:
+    def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # around the backward pass too: checkpointed activations are recomputed
 
     def state_dict(self) -> dict[str, Any]:
