@@ -21,7 +21,7 @@ def source(method: str, folder: Path | None = None, tasks: int = 2) -> Any:
     options: dict[str, Any] = {"houlsby": {"size": 4}, "lora": {"rank": 2}, "pals": {"size": 8, "n_heads": 2}}.get(method, {})
     model = toy.encoder(dropout=0.0)
     given = [toy.task("mood"), toy.task("animal")][:tasks]
-    rate = {} if method == "frozen" else {"learning_rate": 1e-305}
+    rate = {} if method == "frozen" else {"learning_rate": 0.05}
     return train(model, given, method, tokenizer=toy.tokenizer(), out=folder, **rate, **options, **QUICK).model
 
 
