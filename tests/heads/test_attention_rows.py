@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_atten
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
+from headwise.heads import Heads, HeadSet
 
 IDS = torch.randint(5, 50, (3, 9), generator=torch.Generator().manual_seed(0))
 LEFT = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9, [0, 0, 0, 0, 1, 1, 1, 1, 1]])
@@ -137,6 +138,8 @@ def test_other_threads_and_other_models_are_left_alone(flash: str) -> None:
         one.model(IDS)
         kept = tape.attention[0].clone()
         other(IDS)
+        with ThreadPoolExecutor(1) as pool:  # a pass of another thread through the same model
+            pool.submit(torch.no_grad()(lambda: one.model(IDS.flip(0)))).result()
         one.model(IDS)
     torch.testing.assert_close(tape.attention[0], torch.cat((kept, kept)))
 
@@ -164,6 +167,22 @@ def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
         heads.model(IDS)
     with pytest.raises(HeadwiseError, match="no attention maps"):
         _ = tape.attention
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_masks_of_a_static_cache_are_refused_in_words(family: str) -> None:
+    heads = Heads(gemma2() if family == "gemma2" else build(family))
+    options = {**NEW, "cache_implementation": "static", "disable_compile": True, "attention_mask": LEFT}
+    blocks = [
+        heads.recorded("last", attention="last"),
+        heads.steered({(0, 0): torch.ones(8)}, tokens="last"),
+        heads.patched(HeadSet([(0, 0)]), {"input_ids": IDS}, tokens="last"),
+    ]
+    for block in blocks:
+        with pytest.raises(HeadwiseError, match=r"does not say which .* real: pass one of \(batch, tokens\)"), block:
+            heads.model.generate(IDS, **options)
+    with heads.steered({(0, 0): torch.ones(8)}), heads.silenced(HeadSet([(1, 1)])):  # these ask for no positions
+        heads.model.generate(IDS, **options)
 
 
 LONG = """

@@ -72,13 +72,13 @@ class Pass:
         return self._known[kind, tokens]
 
     def _real(self, kind: str, tokens: int) -> Tensor | None:
-        mask = self.masks.get(kind)
+        mask: Any = self.masks.get(kind)
         if mask is None:
             return None
-        if mask.ndim != 2:
+        if not isinstance(mask, Tensor) or mask.ndim != 2:  # generate() with a static cache passes masks per kind of layer
+            what = f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
             raise HeadwiseError(
-                f"an attention mask of shape {tuple(mask.shape)} does not say which tokens are real: pass one of (batch, tokens), "
-                "or record with pooling='all'"
+                f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), or record with pooling='all'"
             )
         mask = mask[:, -tokens:].bool() if self.cached else mask.bool()
         if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
