@@ -11,7 +11,6 @@ from headwise.figures import _training as figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
 from headwise.report.html import cell, render
-from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
 from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
 
@@ -146,8 +145,7 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     rows = {"last layer": 0.31, "best layer": 0.42, "top 2 heads": 0.73}
     embeddings = pd.DataFrame({"task": "Depth", "embedding": list(rows), "test": list(rows.values())})
     sweep = pd.DataFrame({"task": "Depth", "n": [2, 1], "test": [0.73, 0.6], "stderr": 0.01})
-    manifest.write(tmp_path, "probes")
-    section = probing.section(Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}), tmp_path, "mine")
+    section = probing.section(Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}), "mine")
     on_the_page(section)
     table = block(section, "probing").frame.set_index("task").loc["Depth"]
     assert table[["last layer", "best layer", "top 2 heads", "best head", "majority"]].tolist() == pytest.approx(

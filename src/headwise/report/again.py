@@ -7,8 +7,8 @@ from typing import Any
 
 
 def of_saved(record: Mapping[str, Any]) -> str:
-    """Of a dissociation or probes, by their manifest."""
-    call = {"dissociation": "headwise.dissociate", "probes": "headwise.probe"}[record["kind"]]
+    """Of a dissociation, scores or probes, by their manifest."""
+    call = {"dissociation": "headwise.dissociate", "probes": "headwise.probe", "scores": "headwise.score"}[record["kind"]]
     return record.get("command") or _from_python(call)
 
 

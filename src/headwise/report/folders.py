@@ -15,11 +15,15 @@ from headwise.report import again
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 from headwise.studies import STUDIES
-from headwise.studies._sections import dissociation, probing, training
+from headwise.studies._sections import dissociation, probing, scores, training
 from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
 
-SAVED: dict[str, Callable[..., Section]] = {"dissociation": dissociation.section, "probes": probing.section}
+SAVED: dict[str, Callable[[Any, str], Section]] = {
+    "dissociation": dissociation.section,
+    "probes": probing.section,
+    "scores": scores.section,
+}
 
 WHOLE = 3  # results of a grid that are shown whole
 
@@ -44,7 +48,8 @@ def sections_of(folder: Path) -> list[Section]:
     record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
     kind = record.get("kind", "")
     if kind in SAVED:
-        return [replace(SAVED[kind](load(folder), folder, folder.name), reproduce=again.of_saved(record))]
+        around = {"folder": str(folder), "headwise": record["headwise"]}
+        return [replace(SAVED[kind](load(folder), folder.name), reproduce=again.of_saved(record), provenance=around)]
     if kind == "study":
         return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
     trained = sorted(path.parent for path in folder.rglob(DONE) if path.parent == folder or not part_of_single(path.parent))
@@ -76,7 +81,8 @@ def _of_study(folder: Path) -> list[Section]:
     ]
     for task, inner in inside[:WHOLE]:  # the tables above hold all of them; a grid of hundreds would drown them
         place = ", ".join(f"{name} {value}" for name, value in task["coords"].items())
-        found.append(dissociation.section(load(inner), inner, f"{folder.name}, {place}"))
+        shown = dissociation.section(load(inner), f"{folder.name}, {place}")
+        found.append(replace(shown, provenance={"folder": str(inner), "headwise": manifest.read(inner)["headwise"]}))
     if not found:
         raise HeadwiseError(
             f"{folder} is a study of kind {recipe['kind']!r}, which has no section for a report, or whose module is not "

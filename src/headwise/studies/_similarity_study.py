@@ -212,12 +212,19 @@ def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
     Raises:
         HeadwiseError: the table has other columns, or lacks a pair of the tasks.
     """
+    from headwise.lesions import Dissociation
     from headwise.similarity._matrices import labelled
+    from headwise.store import load
 
-    path = path / "pairs.csv" if path.is_dir() else path
-    if not path.is_file():
+    if path.is_dir():
+        found = load(path)
+        if not isinstance(found, Dissociation):
+            raise HeadwiseError(f"{path} holds a {type(found).__name__}: give a folder that `headwise dissociate --out` wrote")
+        frame = found.table("pairs")
+    elif path.is_file():
+        frame = read_table(path)
+    else:
         raise HeadwiseError(f"there is no {path}: give a folder that `headwise dissociate --out` wrote, or a table of pairs")
-    frame = read_table(path)
     if {"A", "B", "D"} <= set(frame.columns):
         frame = pd.DataFrame({"task": frame["A"], "other": frame["B"], "d": frame["D"] / 100})
     missing = {"task", "other", "d"} - set(frame.columns)

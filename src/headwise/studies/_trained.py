@@ -50,6 +50,7 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
 
 def place_of(folder: Path) -> dict[str, Any]:
     """Method, model, sampling and seed of a finished training."""
+    manifest.check(folder, manifest.read(folder), DONE)
     with reading(folder, "a finished training, so it is damaged"):
         described = read_json(folder / DONE)["description"]
         settings = described.get("settings", {})

@@ -1,13 +1,11 @@
 """A dissociation study of one model, as `Dissociation.save` leaves it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
-from headwise.store import _manifest as manifest
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -19,7 +17,7 @@ PUBLISHED = {
 }
 
 
-def section(found: Any, folder: Path, label: str) -> Section:
+def section(found: Any, label: str) -> Section:
     """The section of a saved dissociation."""
     settings = {"fraction": found.fraction, **found.settings, **json.loads(found.scores.attrs.get("settings", "{}"))}
     return Section(
@@ -34,7 +32,6 @@ def section(found: Any, folder: Path, label: str) -> Section:
             "number of tasks or pairs, and says nothing about other training seeds."
         ),
         settings=settings,
-        provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
     )
 
 

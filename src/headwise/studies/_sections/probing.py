@@ -1,6 +1,5 @@
 """Probes of every head, as `Probes.save` leaves them."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import xarray as xr
 from headwise._base.inference import MIN_EXAMPLES
 from headwise.figures import _probing as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
-from headwise.store import _manifest as manifest
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -31,7 +29,7 @@ ONE_ERROR = "Bars: one standard error over test examples, either way; not an int
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
-def section(found: Any, folder: Path, label: str) -> Section:
+def section(found: Any, label: str) -> Section:
     """The section of saved probes."""
     data, embeddings = found.data, found.embeddings
     table = last_best_top(embeddings, data)
@@ -63,7 +61,6 @@ def section(found: Any, folder: Path, label: str) -> Section:
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
         "hidden state, at one token; L2 chosen on validation.",
         settings=data.attrs,
-        provenance={"folder": str(folder), "headwise": manifest.read(folder)["headwise"]},
     )
 
 

@@ -1,0 +1,31 @@
+"""Head scores, as `headwise score --out` leaves them."""
+
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures._blocks import HeadMaps, Section, Table
+from headwise.scoring import top_heads
+
+FRACTION = 0.3  # of the heads that are framed, as the papers choose
+
+
+def section(found: Any, label: str) -> Section:
+    """The section of saved scores."""
+    scores = found if "task" in found.dims else found.expand_dims(task=[found.attrs["task"]])
+    sets = {str(name): top_heads(scores.sel(task=name), FRACTION) for name in scores["task"].values}
+    places = [(name, head) for name, chosen in sets.items() for head in sorted(chosen)]
+    values = [float(scores.sel(task=name, layer=layer, head=head)) for name, (layer, head) in places]
+    table = pd.DataFrame({"task": [n for n, _ in places], "head": [f"{a}.{b}" for _, (a, b) in places], "score": values})
+    ordered = table.sort_values("score", ascending=False, kind="stable")
+    best = ordered.drop_duplicates("task").set_index("task")["head"]
+    return Section(
+        title=f"Importance of every head: {label}",
+        findings=[f"{name}: head {best[name]} scores highest." for name in sets],
+        blocks=[
+            HeadMaps("scores", "Importance of every head", "importance", scores, sets, "Framed heads are the task's top 30 %."),
+            Table("top-heads", "Top heads of each task", ordered, digits=4),
+        ],
+        methods=f"Heads were scored by {found.attrs.get('method', 'a method that was given')}; head 2.5 is the sixth of the third layer.",
+        settings=dict(found.attrs),
+    )
