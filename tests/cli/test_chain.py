@@ -133,7 +133,9 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
 
 def test_pairs_that_are_missing_are_named(tmp_path: Path) -> None:
     pd.DataFrame({"A": ["a"], "B": ["b"], "D": [10.0]}).to_csv(tmp_path / "pairs.csv")
-    assert float(read_dissociation(tmp_path, ["a", "b"]).sel(task="a", other="b")) == pytest.approx(0.1)
+    assert float(read_dissociation(tmp_path / "pairs.csv", ["a", "b"]).sel(task="a", other="b")) == pytest.approx(0.1)
+    with pytest.raises(HeadwiseError, match="was not saved by headwise"):  # a folder is opened by `load`, which verifies it
+        read_dissociation(tmp_path, ["a", "b"])
     with pytest.raises(HeadwiseError, match="no D of the pair a and c"):
         read_dissociation(tmp_path / "pairs.csv", ["a", "b", "c"])
 
