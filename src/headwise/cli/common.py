@@ -38,7 +38,6 @@ Trust = Annotated[
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, ...; default: a GPU if there is one.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", min=0, help="Cells at once; 0: in this process.")]
 
 
