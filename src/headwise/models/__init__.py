@@ -61,11 +61,17 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
         dim: width of the encoder's token states.
         config: the encoder's configuration; sequence decoders take the shape of that family's own classifiers.
         pooling: for sequence-level kinds, "cls", "last" or "mean"; default: the family's own.
-        options: settings of that kind's decoder (JSON values; a saved model keeps them).
+        options: settings of that kind's decoder (JSON values; a saved model keeps them). `decoder` names a class of your own, which is
+            called with (task, dim) and the other options.
 
     Raises:
         HeadwiseError: no decoder exists for the task's kind.
     """
+    if own := options.pop("decoder", None):
+        from headwise.models._decoders.own import decoder_name, find_decoder
+
+        decoder_name(own)  # refuses what is no class of decoders
+        return (find_decoder(own) if isinstance(own, str) else own)(task, dim, **options)
     if task.kind not in _DECODERS:
         raise HeadwiseError(
             f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "

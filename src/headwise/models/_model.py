@@ -18,6 +18,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts
 from headwise.heads._remove.files import load_folder as load_cut
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
+from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
@@ -93,8 +94,10 @@ class MultiTaskModel(nn.Module):
             raise HeadwiseError(f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task")
         if hasattr(self.decoders, task.name):
             raise HeadwiseError(f"task name {task.name!r} is also that of a function of torch's modules: rename the task")
-        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), dict(options)
-        self.decoders[task.name] = self.new_decoder(task, **options)
+        decoder = self.new_decoder(task, **options)
+        named = {"decoder": decoder_name(options["decoder"])} if "decoder" in options else {}
+        self.tasks[task.name], self.options[task.name] = SavedTask.of(task), {**options, **named}
+        self.decoders[task.name] = decoder
 
     def new_decoder(self, task: TaskLike, **options: Any) -> nn.Module:
         """A fresh decoder for `task` that fits this encoder, on its device; the model does not keep it."""
