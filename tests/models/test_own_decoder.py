@@ -48,7 +48,7 @@ def test_it_is_trained_saved_and_opened_again(tmp_path: Path, monkeypatch: pytes
     again = hw.load(tmp_path / "run")
     assert isinstance(again.decoders["mine"], FirstToken)
     torch.testing.assert_close(again.decoders["mine"].out.weight, model.decoders["mine"].out.weight.cpu())
-    assert hw.score(again, task, examples=8, quiet=True).shape == (1, 2, 2)
+    assert hw.score(again, task, examples=8, quiet=True).shape == (2, 2)
     monkeypatch.delitem(sys.modules, __name__)  # another program, which has not imported it
     with pytest.raises(HeadwiseError, match="import the class FirstToken of"):
         hw.load(tmp_path / "run")
