@@ -136,9 +136,9 @@ def test_an_adapter_folder_is_the_model_that_was_saved(tmp_path: Path) -> None:
 
 def test_the_inside_of_a_peft_model_is_not_saved_alone(tmp_path: Path) -> None:
     lora(saved(tmp_path / "bare")).save_pretrained(tmp_path / "adapter")
-    with pytest.raises(HeadwiseError, match=r"adapters of a PEFT model inside.*merge_and_unload"):
+    with pytest.raises(HeadwiseError, match=r"contains the adapters of a PEFT model.*merge_and_unload"):
         MultiTaskModel.from_pretrained(tmp_path / "adapter", [reviews()]).save(tmp_path / "out")
-    with pytest.raises(HeadwiseError, match=r"adapters of a PEFT model inside.*merge_and_unload"):
+    with pytest.raises(HeadwiseError, match=r"contains the adapters of a PEFT model.*merge_and_unload"):
         hw.HeadEmbedding(tmp_path / "adapter", HeadSet([(0, 0)])).save(tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -1,4 +1,4 @@
-"""Files have one mode, whoever writes them; a full disk is told with its folder and the space needed; --json is nothing but JSON."""
+"""Files have one mode, whoever writes them; a full disk is reported with its folder and the space needed; --json is nothing but JSON."""
 
 import json
 import os

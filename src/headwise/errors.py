@@ -5,11 +5,11 @@ from difflib import get_close_matches
 
 
 class HeadwiseError(Exception):
-    """Base of every error a user can cause and mend; the command line prints it as one line, without a traceback."""
+    """Base of every error that a user can cause and fix; the command line prints it as one line, without a traceback."""
 
 
 class Interrupted(HeadwiseError):
-    """Ctrl-C: nothing finished is lost, and the message says how to go on. The command line exits with status 130."""
+    """Ctrl-C: finished work is kept, and the message says how to resume. The command line exits with status 130."""
 
 
 class MissingExtra(HeadwiseError):

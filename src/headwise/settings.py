@@ -97,7 +97,7 @@ def option(
     """One setting.
 
     Args:
-        default: its value unless told otherwise; `...` if it must be given.
+        default: its default value; `...` if it must be given.
         help: one line: what it is, for the docstring, the command line and the recipe.
         flag: its name on the command line, if not its own ("--tasks" of `names`).
         short, also: further names there ("-o", "--lr").

@@ -124,7 +124,7 @@ def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> 
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert f"what was finished is in {tmp_path / 'out'}: the same command goes on from there" in said
+    assert f"interrupted; finished work is in {tmp_path / 'out'}, rerun the command to resume" in said
     assert "Traceback" not in said
     before = first.stat().st_mtime_ns
     again = subprocess.run([*HEADWISE, *words], env=ENV, capture_output=True, text=True)

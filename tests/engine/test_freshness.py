@@ -255,7 +255,7 @@ def test_decisions_in_words() -> None:
         "train", {"rate": 0.2, "method": {"alpha": 0.3}}, tasks=[task.with_metric("f1")], model=before["model"], version=2
     )
     assert differences(before, now) == [
-        "train has changed its meaning (version 1 and 2)",
+        "train has changed (version 1 and 2)",
         "rate was 0.1 and is 0.2",
         "the metric of mood was accuracy and is f1",
     ]

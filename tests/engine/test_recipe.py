@@ -53,7 +53,7 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
         ),
         (GOOD.replace("kind", "knid"), "kind: missing"),
         ("kind = \n", "line 1"),
-        (GOOD.replace("[0]", "[]").replace("[training]", "overview = false\n[training]"), "the recipe asks for no cells at all"),
+        (GOOD.replace("[0]", "[]").replace("[training]", "overview = false\n[training]"), "the recipe has no cells"),
     ],
 )
 def test_mistakes(recipe: str, message: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ FAMILIES = {
         ["falcon", "llama", "mistral", "phi3", "t5", "bart", "whisper", "vit", "wav2vec2", "deepseek_v3", "clip", "swin"], ""
     ),
     "bitnet": "normalizes all heads of a layer together",
-    "convbert": "can be silenced, not removed",
+    "convbert": "can be silenced but not removed",
 }
 
 
@@ -73,7 +73,7 @@ def test_layers_of_different_width_are_padded() -> None:
         ("xlnet", "XLNet projects with an einsum"),
         ("wavlm", "multi_head_attention_forward"),
         ("qwen3_next", "1 attention layers were found, but not all.*layers.0.linear_attn.*partial=True"),
-        ("llava", "the example input did not reach it.*example="),
+        ("llava", "the example input does not reach it.*example="),
     ],
 )
 def test_what_cannot_be_supported_says_why(family: str, message: str) -> None:

@@ -77,7 +77,7 @@ def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(ru
     (run / "failures" / f"{name}.json").write_bytes(b"")
     shown = next(cell for cell in engine.open(run).cells() if cell["folder"] == name)
     assert shown["state"] == "failed"
-    assert "does not tell why" in shown["error"]
+    assert "which holds the error, is damaged" in shown["error"]
 
 
 @pytest.mark.parametrize(
@@ -107,5 +107,5 @@ def test_a_broken_recipe_of_a_run_is_named(run: Path, content: bytes) -> None:
     from headwise.engine._study import stored_recipe
 
     (run / "recipe.json").write_bytes(content)
-    with pytest.raises(HeadwiseError, match=r"has no recipe to go on with: .*recipe.json"):
+    with pytest.raises(HeadwiseError, match=r"has no recipe to resume: .*recipe.json"):
         stored_recipe(run)

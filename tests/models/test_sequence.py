@@ -95,7 +95,7 @@ def test_dropout_of_the_decoder_is_the_familys_own() -> None:
 
 
 def test_what_cannot_be_exported_says_why() -> None:
-    with pytest.raises(HeadwiseError, match="'mean' pooling has no equal"):
+    with pytest.raises(HeadwiseError, match="'mean' pooling has no equivalent"):
         export_task(model("bert", "mean"), "topic")
     with pytest.raises(HeadwiseError, match="no task 'other'"):
         export_task(model("bert"), "other")

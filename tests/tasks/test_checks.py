@@ -22,7 +22,7 @@ def loaded(**options: object) -> tuple[str, ...]:
         ({"train": [*GOOD, ("", "a")]}, {}, r"data\['train'\], row 5: text is empty"),
         ({"train": [*GOOD, (None, "a")]}, {}, r"data\['train'\], row 5: text is empty"),
         ({"train": [*GOOD, (7, "a")]}, {}, r"row 5: text is 7, not text"),
-        ({"train": [*GOOD, ("five", None)]}, {}, r"row 5: label is (None|nan), so unlabelled"),
+        ({"train": [*GOOD, ("five", None)]}, {}, r"row 5: label is (None|nan), that is, unlabelled"),
         ({"train": GOOD, "validation": [("five", "c")]}, {}, r"data\['validation'\], row 1: label 'c' is not among the classes"),
         ({"train": [("one", "a"), ("two", "a")]}, {}, r"all 2 training examples have the label a"),
         ({"train": [("one", 0.5), ("two", float("nan"))]}, {"kind": "number"}, r"row 2: label is nan, not a finite number"),

@@ -63,7 +63,7 @@ def test_score_of_a_resample_is_the_score_of_those_rows() -> None:
     ("name", "kind", "predictions", "gold", "message"),
     [
         ("las", "classes", [0], [0], "does not fit"),
-        ("accuracy", "classes", [0, 1], [0], "must be as many"),
+        ("accuracy", "classes", [0, 1], [0], "numbers must match"),
         ("accuracy", "classes", [], [], "no examples"),
         ("spearman", "number", [0.0, np.nan], [0.0, 1.0], "NaN, first at example 1"),
         ("count-f1", "spans", [1, 2, 3], None, r"\(examples, 3\)"),

@@ -211,7 +211,7 @@ def test_glue_files_are_as_the_server_wants_them(tmp_path: Path) -> None:
             assert tuple(c.replace("_", " ") for c in classes) == PRESETS[name].classes
     for wrong, message in (
         ({"cola": [2]}, "is 2, not a class number below 2"),
-        ({"imdb": [1]}, "no GLUE task"),
+        ({"imdb": [1]}, "not a GLUE task"),
         ({"rte": [0.5]}, "is 0.5"),
     ):
         with pytest.raises(HeadwiseError, match=message):

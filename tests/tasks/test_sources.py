@@ -63,9 +63,7 @@ def test_splits_that_nobody_asked_for_are_named(name: str, tmp_path: Path, table
     for split, rows in {"train": table[:20], "dev": table[20:30], name: table[30:]}.items():
         rows.to_csv(tmp_path / f"{split}.csv", index=False)
     table["split"] = ["train"] * 20 + ["dev"] * 10 + [name] * 10
-    said = (
-        rf"splits .*{name}.*: train, validation are read; {name} only where it is asked for by name .*splits=.*'test': '{name}'"
-    )
+    said = rf"splits .*{name}.*: train, validation are read; {name} only when requested by name .*splits=.*'test': '{name}'"
     for task in (Task("f", path=tmp_path, text="review", label="stars"), Task("c", data=table, text="review", label="stars")):
         with pytest.warns(UserWarning, match=said) as noted:
             assert len(task.split(name)) == 10

@@ -129,7 +129,7 @@ def test_samples_hold_every_class_and_depend_on_the_seed_alone(task: Task) -> No
     assert len({tuple(sample_shots(train, 4, seed)) for seed in range(20)}) > 15
     with pytest.raises(HeadwiseError, match="1 shots cannot hold"):
         sample_shots(train, 1, 0)
-    with pytest.raises(HeadwiseError, match="81 shots were asked of 80"):
+    with pytest.raises(HeadwiseError, match="81 shots requested, but there are only 80"):
         sample_shots(train, 81, 0)
 
 

@@ -181,7 +181,7 @@ class FarRows(nn.Module):
         return Out
 
 
-@pytest.mark.parametrize(("kind", "message"), [(Twice, "gradient of|shares weights"), (FarRows, "rows that are no tokens")])
+@pytest.mark.parametrize(("kind", "message"), [(Twice, "gradient of|shares weights"), (FarRows, "rows that are not tokens")])
 def test_models_whose_states_agree_but_whose_gradients_do_not_are_refused(kind: Any, message: str) -> None:
     torch.manual_seed(0)
     plain, ids = kind(), torch.tensor([[1, 2, 3], [4, 5, 6]])

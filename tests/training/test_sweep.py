@@ -64,5 +64,5 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
 def test_labels_name_what_is_swept() -> None:
     assert list(entries(["multi-task", "iat"], {"alpha": (0.3,), "delta": (0.1,)})) == ["multi-task", "iat"]
     assert list(entries(["prune", "frozen"], {"alpha": (0.3, 1.0)})) == ["prune-alpha-0.3", "prune-alpha-1.0", "frozen"]
-    with pytest.raises(HeadwiseError, match="'alpha' cannot be swept over: it is no option of frozen"):
+    with pytest.raises(HeadwiseError, match="'alpha' cannot be swept over: it is not an option of frozen"):
         entries(["frozen"], {"alpha": (0.3, 1.0)})

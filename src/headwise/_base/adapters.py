@@ -88,7 +88,7 @@ def find_adapter(place: str) -> Adapter | None:
 
 
 def outputs(tensors: Mapping[str, Any]) -> int | None:
-    """How many outputs the classifier has that an adapter brings along; None if it brings none."""
+    """How many outputs the classifier inside an adapter has; None if it has no classifier."""
     ends = tuple(f".{name}.weight" for name in HEADS)
     found = [tensor.shape[0] for name, tensor in tensors.items() if name.endswith(ends) and "lora_" not in name]
     return int(found[0]) if found else None
@@ -98,8 +98,8 @@ def check_savable(model: Any) -> None:
     """Raises a HeadwiseError for the inside of a PEFT model, which transformers would save in a form that it cannot open."""
     if not hasattr(model, "get_base_model") and any(hasattr(module, "base_layer") for module in model.modules()):
         raise HeadwiseError(
-            f"this {type(model).__name__} has the adapters of a PEFT model inside, and cannot be saved without it: merge them first "
-            "(peft: model = model.merge_and_unload()), and start from the result"
+            f"this {type(model).__name__} contains the adapters of a PEFT model and cannot be saved without it: merge them first "
+            "(peft: model = model.merge_and_unload()), and use the result"
         )
 
 

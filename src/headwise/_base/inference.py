@@ -1,6 +1,6 @@
 """Tests and intervals over units of replication (seeds, runs, source models), and corrections for many tests.
 
-A unit is what would be drawn anew if the study were repeated. Where there are too few units there is no p (NaN): show the values.
+A unit is what would be drawn again if the study were repeated. Where there are too few units there is no p (NaN): show the values.
 docs/statistics.md lists every interval and p of the package with its unit.
 """
 
@@ -18,7 +18,7 @@ MIN_TESTED = 6  # units for a test: with five the smallest two-sided p of a sign
 MIN_ARRANGEMENTS = 20  # of a permutation test: with fewer, p cannot reach 0.05
 MIN_EXAMPLES = 50  # for an interval or a standard error over examples; over fewer they are too narrow
 MIN_SEEDS = 8  # for an interval by t over seeds; fewer are shown one by one
-EXACT_UNITS = 16  # up to so many units all sign flips are tried (65,536)
+EXACT_UNITS = 16  # up to this many units all sign flips are tried (65,536)
 
 
 def t_interval(values: ArrayLike, level: float = 0.95, axis: int = -1) -> tuple[Array, Array]:

@@ -24,9 +24,9 @@ def check_name(name: Any, what: str = "a task") -> str:
     elif len(name) > LONGEST:
         wrong = f"it has {len(name)} characters, and at most {LONGEST} are allowed"
     elif "/" in name or "\\" in name or name.startswith("."):
-        wrong = "it also names files, so it must hold no slash or backslash and not begin with a dot"
+        wrong = "it is also used as a file name, so it must not contain a slash or backslash or begin with a dot"
     elif not name.isprintable():
-        wrong = "it must hold no line break and no other character that cannot be shown"
+        wrong = "it must not contain line breaks or other unprintable characters"
     if wrong:
         raise HeadwiseError(f"{shown(name)} cannot be the name of {what}: {wrong}")
     return str(name)

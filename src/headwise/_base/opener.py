@@ -1,7 +1,7 @@
 """The one place where configurations, weights and tokenizers are read from a folder or the hub.
 
-Nothing here runs code that a model brings along, unless its user wrote so; nothing is unpickled; and no weight is filled with random
-numbers without a word.
+Nothing here runs code that a model contains, unless the user allows it; nothing is unpickled; and no weight is filled with random
+numbers silently.
 """
 
 import os
@@ -60,7 +60,7 @@ def open_tokenizer(name: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     place = model_place(name)
-    mend = f"put the tokenizer's files into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
+    remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
     try:
         found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(place, trust_remote_code=trusted()))
     except ForeignCode:
@@ -69,10 +69,10 @@ def open_tokenizer(name: str | Path) -> Any:
         adapter = find_adapter(place)
         if adapter is not None:
             return open_tokenizer(adapter.base)
-        raise HeadwiseError(f"no tokenizer could be opened beside the model's weights at {place!r}: {mend}") from error
+        raise HeadwiseError(f"no tokenizer could be opened with the model's weights at {place!r}: {remedy}") from error
     if len(set(found.get_vocab()) - set(found.all_special_tokens)) < 2:  # transformers makes an empty one where files are missing
         raise HeadwiseError(
-            f"{place!r} has no tokenizer: without its vocabulary every word would be read as {found.unk_token or 'nothing'}; {mend}"
+            f"{place!r} has no tokenizer: without its vocabulary every word would be read as {found.unk_token or 'nothing'}; {remedy}"
         )
     return found
 
@@ -88,7 +88,7 @@ def tokenizer_beside(model: Any) -> Any:
 
 
 def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any) -> Any:
-    """A model with all its weights, in float32 (unless told otherwise) and evaluation mode.
+    """A model with all its weights, in float32 (by default) and evaluation mode.
 
     Args:
         kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler. Of an adapter that was
@@ -163,7 +163,7 @@ def fill(module: Any, file: Path, older: Mapping[str, Any] | None = None) -> Non
     missing, foreign = sorted(set(wanted) - set(held)), sorted(set(held) - set(wanted))
     if missing or foreign:
         what = f"lacks {_some(missing)}" if missing else f"holds {_some(foreign)}, which the model does not have"
-        raise HeadwiseError(f"{file} {what}: it does not belong to this model, or was cut short; save the model again")
+        raise HeadwiseError(f"{file} {what}: it does not belong to this model, or is truncated; save the model again")
     wrong = [(name, tuple(held[name].shape), shape) for name, shape in wanted.items() if tuple(held[name].shape) != shape]
     if wrong:
         raise HeadwiseError(f"{file}: {_shapes(wrong)}; it does not belong to this model")
@@ -199,8 +199,8 @@ def refuse_pickles(place: str) -> None:
 
 def _pickled(place: str, file: str) -> str:
     return (
-        f"{place} has its weights as {file}, a pickle, which can run any code when it is read; headwise reads model.safetensors alone. "
-        f"If you trust where it comes from, convert it once: AutoModel.from_pretrained({place!r}).save_pretrained(NEW_FOLDER), with the "
+        f"{place} has its weights as {file}, a pickle, which can run any code when it is read; headwise reads only model.safetensors. "
+        f"If you trust its source, convert it once: AutoModel.from_pretrained({place!r}).save_pretrained(NEW_FOLDER), with the "
         "class its config.json names instead of AutoModel if it has a head"
     )
 
@@ -215,8 +215,8 @@ def _read(place: str, what: str, reading: Callable[[], Any]) -> Any:
         text = str(error)
         if "trust_remote_code" in text:
             raise ForeignCode(
-                f"{place} needs code of its own{_scripts(place)}, which is not run: read that code, and if you trust it write "
-                "--trust-remote-code (in Python: trust_remote_code=True)"
+                f"{place} needs its own code{_scripts(place)}, which is not run by default: read it and, if you trust it, "
+                "pass --trust-remote-code (in Python: trust_remote_code=True)"
             ) from error
         if "does not appear to have a file named model.safetensors" in text or "cannot be loaded with `safetensors`" in text:
             raise HeadwiseError(_pickled(place, "pytorch_model.bin")) from error
@@ -242,14 +242,14 @@ def _check_complete(place: str, model: Any, info: Mapping[str, Any], brought: Co
     wrong = sorted(tuple(entry) for entry in info["mismatched_keys"] if entry[0] not in brought)
     if wrong:
         raise HeadwiseError(
-            f"{place}: {_shapes(wrong)} by its config.json. Weights and configuration belong to different models: get both again"
+            f"{place}: {_shapes(wrong)} by its config.json. Weights and configuration belong to different models: download or save both again"
         )
     missing = sorted(set(info["missing_keys"]) - set(brought))
     top = [name for name in missing if not name.startswith(prefix) or name.removeprefix(prefix).startswith(f"{POOLER}.")]
     inner = [name for name in missing if name not in top]
     if inner:
         raise HeadwiseError(
-            f"{place} lacks {_some(inner)}, which would be filled with random numbers: its weights are not complete; save or download it again"
+            f"{place} lacks {_some(inner)}, which would be filled with random numbers: its weights are incomplete; save or download them again"
         )
     if top and prefix:
         raise no_head(place, f"{type(model).__name__} head", f"{_some(top)} would be random numbers")

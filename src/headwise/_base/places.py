@@ -58,7 +58,7 @@ def model_folder(name: str | Path) -> Path:
 def not_opened(name: str | Path, error: Exception, what: str = "model") -> HeadwiseError:
     """The error for a model that transformers could not open, in one line."""
     first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(" .:")
-    here = "" if os.path.exists(name) else f"; there is no folder {str(name)!r} here either"
+    here = "" if os.path.exists(name) else f"; no local folder {str(name)!r} either"
     return HeadwiseError(
         f"no {what} could be opened as {str(name)!r}: {first}{here}. Give a folder with config.json and model.safetensors, the id of a model on "
         f"the hub, or {EMBEDDED!r} for the embedded one"

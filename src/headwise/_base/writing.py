@@ -1,4 +1,4 @@
-"""Writing files: all with one mode, and a disk that is full is told as that, with the folder and the space it takes."""
+"""Writing files: all with one mode, and an error that names the folder and the space needed when the disk is full."""
 
 import errno
 import io
@@ -17,8 +17,8 @@ from headwise.errors import HeadwiseError
 ASIDE = ".aside-"  # prefix of unfinished folders and files, next to where they will appear
 FULL = {
     errno.ENOSPC: "no space left",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the largest file allowed is reached",
+    errno.EDQUOT: "the disk quota is exhausted",
+    errno.EFBIG: "the file size limit is reached",
 }
 
 
@@ -38,7 +38,7 @@ class NoSpace(HeadwiseError, OSError):
         takes = f"{'at least ' * least}{readable(needed)} are needed there, and " if needed else ""
         super().__init__(
             f"{what} in {folder}: {takes}{readable(shutil.disk_usage(disk).free)} are free; "
-            "make room or choose another folder, and run it again"
+            "free some space or choose another folder, then rerun"
         )
 
 
@@ -93,7 +93,7 @@ def saving(folder: str | Path, weights: Iterable[Any] = ()) -> Iterator[None]:
 
 
 def no_space(error: BaseException, folder: Path, needed: int | Callable[[], int] = 0, least: bool = False) -> NoSpace | None:
-    """The error as `NoSpace`, if that is what it comes from; of two folders, one in the other, the outer one is told."""
+    """The error as `NoSpace`, if that is what it comes from; of two nested folders, the outer one is named."""
     if isinstance(error, NoSpace):
         known = needed() if callable(needed) else needed
         return NoSpace(folder, max(known, error.needed), error.what, least if known >= error.needed else error.least)
@@ -124,7 +124,7 @@ def whole_file(path: str | Path, needed: int = 0) -> Iterator[Path]:
 
     Args:
         path: where the file will be.
-        needed: bytes it takes; 0: told by those that were written before the disk was full.
+        needed: bytes it takes; 0: estimated from those written before the disk was full.
 
     Raises:
         HeadwiseError: `path` is a folder.

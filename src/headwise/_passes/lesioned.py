@@ -1,7 +1,7 @@
 """Evaluating many lesions of one model on one task, as cheaply as can be without changing the result.
 
 Three ways, mixed as it pays: lesions that touch only upper layers start from the intact model's lower layers; lesions of many heads
-run in a really smaller model; the rest are gated, several in one batch while the batch is small.
+run in a smaller model; the rest are gated, several in one batch while the batch is small.
 """
 
 import warnings
@@ -24,7 +24,7 @@ from headwise.tasks._batches import collate
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}
-# Removal copies the model and checks the copy, on the CPU the work of about 500 tokens; above so many bytes nothing is copied.
+# Removal copies the model and checks the copy, on the CPU the work of about 500 tokens; above this many bytes nothing is copied.
 WORTH_REMOVING_TOKENS = 800
 MAX_COPY_BYTES = 2_000_000_000
 
@@ -105,7 +105,7 @@ def evaluate(
         plan = make_plan(subject, sets, way)
         if plan.shared and not _sharing_holds(subject, sets, plan):
             plan = make_plan(subject, sets, "gated")
-            plan.note = "lower layers were not shared: starting from the middle of this model changed its result"
+            plan.note = "lower layers were not shared: starting in the middle of this model changed its result"
             warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=2)
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)

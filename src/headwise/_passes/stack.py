@@ -40,7 +40,7 @@ def find_stack(heads: Heads) -> Stack | str:
     if any(site.n_calls > 1 for site in heads.sites):
         return "its layers share one module"
     if "" in paths:
-        return "the block of an attention layer could not be told"
+        return "the block of an attention layer could not be identified"
     if len({(path.rpartition(".")[0]) for path in paths}) > 1:
         return "its blocks lie in more than one list (an encoder and a decoder, say)"
     blocks = tuple(heads.model.get_submodule(path) for path in paths)

@@ -68,7 +68,7 @@ class Server(ThreadingHTTPServer):
     Args:
         session: the model behind the page.
         host: where to listen; this machine alone unless the user asks for more.
-        port: 0 takes a free one.
+        port: Port to listen on; 0 picks a free one.
         hosts: further host names that requests may name (a reverse proxy's, say).
 
     Raises:
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
     answered = False  # the present request
 
     def handle_one_request(self) -> None:
-        """As the standard library does, which hangs up without a word on whoever stops in the middle of a request line or of headers."""
+        """As the standard library does, which silently hangs up on a client that stops in the middle of a request line or of headers."""
         self.requestline, self.command, self.answered = "", "", False
         try:
             begun = bool(self.rfile.peek(1))  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(self._called)
 
     def parse_request(self) -> bool:
-        """As the standard library does, but for an empty line, on which it would hang up without a word."""
+        """As the standard library does, but for an empty line, on which it would silently hang up."""
         if not self.raw_requestline.decode("iso-8859-1").split():  # as the standard library reads it
             self.requestline, self.command = "", ""
             self.send_error(400, "the request is empty")
@@ -172,16 +172,16 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self._problem(408, self._late())
         except ConnectionError:
-            raise  # nobody is there to be told
+            raise  # the client has gone
         except Exception as error:
-            self._problem(500, f"the app failed, which it should not: {type(error).__name__}: {one_line(error)}")
+            self._problem(500, f"internal error in the app: {type(error).__name__}: {one_line(error)}")
         else:
             self._send(200, content, kind)
 
     def _page(self) -> tuple[bytes, str]:
         self._check_host()
         if self.path not in PAGES:
-            raise Refused(404, "there is nothing here")
+            raise Refused(404, "not found")
         name, kind = PAGES[self.path]
         return files("headwise.app").joinpath(name).read_bytes(), kind
 
@@ -191,12 +191,12 @@ class Handler(BaseHTTPRequestHandler):
         self._check_origin()
         call = self.server.calls.get(self.path)
         if call is None:
-            raise Refused(404, "there is no such call")
+            raise Refused(404, "no such call")
         given = parse_json(body or b"{}", "the request")
         if not isinstance(given, dict):
             raise HeadwiseError("a JSON object is expected")
         if not self.server.room.acquire(blocking=False):
-            raise Refused(503, "too much is waiting already; try again in a moment")
+            raise Refused(503, "too many requests are waiting; try again in a moment")
         try:
             found = call(given)
         finally:
@@ -212,16 +212,16 @@ class Handler(BaseHTTPRequestHandler):
         length = whole_number(lengths[0]) if len(lengths) == 1 else None
         if "Transfer-Encoding" in self.headers:
             self.close_connection = True
-            raise Refused(411, "requests in chunks are not taken: send the whole with its Content-Length")
+            raise Refused(411, "chunked requests are not supported: send the whole body with its Content-Length")
         if length is None:
             self.close_connection = True
             if not lengths:
-                raise Refused(411, "the request does not say how long it is: send its Content-Length")
+                raise Refused(411, "the request has no Content-Length")
             raise Refused(400, f"the Content-Length is {shown(', '.join(lengths))}, not one whole number")
         if length > MAX_BODY:
             self.close_connection = True
             self.rfile.read(min(length, 16 * MAX_BODY))  # so that the answer can be read
-            raise Refused(413, f"a request may hold {MAX_BODY} bytes")
+            raise Refused(413, f"a request is limited to {MAX_BODY} bytes")
         body = self.rfile.read(length)
         if len(body) < length:
             self.close_connection = True
@@ -233,7 +233,7 @@ class Handler(BaseHTTPRequestHandler):
         host = (self.headers.get("Host") or "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name not in self.server.allowed:
-            raise Refused(403, "this host name is not served; start the app with --allow-host if it should be")
+            raise Refused(403, "this host name is not allowed; start the app with --allow-host to allow it")
 
     def _check_origin(self) -> None:
         origin = self.headers.get("Origin")

@@ -62,7 +62,7 @@ class Session:
         """
         gates = torch.ones(self.heads.shape)
         if not isinstance(given, list) or len(given) > self.heads.total:
-            raise HeadwiseError("gates must be a list of [layer, head, value], one for each head at the most")
+            raise HeadwiseError("gates must be a list of [layer, head, value], at most one per head")
         for entry in given:
             if not isinstance(entry, list) or len(entry) != 3:
                 raise HeadwiseError(f"{shown(entry)} is not [layer, head, value]")
@@ -123,7 +123,7 @@ class Session:
         check_whole("size", size, 1, SAMPLE)
         with self.lock:
             if self.job["running"]:
-                raise HeadwiseError("an evaluation is running already; wait for it")
+                raise HeadwiseError("an evaluation is already running; wait until it finishes")
             self.job = {"running": True, "done": 0, "total": size, "result": None, "error": ""}
         threading.Thread(target=self._evaluate, args=(task, opened, size), daemon=True).start()
 
@@ -196,7 +196,7 @@ class Session:
             mask = self.model.tokenizer.mask_token_id
             found = (batch.inputs["input_ids"][0] == mask).nonzero()
             if not len(found):
-                return {**answer, "note": f"write {self.model.tokenizer.mask_token} where a word is to be guessed"}
+                return {**answer, "note": f"write {self.model.tokenizer.mask_token} where the model should guess a word"}
             return {**answer, **self._tokens(logits[:, int(found[0])])}
         last = int(batch.inputs["attention_mask"][0].nonzero()[-1])
         return {**answer, **self._tokens(logits[:, last])}

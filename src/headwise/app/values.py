@@ -13,12 +13,12 @@ def check_text(value: Any, empty: bool = False) -> str:
     """A text from the page.
 
     Raises:
-        HeadwiseError: it is no text, is empty where it must not be, is too long, or holds half a character.
+        HeadwiseError: it is not text, is empty where it must not be, is too long, or holds half a character.
     """
     if not isinstance(value, str) or (not empty and not value.strip()):
         raise HeadwiseError("type a sentence first")
     if len(value) > MAX_TEXT:
-        raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are taken")
+        raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are allowed")
     if not writable(value):
         raise HeadwiseError(f"the text {HALF}")
     return re.sub(r"\s+", " ", value).strip()

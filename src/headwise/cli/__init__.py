@@ -19,11 +19,11 @@ SECTIONS = {
         "score": "score every head for every task",
         "dissociate": "silence each task's heads and see what every task loses",
     },
-    "Training with that knowledge": {
+    "Training with important heads": {
         "train": "train on many tasks: important-head training and other methods",
         "transfer": "fine-tune trained models on a few examples of new tasks",
-        "similarity": "how similar tasks are, and how that goes with dissociation",
-        "stemcells": "does training five tasks together spoil heads all claim?",
+        "similarity": "how similar tasks are, and whether similar tasks dissociate less",
+        "stemcells": "does multi-task training harm the heads that all tasks claim?",
     },
     "What each head knows": {
         "probe": "a probe on every head and layer; last, best, top-n heads",
@@ -45,7 +45,7 @@ class Root(Group):
 app = typer.Typer(
     name="headwise",
     cls=Root,
-    help="The attention heads of Hugging Face transformers: which ones each task needs, what they know, how to train with it.",
+    help="The attention heads of Hugging Face transformers: which heads each task needs, what each head knows, and how to train with that.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help fits a screen; boxes do not
@@ -55,7 +55,7 @@ app = typer.Typer(
 
 @app.callback()
 def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
-    """The attention heads of Hugging Face transformers: which ones each task needs, what they know, how to train with it."""
+    """The attention heads of Hugging Face transformers: which heads each task needs, what each head knows, and how to train with that."""
 
 
 for _verb in (verb for section in SECTIONS.values() for verb in section):
@@ -63,7 +63,7 @@ for _verb in (verb for section in SECTIONS.values() for verb in section):
 
 
 def main() -> None:
-    """Entry point: errors a user can mend are one line and exit status 2, others status 1; a traceback comes only with --debug."""
+    """Entry point: errors that a user can fix are one line and exit status 2, others status 1; a traceback comes only with --debug."""
     debug = "--debug" in sys.argv
     if not debug:
         warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"

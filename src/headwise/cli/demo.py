@@ -20,10 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Where results go; the same command again goes on.")] = Path("runs/demo"),
-    size: Annotated[int, typer.Option(min=10, help="Training sentences of each task.")] = 800,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of the training.")] = 4,
-    quick: Annotated[bool, typer.Option("--quick", help="Only the model's anatomy and one lesion, in seconds.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the results; rerun the command to resume.")] = Path("runs/demo"),
+    size: Annotated[int, typer.Option(min=10, help="Training sentences per task.")] = 800,
+    epochs: Annotated[int, typer.Option(min=1, help="Training epochs.")] = 4,
+    quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Trains five tasks on the embedded model and corpus, finds the heads each needs, and writes a report; minutes on two cores.

@@ -13,8 +13,8 @@ def register(app: typer.Typer) -> None:
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help="A folder, a model on the hub, or 'demo' for the embedded MiniLM.")],
-    partial: Annotated[bool, typer.Option("--partial", help="Accept that some attention layers are out of reach.")] = False,
+    model: Annotated[str, typer.Argument(help="A model folder, a hub id, or 'demo' for the embedded MiniLM.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Allow attention layers that headwise cannot reach.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     trust_remote_code: Trust = False,
 ) -> None:

@@ -19,9 +19,11 @@ def serve(
     source: Annotated[
         str, typer.Argument(metavar="MODEL_OR_RUN", help="A model folder, a hub id, or a run of `headwise train`.")
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8050,
-    host: Annotated[str, typer.Option(help="Where to listen; other machines only reach it if you change this.")] = "127.0.0.1",
-    allow_host: Annotated[list[str] | None, typer.Option(help="Further host names that requests may name.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8050,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
+    ] = "127.0.0.1",
+    allow_host: Annotated[list[str] | None, typer.Option(help="Additional host names to accept in requests.")] = None,
     trust_remote_code: Trust = False,
 ) -> None:
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.
@@ -35,7 +37,7 @@ def serve(
     found = remembered_tasks(source, tasks) if tasks.names or tasks.file else []
     session = open_session(source, found)
     server = Server(session, host, port, tuple(allow_host or ()))
-    typer.echo(f"headwise app for {session.name}: {server.url} (Ctrl-C ends it)")
+    typer.echo(f"headwise app for {session.name}: {server.url} (press Ctrl-C to stop)")
     try:
         server.serve_forever()
     except KeyboardInterrupt:

@@ -29,12 +29,11 @@ def probe(
     source: ProbingTasks,
     settings: Probe,
     model: Annotated[
-        list[str] | None, typer.Option("--model", "-m", help="Folders or hub ids; NAME=FOLDER gives a name for tables.")
+        list[str] | None,
+        typer.Option("--model", "-m", help="Model folders or hub ids; NAME=FOLDER sets the name shown in tables."),
     ] = None,
-    figures: Annotated[bool, typer.Option(help="Also draw heat maps, sweep and scatter.")] = True,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the same command again resumes it.")] = Path(
-        "runs/probe"
-    ),
+    figures: Annotated[bool, typer.Option(help="Also draw heat maps, the sweep and the scatter plot.")] = True,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; rerun the command to resume.")] = Path("runs/probe"),
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:

@@ -15,7 +15,7 @@ from headwise.tasks._source import TaskSource
 class Shown(Settings):
     """What is printed of the scores."""
 
-    fraction: float = option(0.3, "Fraction of the heads shown as top.", gt=0, lt=1)
+    fraction: float = option(0.3, "Fraction of heads to list as top heads.", gt=0, lt=1)
 
 
 def register(app: typer.Typer) -> None:

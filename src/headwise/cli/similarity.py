@@ -21,9 +21,9 @@ def similarity(
     source: TaskSource,
     settings: Similarity,
     models: Annotated[
-        list[str], typer.Option("--models", help="The model trained on each task alone, as TASK=FOLDER; or a single-task run.")
+        list[str], typer.Option("--models", help="Models trained on one task each, as TASK=FOLDER, or a single-task run.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the same command again resumes it.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; rerun the command to resume.")] = Path(
         "runs/similarity"
     ),
     jobs: Jobs = None,

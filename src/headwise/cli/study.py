@@ -18,7 +18,7 @@ Source = Annotated[Path, typer.Argument(help="A recipe (TOML), or the folder of 
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
-Scale = Annotated[str | None, typer.Option("--scale", help="One of the recipe's own scales, e.g. small.")]
+Scale = Annotated[str | None, typer.Option("--scale", help="A scale that the recipe defines, e.g. small.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -40,19 +40,20 @@ def run(
     out: Out = None,
     sets: Sets = None,
     scale: Scale = None,
-    engine: Annotated[str, typer.Option(help="local (processes of this machine) or ray (a cluster).")] = "local",
+    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")] = "local",
     jobs: Annotated[
-        int | None, typer.Option(min=0, help="Cells at once; 0: in this process; default: by GPUs, cores, memory.")
+        int | None,
+        typer.Option(
+            min=0, help="Number of cells to run in parallel; 0: all in this process; default: chosen from GPUs, cores and memory."
+        ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads of each worker; default: the cores, shared out.")
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by workers.")] = None,
+    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Computes what is missing of a study; run it again to go on. Exit status 1 if cells failed, 2 for a mistake, 130 if stopped.
+    """Computes the missing cells of a study; rerun to resume. Exit status: 1 if cells failed, 2 for a user error, 130 if interrupted.
 
     headwise study run recipes/training-small.toml --out runs/small --set training.epochs=1
     """
@@ -68,7 +69,7 @@ def run(
     if not emit({"run": str(folder), **counts}, as_json):
         print_mapping(str(folder), counts)
     if board.failed or board.blocked:
-        typer.echo(f"{board.failed} cells failed: headwise study show {folder}; run the study again to retry them", err=True)
+        typer.echo(f"{board.failed} cells failed: see headwise study show {folder}; rerun the study to retry them", err=True)
         raise typer.Exit(1)
 
 
@@ -152,7 +153,7 @@ def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = 
 
 def export(
     folder: RunFolder,
-    to: Annotated[Path | None, typer.Option("--to", help="Name of the files, without .parquet and .csv.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Name of the files to write, without .parquet and .csv.")] = None,
     as_json: Json = False,
 ) -> None:
     """Writes every number of a run into one tidy parquet file and the same as CSV.

@@ -102,7 +102,7 @@ def check_files(run: Path, task: Task) -> None:
         return
     for path, known in read_json(run / "files" / f"{name}.json").items():
         if not Path(path).is_file() or content(path) != known:
-            raise HeadwiseError(f"{path} has changed since the study was planned: run the study again, which plans it anew")
+            raise HeadwiseError(f"{path} has changed since the study was planned: rerun the study to plan it again")
 
 
 def read_plan(run: Path) -> Iterator[Task]:
@@ -114,7 +114,7 @@ def read_plan(run: Path) -> Iterator[Task]:
             task = parse_json(line, f"{run / PLAN}, line {number}")
             sound = isinstance(task, dict) and all(isinstance(task.get(name), kind) for name, kind in FIELDS.items())
             if not sound or not all(isinstance(other, int) for other in task["after"]):
-                raise HeadwiseError(f"{run / PLAN}, line {number} is damaged: run the study again, which plans it anew")
+                raise HeadwiseError(f"{run / PLAN}, line {number} is damaged: rerun the study to plan it again")
             check_name(task["folder"], "a result's folder")
             yield task
 

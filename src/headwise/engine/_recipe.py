@@ -147,7 +147,7 @@ def _apply(data: dict[str, Any], given: str) -> None:
 
 
 def _entry(place: Any, part: str) -> int | None:
-    """The number of an entry of a list, or None if it has no such entry or is no list."""
+    """The number of an entry of a list, or None if it has no such entry or is not a list."""
     number = whole_number(part)
     return number if isinstance(place, list) and number is not None and number < len(place) else None
 

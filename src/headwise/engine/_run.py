@@ -165,7 +165,7 @@ def _failure(path: Path) -> dict[str, Any]:
         record = read_json(path)
         return {"error": str(record["error"]), "seconds": float(record["seconds"])}
     except (HeadwiseError, LookupError, ValueError, TypeError):
-        return {"error": f"it failed, but {path} does not tell why: the file is damaged", "seconds": None}
+        return {"error": f"it failed, but {path}, which holds the error, is damaged", "seconds": None}
 
 
 def open(folder: str | Path) -> Run:

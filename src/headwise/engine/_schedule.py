@@ -50,7 +50,7 @@ class Board:
         found: cells that were done before.
         computed: cells done now.
         failed, blocked: cells that failed, and cells that wait for one that did.
-        damaged: results that were found damaged and are computed anew.
+        damaged: results that were found damaged and are computed again.
         left: step to cells neither done nor failed.
         seconds: step to (cells, seconds, longest) of those done.
     """
@@ -109,7 +109,7 @@ class _Loop:
         self.known = read_index(run)
         self.digests: dict[str, str] = {}  # of results that are sound, by folder
         self.lines: list[str] = []  # of the index, not written yet
-        (run / INDEX).write_text("")  # only a shortcut for `study show`; written anew as results are checked
+        (run / INDEX).write_text("")  # only a shortcut for `study show`; rewritten as results are checked
 
     def finished(self) -> bool:
         return not (self.running or self.parked or self.again or self.busy)

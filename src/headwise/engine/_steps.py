@@ -42,7 +42,7 @@ def step(version: int = 1, name: str | None = None) -> Callable[[Callable[..., N
 
     The function takes `config` (annotated with a dataclass or pydantic model), `inputs` (name to the result, or list of results, of
     other cells) and `out` (where it saves; see `Out`). It must depend on nothing else: raise `version` when its meaning changes,
-    and old results will be computed anew.
+    and old results will be computed again.
     """
 
     def make(function: Callable[..., None]) -> Step:

@@ -37,7 +37,7 @@ def run_study(
     Args:
         study: which study.
         recipe: its recipe, an instance of `study.recipe`.
-        out: the run's folder: a new one, or one to go on with.
+        out: the run's folder: a new one, or one to resume.
         engine: "local" or "ray".
         jobs: cells at once (local: 0 computes in this process); None decides by GPUs, cores and memory.
         threads: CPU threads of each worker; None shares out the cores. Sums may differ in the last bit with other numbers.
@@ -64,9 +64,9 @@ def run_study(
         shown = view(run, quiet)
         board = carry_out(run, plan, workers, shown)
     except KeyboardInterrupt:
-        raise Interrupted(f"stopped; nothing finished is lost. Go on with: headwise study run {out}") from None
+        raise Interrupted(f"interrupted; finished work is kept, resume with: headwise study run {out}") from None
     except OSError as error:
-        raise no_space(error, run) or HeadwiseError(f"cannot go on in the run's folder {run}: {error}") from error
+        raise no_space(error, run) or HeadwiseError(f"cannot resume in the run's folder {run}: {error}") from error
     finally:
         if shown is not None:
             shown.close()
@@ -91,11 +91,11 @@ def stored_recipe(run: Path) -> dict[str, Any]:
     try:
         return read_json(run / RECIPE)
     except HeadwiseError as error:
-        raise RecipeError(f"{run} has no recipe to go on with: {error}") from None
+        raise RecipeError(f"{run} has no recipe to resume: {error}") from None
 
 
 def ready(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> Any:
-    """A recipe that `run_study` can run: `validate` of a run that begins; one that goes on counts its cells when it plans them anew."""
+    """A recipe that `run_study` can run: `validate` of a run that begins; one that resumes counts its cells when it plans them again."""
     return read(study, data, base) if (Path(out) / PLAN).is_file() else validate(study, data, base, out)[0]
 
 
@@ -142,11 +142,13 @@ def _check_size(run: Path, cells: int, needed: float) -> float:
         RecipeError: there is nothing to compute, or no room for its results.
     """
     if not cells:
-        raise RecipeError("the recipe asks for no cells at all: one of its lists is empty")
+        raise RecipeError("the recipe has no cells: one of its lists is empty")
     disk = next(folder for folder in (run, *run.parents) if folder.is_dir())
     free = shutil.disk_usage(disk).free / 1e6
     if needed > free:
-        raise RecipeError(f"{run} needs about {needed:,.0f} MB for cells that are not done, but {disk} has {free:,.0f} MB free")
+        raise RecipeError(
+            f"{run} needs about {needed:,.0f} MB for cells that are not done, but {disk} has only {free:,.0f} MB free"
+        )
     return free
 
 
@@ -159,7 +161,5 @@ def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs
     checked = ready(study, recipe, Path.cwd(), out)
     board = run_study(study, checked, out, jobs=jobs, quiet=quiet)
     if board.failed or board.blocked:
-        raise HeadwiseError(
-            f"{board.failed} cells failed: see them with headwise study show {out}; the same command retries them"
-        )
+        raise HeadwiseError(f"{board.failed} cells failed: see headwise study show {out}; rerun the command to retry them")
     return open_run(out)

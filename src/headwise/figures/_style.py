@@ -40,7 +40,7 @@ _RC: Any = {
 def panels(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.0, 3.0)) -> "tuple[Figure, np.ndarray[Any, Any]]":
     """A new figure and its axes as a (rows, columns) array; `size` is one panel's width and height in inches.
 
-    The figure belongs to no window and to no global list, so many can be made without leaking.
+    The figure belongs to no window and to no global list, so figures do not leak.
     """
     try:
         from matplotlib import rc_context
@@ -140,7 +140,7 @@ def heads_heatmap(
         axes: where to draw.
         values: (layers, heads) array; NaN where a layer has no such head.
         title: shown above.
-        limits: colour range; shared between panels that are to be compared. Taken from the values if None.
+        limits: colour range; shared between panels to compare. Taken from the values if None.
         signed: colours centred on zero.
         layer_labels: one per layer; numbers if None.
         marked: (layers, heads) bool; these cells get a frame (a chosen head set, say).

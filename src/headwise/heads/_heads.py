@@ -210,7 +210,7 @@ class Heads:
         return mean_outputs(self, batches)
 
     def edited(self, edit: Edit) -> AbstractContextManager[None]:
-        """Runs every head output in each pass inside the block through an edit of one's own; gates and tapes are such edits."""
+        """Runs every head output in each pass inside the block through a custom edit; gates and tapes are such edits."""
         return self._taps.applying(edit, self.sites)
 
     @contextmanager
@@ -247,7 +247,7 @@ class Heads:
         return training_only(self, self.check(head_set), optimizer, output_projection, **options)
 
     def remove(self, head_set: HeadSet) -> nn.Module:
-        """A really smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""
+        """A smaller model without `head_set`: see `headwise.heads._remove.removal.remove`."""
         from headwise.heads._remove.removal import remove
 
         return remove(self, self.check(head_set))

@@ -22,7 +22,7 @@ class Site:
         call: which call of the module within one forward pass this is; not 0 only where layers share weights (ALBERT).
         n_calls: calls of the module within one forward pass.
         layer_path: the block (attention and feed-forward) the site belongs to; its output is the layer's hidden state.
-        rest: columns of the projection's input after the heads that are no attention (ConvBERT's convolutions).
+        rest: columns of the projection's input after the heads that are not attention (ConvBERT's convolutions).
         batch_first: whether the first axis of the projection's input is the batch; else it is the tokens.
         head_order: number of the attention head (its place in the attention maps) at each slice; None if slices
             are not made of one attention head each.

@@ -98,9 +98,11 @@ class Analysis:
         found = []
         for name, intact, chance in zip(self.tasks, self.intact, self.chance, strict=True):
             if intact <= 0:
-                found.append(f"{name}: its metric is {intact:.3g} when intact, so relative performance and D mean nothing for it")
+                found.append(
+                    f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful"
+                )
             elif intact <= chance:
-                found.append(f"{name}: when intact it is not above chance ({intact:.3g} against {chance:.3g})")
+                found.append(f"{name}: the intact model is not above chance ({intact:.3g} against {chance:.3g})")
         for name, examples in zip(self.tasks, self.examples, strict=True):
             if len(self.draws) and examples < MIN_EXAMPLES:
                 found.append(f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D")
@@ -121,7 +123,7 @@ def analyse(
         lesions: with every task of `tasks` and every lesion of `own`.
         tasks: the tasks compared.
         own: for each, the name of the lesion of its own heads.
-        bootstrap: resamples of the examples; the same for all lesions of a task, with the metric computed anew and head sets fixed.
+        bootstrap: resamples of the examples; the same for all lesions of a task, with the metric recomputed and head sets fixed.
         level: of the intervals.
         seed: of the resamples.
     """

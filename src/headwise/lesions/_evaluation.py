@@ -116,7 +116,7 @@ def lesion(
     """Evaluates every task with every set of heads silenced.
 
     Weights stay frozen and attention as it is; batches are sorted by length. Lesions that touch only upper layers start from the
-    intact model's lower ones, lesions of many heads run in a really smaller model, and several lesions share a small batch, each
+    intact model's lower ones, lesions of many heads run in a smaller model, and several lesions share a small batch, each
     where that pays. The choice is automatic and changes results by rounding at most.
 
     Args:

@@ -69,9 +69,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     heads = settings.heads or Heads(model.encoder)
     fraction, least, seed = settings.fraction, settings.min_per_layer, settings.seed
     if not count_for(fraction, heads.total):
-        raise HeadwiseError(
-            f"fraction is {fraction}, which is less than one head of {heads.total}: there would be nothing to silence"
-        )
+        raise HeadwiseError(f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced")
     scores = settings.scores
     own = {"heads": heads, "tokenizer": None, "trust_remote_code": False, "device": None}
     reading = {**settings.part(Lesion), **own}
@@ -122,7 +120,7 @@ def _check(tasks: Sequence[Task]) -> None:
     for task in tasks:
         if not task.higher_is_better:
             raise HeadwiseError(
-                f"task {task.name!r} is judged by {task.metric}, where lower is better, and a ratio to it would turn D around; "
+                f"task {task.name!r} is judged by {task.metric}, where lower is better, which would reverse the sign of D; "
                 "choose another metric, for instance metric='token-accuracy'"
             )
 

@@ -1,4 +1,4 @@
-"""Metrics of bootstrap samples: the same resample of examples for every lesion, and the metric computed anew on it."""
+"""Metrics of bootstrap samples: the same resample of examples for every lesion, and the metric recomputed on it."""
 
 from typing import Any
 

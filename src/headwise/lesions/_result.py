@@ -125,7 +125,9 @@ class Dissociation:
         from headwise.figures._probing import heatmaps
 
         if kind == "null" and not self.tests:
-            raise HeadwiseError("no re-split test was run, so there is no null to plot: call dissociate(..., test_draws=199)")
+            raise HeadwiseError(
+                "no re-split test was run, so there is no null distribution to plot: call dissociate(..., test_draws=199)"
+            )
         drawn = {
             "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)"),
             "corrected": lambda: figures.lesion_matrix(self.table("corrected"), "chance-corrected performance (%)"),

@@ -1,4 +1,4 @@
-"""What lesions and dissociations can be told: settings declared once, without torch."""
+"""Settings of lesions and dissociations: declared once, without torch."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from headwise.scoring._settings import Estimation, Reading
 from headwise.settings import option
 
 HELD_OUT = "Held-out split on which lesions are evaluated."
-JUDGED = "At most this many held-out examples of each task, drawn by the seed; default: all."
+JUDGED = "At most this many held-out examples per task, drawn at random; default: all."
 
 
 class Lesion(Reading):
@@ -19,7 +19,7 @@ class Lesion(Reading):
     examples: int | None = option(None, JUDGED, ge=1)
     how: Literal["zero", "mean", "resample"] = option(
         "zero",
-        "What a silenced head puts out: zero; its mean over training examples of the task; or what it puts out for a training example "
+        "Output of a silenced head: zero; its mean over training examples of the task; or its output for a training example "
         "drawn at random (resample).",
     )
     reference_examples: int = option(256, "Training examples for mean and resample.", ge=1)
@@ -31,27 +31,29 @@ class Lesion(Reading):
 class Dissociate(Estimation):
     """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
 
-    out: Path | None = option(None, "Keep everything in this folder; a finished one is shown again.", short="-o", decides=False)
+    out: Path | None = option(
+        None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False
+    )
 
-    fraction: float = option(0.3, "Fraction of all heads that is silenced for each task (α).", gt=0, lt=1)
-    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "Further fractions, for a sweep over α.")
+    fraction: float = option(0.3, "Fraction of all heads to silence for each task (α).", gt=0, lt=1)
+    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "More fractions, for a sweep over α.")
     scores: Any = option(
         None,
         "Head scores (task, layer, head) from before, or the folder of `headwise score --out`, instead of new ones.",
     )
-    random_draws: int = option(10, "Random sets of heads, of the same size, for the random row.", ge=0)
+    random_draws: int = option(10, "Number of random head sets of the same size, for the random row.", ge=0)
     test_draws: int = option(
-        0, "Re-splits in the test of D for each pair of tasks, 199 or more; 0: no test. Each costs 4 evaluations.", ge=0
+        0, "Re-splits in the test of D for each pair of tasks (199 or more; 0: no test); each costs 4 evaluations.", ge=0
     )
-    within_layers: bool = option(False, "The test re-splits heads within their layers only.")
+    within_layers: bool = option(False, "Re-split heads within their layers only.")
     also: tuple[Literal["mean", "resample"], ...] = option(
         (), "Also silence heads by mean, by resample, or both; see `headwise.lesion`."
     )
-    min_per_layer: int = option(0, "Heads of each layer that are never silenced.", ge=0)
+    min_per_layer: int = option(0, "Number of heads per layer that are never silenced.", ge=0)
     split: str = option("validation", HELD_OUT)
     examples: int | None = option(None, JUDGED, ge=1)
     score_examples: int | None = option(
-        10_000, "At most this many training examples of each task to score heads on; None: all.", ge=1
+        10_000, "At most this many training examples per task for scoring heads; None: all.", ge=1
     )
-    bootstrap: int = option(1000, "Resamples of the examples for intervals.", ge=0)
-    level: float = option(0.95, "Level of the intervals.", gt=0, lt=1)
+    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
+    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)

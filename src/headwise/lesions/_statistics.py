@@ -65,7 +65,7 @@ def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: 
 
 
 def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval of the mean over seeds; (NaN, NaN) below eight seeds, which are to be shown one by one.
+    """Student's t interval of the mean over seeds; (NaN, NaN) below eight seeds, which should be shown one by one.
 
     (A bootstrap of eight seeds, BCa or percentile, covers 88 to 89 % where it says 95 %.)
     """
@@ -132,7 +132,9 @@ def resplit_test(
         raise HeadwiseError(f"draws is {draws}; below 19 no p can reach 0.05, and 199 or more are advised")
     splits = prod(comb(len(pool), wanted) for pool, wanted in _pools(a, b, within_layers))
     if splits < 2:
-        return TestOfD(observed, float("nan"), np.array([]), note="the two sets differ in no head that could change sides")
+        return TestOfD(
+            observed, float("nan"), np.array([]), note="the two head sets do not differ in any head that could be exchanged"
+        )
     if splits < MIN_ARRANGEMENTS:
         note = f"there are only {splits} ways to split the heads they do not share; {MIN_ARRANGEMENTS} are needed for p to reach 0.05"
         return TestOfD(observed, float("nan"), np.array([]), note=note)
@@ -153,7 +155,7 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
 
     Args:
         rp: (lesions, tasks), one lesion per task in the same order.
-        limit: above so many permutations, that many are drawn at random instead.
+        limit: above this many permutations, that many are drawn at random instead.
         seed: for those draws.
     """
     matrix = np.asarray(rp, dtype=float)

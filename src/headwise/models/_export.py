@@ -34,7 +34,7 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
         )
     if family is None or family.pooling != decoder.pooling:
         raise HeadwiseError(
-            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equal in plain transformers; families that "
+            f"a {config.model_type} model with {decoder.pooling!r} pooling has no equivalent in plain transformers; families that "
             f"export, with their own pooling: {', '.join(f'{k} ({v.pooling})' for k, v in sorted(FAMILIES.items()))}"
         )
     if name in model.contexts:

@@ -70,7 +70,7 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
                 places[key] = known = Path(origin[key])
                 if not known.exists():
                     option = "--data" if key == "data" else "--tasks-file"
-                    raise HeadwiseError(f"{model} learnt {name} from {known}, which has gone: give {option}")
+                    raise HeadwiseError(f"{model} learnt {name} from {known}, which no longer exists: give {option}")
         before = {"size": origin.get("size"), "seed": origin.get("seed")}
         chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
         found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)

@@ -68,8 +68,8 @@ class MultiTaskModel(nn.Module):
         self.notes: dict[str, Any] = {}
         if not hasattr(encoder, "save_pretrained"):
             raise HeadwiseError(
-                f"{type(encoder).__name__} is a part of a model that transformers cannot save by itself, so that it cannot be trained with "
-                "decoders of its own: take another model"
+                f"{type(encoder).__name__} is a part of a model that transformers cannot save by itself, so it cannot be trained with "
+                "task decoders: choose another model"
             )
         self.save_encoder: Callable[[Path], None] = encoder.save_pretrained
         self.carry: Callable[[Any], None] | None = None

@@ -53,7 +53,7 @@ def open_model(
         device: "cpu", "cuda", ...; "auto": a GPU if there is one for a model that is read from somewhere, and a live one where it is.
         dtype: "float32", "bfloat16", "float16", or "auto" as the checkpoint has it; default: float32, and on a GPU "auto" unless it
             trains. Live models, and those headwise saved, stay as they are.
-        trust_remote_code: run code that a folder or hub id brings along; read it first.
+        trust_remote_code: run the code that a folder or hub id contains; read that code first.
 
     Returns:
         a `MultiTaskModel` or a `TaskModel`, in evaluation mode if it was read; for "heads" a transformers model.
@@ -145,7 +145,7 @@ def _kind_for(place: str, config: Any, tasks: Sequence[TaskLike]) -> str:
     heads = {AUTO.get(KINDS[kind].head) for kind in kinds}
     if len(heads) > 1 or None in heads:
         raise no_head(
-            place, f"head for tasks of kind {', '.join(kinds)}{' together' * (len(kinds) > 1)}", "transformers has none such"
+            place, f"head for tasks of kind {', '.join(kinds)}{' together' * (len(kinds) > 1)}", "transformers has none"
         )
     return str(heads.pop()) if heads else own_kind(config)
 

@@ -37,14 +37,14 @@ AUTO = {
 
 
 def head_kind(model: Any) -> str:
-    """Which of `ANSWERS` a transformers model is, told by its class."""
+    """Which of `ANSWERS` a transformers model is, by its class."""
     from transformers.models.auto import modeling_auto as auto
 
     name = type(model).__name__
     for head in ANSWERS:
         if name in getattr(auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES").values():
             return head
-    raise no_head(name, "head", "it is no sequence classifier, token classifier, causal or masked language model")
+    raise no_head(name, "head", "it is not a sequence classifier, token classifier, causal or masked language model")
 
 
 class TaskModel(nn.Module):

@@ -13,7 +13,7 @@ from headwise.tasks._task import FRACTIONS, Task
 
 PER_FORM = 0.05  # no word form carries more than this share of a class, where there are forms enough
 DEPTHS = 8  # classes of Depth at most, as in SentEval
-STEP = 3  # lengths are matched in steps of so many words
+STEP = 3  # lengths are matched in steps of this many words
 
 
 class Item(NamedTuple):
@@ -34,7 +34,7 @@ def forms_apart(items: Items, options: Generate, fixed: bool) -> Items:
     Args:
         items: by split.
         options: seed and fractions.
-        fixed: sentences may not change their split. A form then goes to one of the splits it occurs in, at random, and its sentences in
+        fixed: sentences must not change their split. A form then goes to one of the splits it occurs in, at random, and its sentences in
             the others are dropped; else forms are divided by fraction and their sentences go with them.
     """
     everything = [(split, item) for split, members in items.items() for item in members]

@@ -39,7 +39,7 @@ class HeadEmbedding(InputModule):
         tokenizer: for live models; default: the one beside their weights.
         pooling: "cls", "last" or "mean"; default: by the kind of model.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
-        trust_remote_code: run code that a folder or hub id brings along; read it first.
+        trust_remote_code: run the code that a folder or hub id contains; read that code first.
 
     Raises:
         HeadwiseError: the set is empty, or the model has no such heads.
@@ -116,7 +116,7 @@ class HeadEmbedding(InputModule):
 
     def save(self, output_path: str | Path, *args: Any, **kwargs: Any) -> None:
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
-        `SentenceTransformer(path, trust_remote_code=True)`, which is how that library is told that headwise's class may be used."""
+        `SentenceTransformer(path, trust_remote_code=True)`, which allows that library to import headwise's class."""
         check_savable(self.model)
         folder = make_folder(output_path)
         with saving(folder, self.model.state_dict().values()):

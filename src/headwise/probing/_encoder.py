@@ -49,7 +49,7 @@ class Encoder:
             tokenizer: for live models; default: the one beside the weights the model was loaded from.
             pooling: "cls" (first real token), "last" (last real token) or "mean"; default: "cls" for models pre-trained by masking,
                 "last" for left-to-right models, "mean" otherwise.
-            trust_remote_code: run code that a folder or hub id brings along; read it first.
+            trust_remote_code: run the code that a folder or hub id contains; read that code first.
             device: as `open_model` has it.
 
         Raises:

@@ -17,7 +17,7 @@ from headwise.probing._problem import check_finite, check_problem
 from headwise.probing._solver import Solution, minimise
 
 TILE = {"cpu": 1 << 18, "cuda": 1 << 26}  # scores computed at a time: what fits the cache of one core
-FEW, PIECES = 8, 16  # fewer sets than this are divided by examples as well, into at most so many pieces
+FEW, PIECES = 8, 16  # fewer sets than this are divided by examples as well, into at most this many pieces
 SMALL = 1 << 24  # products below which several cores are not worth starting
 SINGLE = 1e-4  # lengths of the preconditioned gradient that single precision reaches; below, double precision finishes
 FEW_CLASSES = 32  # up to which sums by class are quicker as products with indicators

@@ -125,7 +125,7 @@ def free_probe(
         model: an encoder (or decoder) of transformers, tuned or not; it stays as it is.
         task: of a word-level kind, with splits train, validation and test.
         tokenizer: the model's, a fast one.
-        examples: at most so many sentences of every split, drawn by seed; None takes all.
+        examples: at most this many sentences per split, drawn by seed; None takes all.
         seed: of that sample and of `permuted`.
         permuted: the control: labels are shuffled among the things of a split (arcs: among the words of a sentence), then everything
             is done as before, the choice of heads included.
@@ -164,7 +164,7 @@ def free_probe(
 
 
 def fixed_offset(task: Task, *, examples: int | None = None, seed: int = 0, offsets: Sequence[int] = OFFSETS) -> FreeProbe:
-    """The baseline of the attention probes: a word's head (or predicate) is always so many words away, the offset being chosen per
+    """The baseline of the attention probes: a word's head (or predicate) is always a fixed number of words away, the offset being chosen per
     label on validation just as heads are. In the result "head" numbers the offsets; there is one layer.
 
     Args:

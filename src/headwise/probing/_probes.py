@@ -189,7 +189,7 @@ def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Te
 
 
 def _one(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -> dict[str, float]:
-    """One feature set: its validation score, strength, test score with its standard error over so many test examples."""
+    """One feature set: its validation score, strength, test score with its standard error, and the number of test examples."""
     choice = choose(features, labels, settings)
     test, error = judged(choice, labels)
     return {

@@ -75,7 +75,7 @@ class Recording:
         for number in range(self.n_shards):
             folder = self.shard_folder(number)
             if not folder.is_dir():
-                raise HeadwiseError(f"{self.folder} is not complete: {folder.name} is missing; record again to go on")
+                raise HeadwiseError(f"{self.folder} is not complete: {folder.name} is missing; record again to resume")
             with reading(folder, "a shard of a recording"):
                 hidden = np.load(folder / "hidden.npy", mmap_mode="r") if self.width else None
                 found.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))

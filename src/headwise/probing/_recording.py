@@ -53,7 +53,7 @@ def record(
     identity: str | None = None,
     quiet: bool = False,
 ) -> Recording:
-    """Records `examples` into `folder`, or goes on where an earlier call with the same model, texts and settings stopped.
+    """Records `examples` into `folder`, or resumes an earlier call with the same model, texts and settings.
 
     Args:
         encoder: from `Encoder.of`.

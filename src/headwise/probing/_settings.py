@@ -1,4 +1,4 @@
-"""What probes can be told, and where probing tasks come from: settings declared once, without torch."""
+"""Settings of probes, and where probing tasks come from: declared once, without torch."""
 
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,16 +25,16 @@ class Generate(Settings):
 
     per_class: int | None = option(
         None,
-        "At most this many examples of each class in train, an eighth of that in validation and test; default: as balance allows.",
+        "At most this many training examples per class, and an eighth of that in validation and test; default: as many as balancing allows.",
         ge=1,
     )
-    least: int = option(20, "A class needs this many examples in train, and one in each other split.", ge=1)
+    least: int = option(20, "Minimum number of training examples per class; each other split needs one.", ge=1)
     words: int = option(1000, "Classes of WordContent at most.", ge=2)
     constituents: int = option(20, "Classes of TopConstituents at most, the last of them OTHER.", ge=2)
     lengths: tuple[tuple[int, int], ...] = option(
         ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28)), "The bins of Length, in words; by default SentEval's."
     )
-    seed: int = option(0, "Seed of every draw, and of splits where the source has none.", ge=0)
+    seed: int = option(0, "Random seed, also for splits where the source has none.", ge=0)
     fractions: dict[str, float] | None = option(None, "Sizes of those splits; default: 0.8, 0.1 and 0.1.")
     skip_bad: bool = option(False, "Skip and count malformed sentences of a treebank's files.")
     synthetic: bool = option(False, "Mark the tasks as made from generated text.")
@@ -64,9 +64,9 @@ class Probe(Settings):
     """Settings of `headwise.probe`: the `[probing]` table of a recipe."""
 
     pooling: Literal["cls", "last", "mean"] | None = option(
-        None, "Token whose vectors are read: cls, last (real token) or mean; default: by the kind of model."
+        None, "Token vectors to use: cls, last (last real token) or mean; default: depends on the model."
     )
-    strengths: tuple[float, ...] = option((1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "L2 strengths λ to choose from.", min_length=1)
+    strengths: tuple[float, ...] = option((1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "Candidate L2 strengths λ.", min_length=1)
     folds: int | None = option(
         None,
         "Choose by cross-validation on train and validation together; default: by the validation split, and by five folds of train "
@@ -74,9 +74,9 @@ class Probe(Settings):
         ge=2,
     )
     top: int | None = option(
-        None, "Heads in the top-n embedding; default: heads per layer, so that it is as wide as a hidden state.", ge=1
+        None, "Number of heads in the top-n embedding; default: heads per layer, the width of a hidden state.", ge=1
     )
-    sweep: tuple[int, ...] = option((), "Further numbers of heads to try; -1 stands for 1, 2, 4, … up to all.")
+    sweep: tuple[int, ...] = option((), "More numbers of heads to try; -1 means 1, 2, 4, … up to all.")
     layers: bool = option(True, "Also probe hidden states.")
     controls: tuple[Literal["labels", "encoder"], ...] = option(
         ("labels",),
@@ -84,32 +84,32 @@ class Probe(Settings):
     )
     pairs: Literal["compare", "together"] = option(
         "compare",
-        "Pairs of texts are encoded apart and compared, [|u-v|; u*v] (compare), or read by the model at once (together).",
+        "Encode the texts of a pair separately and compare them, [|u-v|; u*v] (compare), or encode them together (together).",
     )
     estimator: Any = option(
         None,
         "A probe of your own instead of L2-regularised regression: an object with fit(x, y) and predict(x), as scikit-learn's.",
         live=True,
     )
-    examples: int | None = option(None, "At most this many examples of each split, drawn by the seed.", ge=10)
+    examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
     max_length: int | None = option(
-        None, "Tokens at which texts are cut; default: as in the model's training, else the tokenizer's limit.", ge=1
+        None, "Maximum number of tokens per text; default: as in the model's training, else the tokenizer's limit.", ge=1
     )
     batch_size: int | None = option(None, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
     dtype: Literal["float16", "float32"] = option(
         "float16", "Precision of recorded vectors; float32 where half precision overflows."
     )
-    tolerance: float = option(1e-3, "Where a fit is done; see `headwise.probing.fit`.", gt=0)
-    seed: int = option(0, "Seed of samples, folds and controls.", ge=0)
+    tolerance: float = option(1e-3, "Convergence tolerance of a fit; see `headwise.probing.fit`.", gt=0)
+    seed: int = option(0, "Random seed for samples, folds and controls.", ge=0)
     device: str | None = option(
         None,
-        "Where to run the model and fit: cpu, cuda, …; default: where the model is, else a GPU if there is one.",
+        "Device for the model and the fits: cpu, cuda, …; default: the model's device, else a GPU if there is one.",
         decides=False,
     )
-    folder: str | Path | None = option(None, "Keep the recordings here, and find them again; default: nowhere.", live=True)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one beside its weights.", live=True)
-    quiet: bool = option(False, "Show no progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+    folder: str | Path | None = option(None, "Folder in which recordings are kept and reused; default: none.", live=True)
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+    quiet: bool = option(False, "Do not show progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 
     without_none = field_validator("controls", mode="before")(_without_none)
 

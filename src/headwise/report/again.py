@@ -1,4 +1,4 @@
-"""How to make a result again: the command that made it, word for word, or what is to be called from Python."""
+"""How to make a result again: the command that made it, word for word, or the call to make from Python."""
 
 import shlex
 from collections.abc import Mapping, Sequence

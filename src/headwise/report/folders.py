@@ -55,8 +55,8 @@ def sections_of(folder: Path) -> list[Section]:
     trained = sorted(path.parent for path in folder.rglob(DONE) if path.parent == folder or not part_of_single(path.parent))
     if trained:
         found = [TrainingResult.load(path) for path in trained]
-        told = again.of_trainings([one.description for one in found])
-        return [replace(training.section(found, folder.name), reproduce=told)]
+        reproduce = again.of_trainings([one.description for one in found])
+        return [replace(training.section(found, folder.name), reproduce=reproduce)]
     inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
     sections = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
     if not sections:
@@ -92,7 +92,7 @@ def _of_study(folder: Path) -> list[Section]:
 
 
 def _section_of(kind: str) -> Callable[[Run], Section] | None:
-    """The `section` of a kind of study; of a study of one's own only where its module is imported: a folder names no code to run."""
+    """The `section` of a kind of study; of a user's own study only where its module is imported: a folder names no code to run."""
     if kind not in STUDIES and kind.partition(":")[0] not in sys.modules:
         return None
     study = resolve(STUDIES.get(kind, kind))

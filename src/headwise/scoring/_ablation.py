@@ -17,7 +17,7 @@ from headwise.tasks._task import Task
 class Ablation(Reading):
     """Settings of `ablation`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
     measure: Literal["metric", "loss"] = option(
         "metric", "The drop of the metric, or the rise of the loss, which also sees changes too small to turn a prediction."
     )

@@ -26,8 +26,8 @@ from headwise.tasks._task import Task
 class AttentionAttribution(Reading):
     """Settings of `attention_attribution`."""
 
-    examples: int | None = option(200, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
-    steps: int = option(16, "Nodes of the Gauss-Legendre rule that takes the integral; passes per layer and example.", ge=1)
+    examples: int | None = option(200, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    steps: int = option(16, "Nodes of the Gauss-Legendre quadrature: passes per layer and example.", ge=1)
 
 
 @operation(AttentionAttribution)
@@ -50,7 +50,7 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
         if site.head_order is None:
             raise HeadwiseError(
                 f"attention-attribution needs one attention map per head, and layer {site.index} ({site.path}) has none: its heads are made "
-                "of several softmaxes, or in an order that cannot be told; choose another method, for instance 'gate-gradient'"
+                "of several softmaxes, or in an unknown order; choose another method, for instance 'gate-gradient'"
             )
     total = torch.zeros_like(subject.base, dtype=torch.float64)
     stack = find_stack(subject.heads)

@@ -38,7 +38,7 @@ def compare_scores(
     """
     named = _named(scores)
     if len(named) < 2:
-        raise HeadwiseError(f"there is {len(named)} array to compare; give two or more")
+        raise HeadwiseError(f"{len(named)} array given; a comparison needs at least two")
     rows = []
     for (a, left), (b, right) in combinations(named.items(), 2):
         x, y = _common(a, left, b, right)  # (seeds, heads)

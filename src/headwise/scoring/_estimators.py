@@ -121,7 +121,7 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
         order += sorted(slice_, key=lambda head: (-sign * values[head], head))
         left = HeadSet(left - slice_)
     if scores is None:
-        raise HeadwiseError("every head is silenced from the start; there is nothing to score")
+        raise HeadwiseError("every head is already silenced; there is nothing to score")
     ranks = np.full(heads.shape, np.nan)
     for place, head in enumerate(order if silence == "least" else order[::-1]):
         ranks[head] = place / max(1, len(order) - 1)

@@ -49,7 +49,9 @@ def given_scores(scores: Any) -> xr.DataArray:
     if isinstance(scores, xr.DataArray):
         return scores
     if not isinstance(scores, str | Path):
-        raise HeadwiseError(f"scores are a {type(scores).__name__}: give an array (task, layer, head), or the folder of some")
+        raise HeadwiseError(
+            f"scores are a {type(scores).__name__}: give an array (task, layer, head), or a folder of saved scores"
+        )
     found = load(scores) if Path(scores).is_dir() else load_scores(scores)
     found = getattr(found, "scores", found)
     if not isinstance(found, xr.DataArray):

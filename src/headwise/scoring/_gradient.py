@@ -34,7 +34,7 @@ class GateGradient(Reading):
 
     variant: Literal["eq4", "michel", "iap", "iat", "bertology", "super-tickets"] = option(
         "eq4",
-        "Published code whose choices are taken: eq4 (the equation), michel (Michel et al. 2019, BERT), iap and iat (released codes of "
+        "Published code to follow: eq4 (the equation), michel (Michel et al. 2019, BERT), iap and iat (released codes of "
         "the paper), bertology (the widespread script), super-tickets (Liang et al. 2021).",
     )
     absolute: Level | None = option(
@@ -48,7 +48,7 @@ class GateGradient(Reading):
         "by nothing, so that its heads always rank first.",
     )
     layer_norm: bool | None = option(None, "Divide each layer by its L2 norm.")
-    min_max: bool | None = option(None, "Then map the scores of the whole model to 0-1.")
+    min_max: bool | None = option(None, "Then scale the scores of the whole model to 0-1.")
 
 
 @operation(GateGradient)

@@ -18,8 +18,8 @@ from headwise.tasks._task import Task
 class IntegratedGradients(Reading):
     """Settings of `integrated_gradients`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
-    steps: int = option(16, "Nodes of the Gauss-Legendre rule that takes the integral; passes per example.", ge=1)
+    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    steps: int = option(16, "Nodes of the Gauss-Legendre quadrature: passes per example.", ge=1)
     signed: bool = option(
         False,
         "Keep the sign, positive for a head that lowers the loss: the sum over heads is then the mean loss without heads less that with "

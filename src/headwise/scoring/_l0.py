@@ -22,8 +22,8 @@ class L0(Reading):
 
     penalty: float | None = option(
         None,
-        "Price of an open gate, in units of the loss; default: found while learning, so that `fraction` of the gates stay open in "
-        "expectation (under a fixed price the number of heads differs between tasks and says nothing).",
+        "Penalty per open gate, in units of the loss; default: adjusted during training, so that `fraction` of the gates stay open in "
+        "expectation (under a fixed penalty the number of heads differs between tasks and says nothing).",
     )
     fraction: float = option(0.3, "Fraction of the heads that stay open.", ge=0, le=1)
     steps: int = option(300, "Batches of training.", ge=1)

@@ -96,7 +96,7 @@ def random_heads(
         draws: how many sets.
         seed: the same seed gives the same sets.
         min_per_layer: as for `top_heads`: at least this many heads of every layer stay out.
-        per_layer: exactly so many heads from each layer (a layer-matched baseline); then neither fraction nor n.
+        per_layer: exactly this many heads from each layer (a layer-matched baseline); then neither fraction nor n.
     """
     grid = np.asarray(valid, dtype=bool)  # (layers, heads)
     sizes = grid.sum(axis=1)

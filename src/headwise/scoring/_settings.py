@@ -1,4 +1,4 @@
-"""What scores and lesions can be told: settings declared once, without torch."""
+"""Settings of scores and lesions: declared once, without torch."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -34,7 +34,7 @@ class Estimation(Reading):
         "gate-gradient", f"How heads are scored: {', '.join(WHERE)}; in Python also a function of a model and a task."
     )
     variant: str | None = option(None, "Variant of gate-gradient: eq4 (default), michel, iap, iat, bertology, super-tickets.")
-    options: dict[str, Any] = option({}, "Further options of the method, e.g. permutations=20 of shapley.", flag="--set")
+    options: dict[str, Any] = option({}, "More options of the method, e.g. permutations=20 for shapley.", flag="--set")
 
     @model_validator(mode="before")
     @classmethod
@@ -77,16 +77,16 @@ class Estimation(Reading):
 class Score(Estimation):
     """Settings of `headwise.score`."""
 
-    out: Path | None = option(None, "Keep the scores in this folder; finished ones are shown again.", short="-o", decides=False)
+    out: Path | None = option(None, "Save the scores in this folder; finished ones are shown again.", short="-o", decides=False)
 
     examples: int | None = option(
-        None, "At most this many examples of the split, drawn by the seed; default: the method's own number.", ge=1
+        None, "At most this many examples of the split, drawn at random; default: depends on the method.", ge=1
     )
     iterative: float | int | None = option(
-        None, "Silence a slice of heads, score the rest again, and so on; a fraction of all heads (0.1) or a number (5).", gt=0
+        None, "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a number (5).", gt=0
     )
     silence: Literal["most", "least"] = option(
-        "most", "With iterative: whether a slice takes the most important heads left (lesions) or the least (pruning)."
+        "most", "With iterative: silence the most important remaining heads (lesions) or the least important (pruning)."
     )
 
 

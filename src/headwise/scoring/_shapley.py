@@ -18,11 +18,11 @@ from headwise.tasks._task import Task
 class Shapley(Reading):
     """Settings of `shapley`."""
 
-    examples: int | None = option(100, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    examples: int | None = option(100, "At most this many examples of the split, drawn at random; None: all.", ge=1)
     permutations: int = option(
         10, "Random orders of the heads, each forwards and backwards: two passes per head and order.", ge=1
     )
-    measure: Literal["loss", "metric"] = option("loss", "What heads are worth: minus the mean loss, or the metric.")
+    measure: Literal["loss", "metric"] = option("loss", "Value function: minus the mean loss, or the metric.")
 
 
 @operation(Shapley)

@@ -21,8 +21,8 @@ HOT, COLD = 1000.0, 1e-8  # the temperature falls from one to the other, evenly 
 class Subset(Reading):
     """Settings of `subset`."""
 
-    fraction: float = option(0.3, "Fraction of the heads that are kept.", ge=0, le=1)
-    k: int | None = option(None, "Number of heads that are kept, instead of a fraction.")
+    fraction: float = option(0.3, "Fraction of the heads to keep.", ge=0, le=1)
+    k: int | None = option(None, "Number of heads to keep, instead of a fraction.")
     steps: int = option(300, "Batches of training.", ge=1)
     lr: float = option(0.1, "Learning rate of Adam.", gt=0)
     straight_through: bool = option(False, "Gates are exactly 0 or 1 in the forward pass, and soft in the backward pass.")
@@ -44,7 +44,7 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     total = int(subject.scored.sum())
     wanted = count_for(settings.fraction, total) if settings.k is None else settings.k
     if not 1 <= wanted <= total:
-        raise HeadwiseError(f"{wanted} heads are to be kept of {total}; choose between 1 and {total}")
+        raise HeadwiseError(f"{wanted} heads cannot be kept of {total}; choose between 1 and {total}")
     chance = generator(subject)
     learnt = torch.zeros(total, device=subject.device, requires_grad=True)  # (heads,)
 

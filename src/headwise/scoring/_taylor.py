@@ -23,7 +23,7 @@ from headwise.tasks._task import Task
 class TaylorMean(Reading):
     """Settings of `taylor_mean`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn by the seed; None: all.", ge=1)
+    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
 
 
 @operation(TaylorMean)

@@ -129,5 +129,5 @@ def _rows_of_length_one(value: Array) -> Array:
 def _same_sentences(vectors: Mapping[str, Array]) -> int:
     counts = {name: len(value) for name, value in vectors.items()}
     if len(set(counts.values())) != 1:
-        raise HeadwiseError(f"every task needs vectors of the same sentences, got these many: {counts}")
+        raise HeadwiseError(f"every task needs vectors of the same sentences, got: {counts}")
     return next(iter(counts.values()))

@@ -1,4 +1,4 @@
-"""Checkpoints inside a long step: everything a training needs to go on bit for bit, as safetensors and JSON."""
+"""Checkpoints inside a long step: everything a training needs to resume bit for bit, as safetensors and JSON."""
 
 import random
 import secrets
@@ -67,7 +67,7 @@ class Checkpoint:
 
         Args:
             parts: name to object with `state_dict` and `load_state_dict`.
-            state: whatever else is needed to go on: numbers, strings, lists, dicts, tensors, arrays.
+            state: whatever else is needed to resume: numbers, strings, lists, dicts, tensors, arrays.
 
         Returns:
             the checkpoint's folder.
@@ -107,13 +107,13 @@ class Checkpoint:
                     raise ValueError(f"{TENSORS} does not match its checksum: truncated or damaged")
                 saved = unflatten(record["tree"], load_file(folder / TENSORS))
             except (ValueError, OSError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-                warnings.warn(f"checkpoint {folder} is damaged ({error}); going back to the one before it", stacklevel=2)
+                warnings.warn(f"checkpoint {folder} is damaged ({error}); using the previous one", stacklevel=2)
                 _remove(folder)
                 continue
             if saved["parts"].keys() != parts.keys():
                 raise HeadwiseError(
                     f"{folder} holds the parts {sorted(saved['parts'])}, asked for {sorted(parts)}: "
-                    "resume with the same parts, or remove the folder to start anew"
+                    "resume with the same parts, or remove the folder to start over"
                 )
             for name, part in parts.items():
                 part.load_state_dict(saved["parts"][name])

@@ -57,7 +57,7 @@ def check_listing(folder: Path, files: Any) -> None:
             raise ValueError(f"it names a file outside the folder, or one without size and checksum: {shown(name)}") from None
 
 
-def verify(folder: Path, files: Mapping[str, Any], finished: float, mend: str = "") -> None:
+def verify(folder: Path, files: Mapping[str, Any], finished: float, remedy: str = "") -> None:
     """Compares files with their checksums, each once in a process as long as nobody writes to it.
 
     Raises:
@@ -73,7 +73,7 @@ def verify(folder: Path, files: Mapping[str, Any], finished: float, mend: str = 
         if stamp in _sound:
             continue
         if wrong := file_damage(path, known, finished):
-            raise DamagedResult(f"{folder}: {wrong}{mend}")
+            raise DamagedResult(f"{folder}: {wrong}{remedy}")
         _sound.add(stamp)
 
 
@@ -94,7 +94,7 @@ def file_damage(path: Path, known: list[Any], finished: float) -> str:
         return f"{name} was edited: it has {stat.st_size} bytes instead of {size}, last written {when}"
     if stat.st_mtime > finished + 2:
         return f"{name} was edited: same size, other bytes, last written {when}, after the step had finished"
-    return f"{name} has flipped bits: same size and date, other bytes (a fault of the disk, or a copy gone wrong)"
+    return f"{name} has flipped bits: same size and date, other bytes (a disk error or a failed copy)"
 
 
 def _noted(path: Path) -> list[Any]:

@@ -84,7 +84,7 @@ def differences(before: Decision, now: Decision) -> list[str]:
         return [f"it is of {before.get('operation')!r}, and this one of {now['operation']!r}"]
     found = []
     if before.get("version") != now["version"]:
-        found.append(f"{now['operation']} has changed its meaning (version {before.get('version')} and {now['version']})")
+        found.append(f"{now['operation']} has changed (version {before.get('version')} and {now['version']})")
     found += _values(before.get("settings", {}), now["settings"])
     found += _models(before.get("model"), now.get("model"))
     tasks = [name for name, _ in before.get("tasks", [])], [name for name, _ in now["tasks"]]
@@ -100,7 +100,7 @@ def differences(before: Decision, now: Decision) -> list[str]:
         else:
             found += _data(place[1], old_also[place], new_also[place])
     if not found and before != now:
-        found.append("it notes other facts, as another version of headwise does")
+        found.append("it records other facts, as another version of headwise does")
     return found
 
 
@@ -177,5 +177,5 @@ def _tokenizer(tokenizer: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A setting that is no JSON value: an array or set of heads by its fingerprint, a path by its content."""
+    """A setting that is not a JSON value: an array or set of heads by its fingerprint, a path by its content."""
     return content(value) if isinstance(value, Path) else fingerprint(value)

@@ -45,7 +45,7 @@ def fingerprint(*values: Any) -> str:
     of their keys; objects with a `fingerprint()` method by that. Strings are strings, never paths.
 
     Raises:
-        HeadwiseError: a file is missing, or an object is of a kind whose contents cannot be told.
+        HeadwiseError: a file is missing, or an object is of a kind whose contents cannot be read.
     """
     return hashlib.sha256(json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()).hexdigest()
 

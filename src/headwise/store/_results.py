@@ -176,7 +176,7 @@ class Result:
             raise HeadwiseError(f"{self.folder} has no {file}; it holds: {', '.join(self.names) or 'nothing'}")
         if file not in self._sound:
             known = {file: self.provenance["files"][file]}
-            verify(self.folder, known, self.provenance["finished"], "; run the study again to compute it anew")
+            verify(self.folder, known, self.provenance["finished"], "; rerun the study to compute it again")
             self._sound.add(file)
         return self.folder / file
 
@@ -261,7 +261,7 @@ def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
         try:
             now = [digest(run / "results" / folder) for folder in folders]
         except DamagedResult:
-            continue  # it could not be computed anew: nothing newer to go by
+            continue  # it could not be computed again: nothing newer to compare with
         if not isinstance(before := record.get("inputs"), dict) or before.get(label) != now:
             return str(label)
     return ""

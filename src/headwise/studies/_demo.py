@@ -16,14 +16,14 @@ TASKS = ("topic", "tense", "subject_number", "object_number", "sentiment")
 def run_demo(
     out: str | Path, *, size: int = 800, epochs: int = 4, random_draws: int = 5, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Runs the demo in the folder `out`; run again, it goes on where it was.
+    """Runs the demo in the folder `out`; run again, it resumes.
 
     Args:
         out: the folder.
         size: training sentences of each task; they are generated, and called synthetic wherever their numbers appear.
         epochs: of the multi-task training.
         random_draws: random lesions to compare with.
-        say: told what happens.
+        say: receives a line for each stage.
 
     Returns:
         tables and the files written.

@@ -182,9 +182,9 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
 def check(recipe: SimilarityRecipe) -> Iterable[str]:
     """A study without any metric is a mistake."""
     if recipe.tasks.names:
-        yield "tasks.names: the tasks are those of the models; leave it out"
+        yield "tasks.names: the tasks are those of the models; remove it"
     if recipe.sentences is None and recipe.brain is None and not recipe.ahp and recipe.multitask is None:
-        yield "the recipe asks for no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
+        yield "the recipe requests no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
 
 
 def read_sentences(path: Path, count: int) -> list[str]:

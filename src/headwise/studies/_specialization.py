@@ -120,7 +120,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
             yield f"method_options.{method}: {error}"
     yield from not_of_recipes(recipe.training)
     if recipe.dissociate and "single-task" in recipe.methods:
-        yield "methods: single-task training gives one model a task, which cannot be dissociated; set dissociate = false"
+        yield "methods: single-task training makes one model per task, which cannot be dissociated; set dissociate = false"
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
     try:
@@ -128,7 +128,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
     except HeadwiseError as error:
         yield f"lesions: {error}"
     for name in {"seed", "scores", "out"} & recipe.lesions.model_fields_set:
-        yield f"lesions.{name}: the study sets it for each of its models; leave it out"
+        yield f"lesions.{name}: the study sets it for each model; remove it"
     for label in recipe.frozen:
         if label not in recipe.models:
             yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"

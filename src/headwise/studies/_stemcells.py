@@ -122,11 +122,11 @@ def _alone(sets: Bools) -> Bools:
 def stem_cell_test(
     claims: xr.DataArray, *, valid: Bools | None = None, share: float = SHARE, draws: int = 9999, seed: int = 0
 ) -> dict[str, float]:
-    """Are there more stem-cell heads than tasks with such tastes for layers would share by chance?
+    """Are there more stem-cell heads than tasks with the same preferences for layers would share by chance?
 
     Null: each task's heads of a layer are relabelled at random, by one permutation per task and layer that holds for all its runs. So
     every task keeps how many heads it claims in each layer and how far its runs repeat one another; what is broken is only which head
-    of one task is which of another's. (Drawing every run anew would take a task's agreement with itself for agreement between tasks.)
+    of one task is which of another's. (Redrawing every run would take a task's agreement with itself for agreement between tasks.)
     p = (1 + #{draws with at least as many}) ÷ (1 + draws).
 
     Args:
@@ -194,7 +194,7 @@ def stem_cell_effect(claims: xr.DataArray, before: xr.DataArray, after: xr.DataA
     """
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:
-        raise HeadwiseError("the effect needs at least two runs: heads are chosen on other runs than they are measured on")
+        raise HeadwiseError("the effect needs at least two runs: heads are chosen and measured on different runs")
     values, sizes, sets = [], [], claims.to_numpy()
     for run in range(len(claims.run)):
         others = np.delete(sets, run, axis=0)

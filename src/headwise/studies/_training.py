@@ -36,7 +36,7 @@ def _method(name: str) -> str:
     try:
         return known_method(name)
     except HeadwiseError as error:
-        raise ValueError(str(error)) from None  # so that the recipe's other mistakes are told too
+        raise ValueError(str(error)) from None  # so that the recipe's other mistakes are reported too
 
 
 MethodName = Annotated[str, AfterValidator(_method)]
@@ -234,7 +234,7 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
             yield f"method_options: no model has the method {method!r}"
     for model in recipe.models:
         if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
-            yield f"teachers: {model!r} has the method distil and no teacher; name one, or give distil to students only (further)"
+            yield f"teachers: {model!r} has the method distil and no teacher; name one, or use distil for students only (further)"
     for student, teacher in recipe.teachers.items():
         if teacher in recipe.teachers:
             yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"

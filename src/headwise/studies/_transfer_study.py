@@ -130,13 +130,13 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
         yield "tasks.names: missing; name the new tasks"
     for name in recipe.tasks.names:
         if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
-            yield f"tasks.names: {name!r} is no preset; give tasks.file, a TOML file that defines it"
+            yield f"tasks.names: {name!r} is not a preset; give tasks.file, a TOML file that defines it"
     for folder in (folder for models in sources.values() for folder in models):
         for method in STAYS.keys() & (manifest.read(folder).get("notes") or {}).keys():
             yield f"sources: {folder} was trained by {method} and cannot be transferred: {STAYS[method]}"
     lengths = {method: len(models) for method, models in sources.items()}
     if len(set(lengths.values())) > 1:
-        yield f"sources: a paired comparison needs as many models of each method, given {lengths}"
+        yield f"sources: a paired comparison needs the same number of models for each method, given {lengths}"
 
 
 study = engine.Study(TransferRecipe, cells, check, section)

@@ -43,7 +43,7 @@ def pair_up(topics: NDArray[np.int64], rng: np.random.Generator) -> tuple[Pairs,
     if len(topics) % 2 and members:
         members[max(members, key=lambda topic: len(members[topic]))].pop()
     sizes = [len(group) for group in members.values()]
-    message = f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, and each needs a few"
+    message = f"topics of sizes {sizes} cannot be paired: none may exceed half of all articles, and each needs at least a few"
     if not sizes or max(sizes) > sum(sizes) / 2:
         raise HeadwiseError(message)
     for _ in range(TRIES):  # only topics of a handful of articles ever need a second draw

@@ -97,7 +97,7 @@ class Batch:
 
 
 class Batches(Sequence[Batch]):
-    """Batches made when asked for: `len`, iteration, and `batches[i]`, so that a resumed training can go on from any step."""
+    """Batches made on demand: `len`, iteration, and `batches[i]`, so that a resumed training can start at any step."""
 
     def __init__(
         self, encoded: Encoded, plan: list[NDArray[np.int64]], pad_to_multiple: int | None, mask_seed: int, mask_rate: float
@@ -141,7 +141,7 @@ def batches(
             order of the batches, are random. The same (seed, epoch) gives the same batches.
         epoch: another epoch, another shuffle.
         drop_last: leave out the batch that is not full.
-        enough: with seed=None, so many tokens keep the machine busy: a batch that has them ends where rows get much shorter, so that
+        enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where rows get much shorter, so that
             few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
         pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8); default: to the longest row and no further.
         mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.

@@ -61,7 +61,7 @@ def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
     found: dict[str, array[int]] = {}
     for row, value in enumerate(values(raw, by)):
         if _missing(value):
-            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, and every row needs its split; fix or remove the row")
+            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, but every row needs a split; fix or remove the row")
         found.setdefault(split_name(str(value)), array("q")).append(row)
     return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}
 
@@ -108,7 +108,7 @@ def guess_kind(raw: Raw, label: str) -> str:
     if count > 50 and len(names) > count / 2:
         raise HeadwiseError(
             f"{raw.origin}: column {label!r} holds {len(names)} different values in {count} rows, such as {shown(first)}; "
-            'give kind="number" or kind="classes" if that is meant, or another label='
+            'give kind="number" or kind="classes" if that is intended, or choose another label='
         )
     return "classes"
 
@@ -161,7 +161,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
             raise HeadwiseError(f"{raw.where(row)}: label {shown(value)} is not among the classes of the training split: {known}")
         elif not may_miss:
             raise HeadwiseError(
-                f"{raw.where(row)}: {label} is {value!r}, so unlabelled; remove the row or give skip_unlabelled=True"
+                f"{raw.where(row)}: {label} is {value!r}, that is, unlabelled; remove the row or give skip_unlabelled=True"
             )
     return out
 

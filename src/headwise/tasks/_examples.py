@@ -126,6 +126,6 @@ def _put(digest: "hashlib.blake2b", parts: Iterable[str]) -> None:
 
 
 def in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
-    """Train, validation, test, then others by name; each told its task's name and its own."""
+    """Train, validation, test, then others by name; each knows its task's name and its own."""
     first = [name for name in ("train", "validation", "test") if name in splits]
     return {name: replace(splits[name], task=task, name=name) for name in [*first, *sorted(set(splits) - set(first))]}

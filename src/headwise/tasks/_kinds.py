@@ -101,7 +101,7 @@ class Kind:
             share of the commonest class among all words).
         dtype: of labels in batches.
         numbers: whether labels and predictions are real numbers (else whole ones: classes or tokens).
-        masks: whether a batch hides the tokens that are to be predicted.
+        masks: whether a batch hides the tokens to predict.
         layers: the layers of `Sentence` that it can be asked of, the default first (word kinds).
         rows: the label rows of a sentence with classes by name (word kinds).
         width: columns of a label row.

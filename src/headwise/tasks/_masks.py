@@ -32,7 +32,7 @@ def masked(
         seed, rate: another seed, another choice; the share of tokens chosen, at least one a row.
 
     Returns:
-        The ids with tokens hidden, and where tokens are to be predicted.
+        The ids with tokens hidden, and where tokens must be predicted.
 
     Raises:
         HeadwiseError: the tokenizer has no mask token, or the rate is not between 0 and 1.

@@ -172,7 +172,7 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
         return metric.function(table, table)
     gold = np.asarray(labels)
     if gold.shape != table.shape:
-        raise HeadwiseError(f"{table.shape[0]} predictions and labels of shape {gold.shape}: they must be as many")
+        raise HeadwiseError(f"{table.shape[0]} predictions and labels of shape {gold.shape}: the numbers must match")
     return metric.function(table, gold)
 
 

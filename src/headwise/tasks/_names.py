@@ -80,8 +80,7 @@ def as_tasks(given: Any) -> list[Task]:
     for task in tasks:
         if isinstance(task, str):
             raise HeadwiseError(
-                f"{task!r} is a name, and a task is wanted: headwise.tasks.find_tasks([{task!r}], data=FOLDER) gives the task of "
-                "that name"
+                f"{task!r} is a name, but a Task is required: use headwise.tasks.find_tasks([{task!r}], data=FOLDER)"
             )
         if not isinstance(task, Task):
             raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")

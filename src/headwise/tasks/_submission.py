@@ -46,7 +46,7 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
     written = []
     for task, values in predictions.items():
         if task not in FILES:
-            raise HeadwiseError(f"{task!r} is no GLUE task; expected some of {', '.join(FILES)}")
+            raise HeadwiseError(f"{task!r} is not a GLUE task; expected some of {', '.join(FILES)}")
         name, classes = FILES[task]
         array = np.asarray(values)
         if array.ndim != 1 or (task == "stsb" and not np.isfinite(array).all()):

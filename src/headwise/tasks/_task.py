@@ -101,7 +101,7 @@ class Task:
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
-    validation_carved = False  # whether validation is a tenth of train, for want of one in the source; known once it was read
+    validation_carved = False  # whether validation is a tenth of train because the source has none; known once it was read
 
     @classmethod
     def of(cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False) -> "Task":

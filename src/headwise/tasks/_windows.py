@@ -97,9 +97,9 @@ def _tokenise(words: Sequence[tuple[str, ...]], tokenizer: Any) -> list[_Tokens]
     for i, tokens in enumerate(found):
         missing = np.setdiff1d(np.arange(len(words[i])), tokens.words)
         if len(missing):
-            mended = tuple(stand_in if number in missing else word for number, word in enumerate(words[i]))
-            found[i] = _aligned([mended], tokenizer)[0]
-            if len(np.setdiff1d(np.arange(len(mended)), found[i].words)):
+            repaired = tuple(stand_in if number in missing else word for number, word in enumerate(words[i]))
+            found[i] = _aligned([repaired], tokenizer)[0]
+            if len(np.setdiff1d(np.arange(len(repaired)), found[i].words)):
                 raise HeadwiseError(f"the tokenizer gives no token for some of the words {list(words[i])!r}; remove the sentence")
     return found
 

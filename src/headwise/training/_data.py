@@ -62,7 +62,7 @@ class Throughput:
         self._seen: deque[tuple[float, int]] = deque(maxlen=200)
 
     def add(self, examples: int) -> None:
-        """Notes that so many examples were taken up."""
+        """Notes how many examples were consumed."""
         self._seen.append((time.monotonic(), examples))
 
     def note(self) -> str:

@@ -34,7 +34,7 @@ def connect(settings: Train) -> Any:
     state = PartialState(cpu=cpu)
     if state.num_processes != promised:
         raise HeadwiseError(
-            f"the launcher promised {promised} processes, and {state.num_processes} found each other: training apart, each would "
+            f"the launcher announced {promised} processes, but only {state.num_processes} connected: training apart, each would "
             "write over the other's results; start them with torchrun, and without it unset WORLD_SIZE"
         )
     return state
@@ -70,7 +70,7 @@ def make_accelerator(settings: Train, folder: Path | None) -> Any:
 
 def _forget_other_state(precision: str, cpu: bool) -> None:
     """accelerate keeps one state per program. It refuses another precision in it, refuses the CPU after a GPU, and after the CPU
-    stays there without a word. Connected processes stay connected: theirs is one device for good."""
+    stays there silently. Connected processes stay connected: theirs is one device for good."""
     from accelerate.state import AcceleratorState, PartialState
 
     known = PartialState._shared_state
@@ -105,7 +105,7 @@ def put_random_state(accelerator: Any, gathered: list[Tensor]) -> None:
     if len(gathered[0]) != accelerator.num_processes:
         raise HeadwiseError(
             f"the checkpoint was written by {len(gathered[0])} processes, and this training has {accelerator.num_processes}: "
-            "resume with as many, or start in another folder"
+            "resume with the same number, or start in another folder"
         )
     rank = accelerator.process_index
     torch.set_rng_state(gathered[0][rank].contiguous())

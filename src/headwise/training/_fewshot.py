@@ -31,7 +31,7 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
     rng = np.random.default_rng([seed, shots])
     order = rng.permutation(len(examples))
     if shots > len(examples):
-        raise HeadwiseError(f"{shots} shots were asked of {len(examples)} training examples")
+        raise HeadwiseError(f"{shots} shots requested, but there are only {len(examples)} training examples")
     if examples.kind != "classes":
         return np.sort(order[:shots])
     labels = np.asarray(examples.labels)

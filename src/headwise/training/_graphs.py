@@ -173,10 +173,10 @@ def why_not(run: "TrainingRun") -> str:
         "graphs are turned off": not settings.graphs,
         "there is no GPU": run.accelerator.device.type != "cuda",
         "several processes train": run.accelerator.num_processes > 1,
-        "gradient checkpointing computes activations again": settings.gradient_checkpointing,
-        "fp16 skips steps by what the gradients are": run.accelerator.scaler is not None,
-        f"{settings.optimizer} reads numbers from the device": settings.optimizer not in ("adamw", "adamax"),
-        f"{run.method.name} changes single steps": bool(
+        "gradient checkpointing recomputes activations": settings.gradient_checkpointing,
+        "fp16 skips steps depending on the gradients": run.accelerator.scaler is not None,
+        f"{settings.optimizer} reads values from the device": settings.optimizer not in ("adamw", "adamax"),
+        f"{run.method.name} changes individual steps": bool(
             getattr(run.method, "leak", False) or getattr(run.method, "eval_mode", False)
         ),
         "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
@@ -204,7 +204,7 @@ def how_run(run: "TrainingRun") -> str:
 
 
 def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Keeps learning rates as tensors on the device, where a graph reads them anew in each replay."""
+    """Keeps learning rates as tensors on the device, where a graph reads them in each replay."""
     for group in optimizer.param_groups:
         group["capturable"] = True
         group["lr"] = torch.tensor(float(group["lr"]), device=device)

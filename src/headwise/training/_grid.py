@@ -159,7 +159,7 @@ def entries(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> dict[
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for name in sweep:
         if not any(name in option_names(method) for method in methods):
-            raise HeadwiseError(f"{name!r} cannot be swept over: it is no option of {', '.join(methods)}")
+            raise HeadwiseError(f"{name!r} cannot be swept over: it is not an option of {', '.join(methods)}")
     for method in methods:
         known = [name for name in sweep if name in option_names(method)]
         for values in product(*(sweep[name] for name in known)):

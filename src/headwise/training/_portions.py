@@ -43,7 +43,7 @@ def portion_of(task: Task, settings: Train) -> Portion:
     aside = set_aside(examples, SHARE, settings.seed)
     if not 0 < len(aside) < len(examples):
         raise HeadwiseError(
-            f"task {task.name!r}: early stopping sets a part of the training examples aside to choose on, and {len(examples)} are too "
+            f"task {task.name!r}: early stopping holds out some training examples to choose on, and {len(examples)} are too "
             "few for that; give more, leave early_stopping out, or choose on the split that is reported: stopping_split='validation'"
         )
     kept = np.setdiff1d(np.arange(len(examples)), aside)

@@ -81,7 +81,7 @@ class StackedNorm(nn.Module):
         self.weight = _copies(norm.weight, rows.copies)  # type: ignore[arg-type]
         bias = getattr(norm, "bias", None)
         self.bias = _copies(bias, rows.copies) if bias is not None else None
-        for name in ("weight", "bias"):  # the norm itself goes on without a scale
+        for name in ("weight", "bias"):  # the norm itself runs without a scale
             if getattr(norm, name, None) is not None:
                 delattr(norm, name)
                 norm.register_buffer(
@@ -152,7 +152,7 @@ class Stacked(nn.Module):
         for path, module in list(self.model.named_modules()):
             if any(True for _ in module.parameters(recurse=False)):
                 new = _stacked(path, module, self.rows, used, rank, range(copies) if seeds is None else seeds)
-                for hooks in HOOKS:  # what follows or precedes a module (an adapter) goes on doing so
+                for hooks in HOOKS:  # what follows or precedes a module (an adapter) keeps doing so
                     setattr(new, hooks, getattr(module, hooks))
                 _put(self.model, path, new)
 

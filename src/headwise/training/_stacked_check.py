@@ -69,7 +69,7 @@ def _expected(
         rest = of_weight.clone()
         rest[rows] = 0
         if bool(rest.any()):
-            raise CannotStack("an embedding is asked for rows that are no tokens of the examples")
+            raise CannotStack("an embedding lookup uses rows that are not tokens of the examples")
         yield "weight", module.weight, of_weight[in_order]
         return
     if isinstance(module, StackedLinear):

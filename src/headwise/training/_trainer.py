@@ -78,7 +78,7 @@ class SingleTaskBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         if self.epoch >= self.epochs:
-            raise HeadwiseError(f"the sampler was made for {self.epochs} epochs and is asked for number {self.epoch + 1}")
+            raise HeadwiseError(f"the sampler was made for {self.epochs} epochs but epoch {self.epoch + 1} was requested")
         used = np.bincount(self.plan[: self.epoch].ravel(), minlength=len(self.rows)) * self.group
         passes: dict[int, tuple[int, list[NDArray[np.int64]]]] = {}
         for task in self.plan[self.epoch]:

@@ -40,7 +40,7 @@ class Dependence:
 
 
 def weight_axes(module: nn.Module) -> tuple[int, int] | None:
-    """Axes of a projection's weight that run over its output and its input; None if the module is no projection."""
+    """Axes of a projection's weight that run over its output and its input; None if the module is not a projection."""
     if isinstance(module, Conv1D | nn.Embedding):
         return 1, 0
     weight = module._parameters.get("weight")
@@ -143,7 +143,7 @@ class _Tracer:
                 axis = 1 if isinstance(module, nn.Conv1d | nn.Conv2d) else -1
                 leaf = torch.randn(output.shape, generator=self.generator).to(output).requires_grad_()
                 self.cuts.append((path, axis, leaf))
-                onward = leaf.clone()  # some models go on in place, which a leaf forbids
+                onward = leaf.clone()  # some models work in place, which a leaf forbids
             return (onward, *others) if isinstance(returned, tuple) else onward
 
         return hook

@@ -57,7 +57,7 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     """
     root = root_of(model)
     if not isinstance(getattr(root, "config", None), PreTrainedConfig):
-        wrapped = "; Heads goes on the model inside, before torch.compile" if hasattr(model, "_orig_mod") else ""
+        wrapped = "; build Heads on the inner model, before torch.compile" if hasattr(model, "_orig_mod") else ""
         raise UnsupportedModel(
             f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT model{wrapped}"
         )
@@ -69,7 +69,7 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
         except Exception as error:
             problem = problem or error
     raise UnsupportedModel(
-        f"{type(root).__name__}: looked for its heads by watching one small forward pass, which failed with "
+        f"{type(root).__name__}: the small forward pass that finds its heads failed with "
         f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': ...}})"
     ) from problem
 
@@ -111,7 +111,7 @@ class _Watch:
                 continue
             if not any(within([path], where) for where in (*self.covered, *self.findings.missed)):
                 ran = path in self.executed
-                self._miss(path, "it ran, but made no softmax attention" if ran else "the example input did not reach it")
+                self._miss(path, "it ran, but made no softmax attention" if ran else "the example input does not reach it")
         self._count_calls()
         return self.findings
 
@@ -119,7 +119,7 @@ class _Watch:
         leaf = Leaf.of(result, self.running[-1] if self.running else "")
         self.leaves.append(leaf)
         torch.set_grad_enabled(True)  # from here to the projection; the caller's no_grad ends it in any case
-        return leaf.tensor.clone()  # models may go on in place, which a leaf forbids
+        return leaf.tensor.clone()  # models may work in place, which a leaf forbids
 
     def _functional(self, name: str) -> None:
         self._miss(self.running[-1], f"it projects inside torch's {name}, where no module is called that could be hooked")

@@ -30,7 +30,7 @@ class Leaf:
 
     Attributes:
         result: the result.
-        tensor: what the model goes on with, a leaf that requires gradients.
+        tensor: what the model continues with, a leaf that requires gradients.
         where: path of the innermost module running when it appeared.
         merged: how heads are already laid out along the last axis; None while they have an axis of their own.
     """

@@ -48,7 +48,7 @@ ELEMENTWISE = {
     ),
 }
 
-RECENT = 16  # so many tensors since a softmax may still be attention probabilities; older ones are let go
+RECENT = 16  # this many tensors since a softmax may still be attention probabilities; older ones are let go
 
 
 @dataclass
@@ -59,7 +59,7 @@ class AttentionResult:
         value: the result, (..., queries, head_dim).
         queries, keys: sequence lengths.
         einsum: whether an einsum made it: then `queries` may be any axis but the last.
-        value_heads: key/value heads behind the result's leading axes; None if they could not be told apart.
+        value_heads: key/value heads behind the result's leading axes; None if they could not be separated.
         probabilities: attention maps (..., queries, keys) where the model computed them itself (eager attention).
     """
 
@@ -80,8 +80,8 @@ class Watcher(TorchFunctionMode):
     """Calls back for attention as it happens.
 
     Attributes:
-        on_result: gets every attention result and returns the tensor to go on with (the same one to change nothing).
-        on_probabilities: gets the softmax output that is about to meet the values; returns the tensor to go on with.
+        on_result: gets every attention result and returns the tensor to use instead (the same one to change nothing).
+        on_probabilities: gets the softmax output that is about to meet the values; returns the tensor to use instead.
         on_fused: gets the arguments of `scaled_dot_product_attention`, which then runs as it is.
         on_functional: gets the name of a fused call whose projection cannot be hooked (`multi_head_attention_forward`).
     """

@@ -12,8 +12,8 @@ from headwise.heads._sites import projection_weight
 # What was found out about models that cannot be supported, or not wholly, where watching them says too little.
 REASONS = {
     "xlnet": "XLNet projects with an einsum, where no module is called that could be hooked",
-    "jetmoe": "JetMoE mixes attention heads as experts, each with an output projection of its own",
-    "deepseek_v4": "DeepSeek-V4 projects heads in groups that lie along an axis of their own",
+    "jetmoe": "JetMoE mixes attention heads as experts, each with its own output projection",
+    "deepseek_v4": "DeepSeek-V4 projects heads in groups that lie along a separate axis",
     "mra": "MRA approximates attention block by block, without a softmax over keys",
     "yoso": "YOSO samples attention by hashing, without a softmax",
 }

@@ -42,7 +42,7 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
             gated = _run(heads, inputs)
         apart = _rows_apart(heads, inputs, plain)
     if len(plain) != len(gated) or not all(torch.equal(a, b) for a, b in zip(plain, gated, strict=True)):
-        raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated truly")
+        raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated")
     if columns.wrong:
         site = columns.wrong[0]
         raise UnsupportedModel(

@@ -80,7 +80,7 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
         if parameter.shape[dim] != marks.shape[0]:
             raise UnsupportedModel(
                 f"{name} has shape {tuple(parameter.shape)}, but its projection has {marks.shape[0]} features: "
-                "the parameters of one head cannot be told apart (are the weights quantized? load them in full precision)"
+                "the parameters of one head cannot be separated (are the weights quantized? load them in full precision)"
             )
         if site.n_groups > 1:
             marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is nobody's own
@@ -88,7 +88,7 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
             return
         owned = result.setdefault(name, Owned(name, dim, output, {}))
         if owned.dim != dim:
-            raise UnsupportedModel(f"{name} is used both by rows and by columns, so its parts cannot be told apart by heads")
+            raise UnsupportedModel(f"{name} is used both by rows and by columns, so its parts cannot be separated by head")
         owned.owners[site.index] = owned.owners.get(site.index, torch.zeros_like(marks)) | marks
 
     for site, dependence in zip(sites, found, strict=True):

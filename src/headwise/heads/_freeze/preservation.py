@@ -118,7 +118,7 @@ class Keeper:
                     if not value.is_floating_point():
                         raise HeadwiseError(
                             f"{type(self.optimizer).__name__} keeps {name!r} of {part.name} as {value.dtype}, in blocks that share a "
-                            "scale, so the state of one head cannot be kept apart: use an optimizer with floating-point state"
+                            "scale, so the state of one head cannot be separated: use an optimizer with floating-point state"
                         )
                     found[i, name] = (part, value)
         return found

@@ -1,6 +1,6 @@
 """Training only some heads: the parameters of all others, and their optimizer state, stay bit-identical.
 
-Zeroing gradients is not enough: momentum and weight decay go on moving what has none. So the frozen part of weights and
+Zeroing gradients is not enough: momentum and weight decay keep moving what has none. So the frozen part of weights and
 optimizer state is also put aside before each optimizer step, and put back after it. A parameter that is frozen as a whole
 gets no gradient at all, and optimizers pass it over.
 """
@@ -51,7 +51,7 @@ def training_only(
         optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per element is
             kept exactly; where elements share state (Adafactor's row and column statistics) the weights are.
         output_projection: whether a head's columns of W_O are frozen with it.
-        drift: only take the gradient of what is frozen, so that momentum and weight decay go on moving it: what published code does
+        drift: only take the gradient of what is frozen, so that momentum and weight decay keep moving it: what published code does
             that masks gradients alone.
         masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and keep all the same, where
             each element has a state of its own; only what reads gradients (clipping) sees those of frozen heads too.
@@ -64,7 +64,7 @@ def training_only(
     mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
     if drift:
-        parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer goes on with it
+        parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer keeps it
     keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
         for part in parts if masked or drift else ():
@@ -80,7 +80,7 @@ def training_only(
 
 
 def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
-    """The optimizer that really steps, if heads can be kept from it."""
+    """The optimizer that takes the steps, if heads can be kept from it."""
     from accelerate.optimizer import AcceleratedOptimizer
 
     while isinstance(optimizer, AcceleratedOptimizer):
@@ -88,7 +88,7 @@ def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
     if isinstance(optimizer, LBFGS):
         raise HeadwiseError(
             "LBFGS moves all parameters along one direction found from their common history and searches its length by the loss, so "
-            "some of them cannot be held still inside a step: use an optimizer with per-element state such as AdamW or SGD"
+            "some of them cannot be frozen inside a step: use an optimizer with per-element state such as AdamW or SGD"
         )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if held.isdisjoint(id(parameter) for parameter in model.parameters()):
@@ -115,7 +115,7 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Fr
         if type(part.parameter) is not nn.Parameter:
             raise HeadwiseError(
                 f"{part.name} of a {type(part.home).__name__} is a {type(part.parameter).__name__}, not a plain parameter (sharded or "
-                "quantized weights), and one head's part of it cannot be held still: train with plain or data-parallel parameters"
+                "quantized weights), and one head's part of it cannot be frozen: train with plain or data-parallel parameters"
             )
         if part.index is not None and part.index.device != part.parameter.device:
             plans[key][i] = replace(part, index=part.index.to(part.parameter.device))

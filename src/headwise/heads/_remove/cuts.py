@@ -55,7 +55,7 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
         if gone.any() and not gone.all() and is_norm(model.get_submodule(entry.name.rpartition(".")[0])):
             raise UnsupportedModel(
                 f"{entry.name} normalizes all heads of a layer together, so removing one would change the others: "
-                "heads of this model can be silenced, not removed"
+                "heads of this model can be silenced but not removed"
             )
         if gone.any():
             surgery.slices[entry.name] = (entry.dim, _ranges(~gone))
@@ -149,7 +149,7 @@ def _ranges(keep: Tensor) -> list[tuple[int, int]]:
 
 
 def _numbers(values: dict[str, Any], site: Site, keep: list[int], widths: set[str]) -> dict[str, int]:
-    """Those of the values, by their names, that count the heads of a site or give their common width, as they are to be."""
+    """Those of the values, by their names, that count the heads of a site or give their common width, with their new values."""
     result = {}
     for name, value in values.items():
         of_keys = "kv" in name or "key_value" in name

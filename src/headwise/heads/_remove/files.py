@@ -96,7 +96,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
         places[name].data = places[name].data.to(tensor.dtype)  # not model.to: tables of frequencies stay in full precision
     missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
     if missing:
-        raise HeadwiseError(f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it was cut short; save the model again")
+        raise HeadwiseError(f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model again")
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     model.headwise_removed = surgeries

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to rounding.
 
-    `Heads(smaller)` counts what is left: heads are numbered anew within each layer, and layers without heads are no sites.
+    `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads have no site.
     `headwise.heads.save_removed` saves it.
 
     Raises:
@@ -81,7 +81,7 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
             return version
         problems.append(problem)
     raise UnsupportedModel(
-        f"these heads of {type(root_of(model)).__name__} can be silenced, not removed: "
+        f"these heads of {type(root_of(model)).__name__} can be silenced but not removed: "
         f"the smaller model does not compute what the silenced one does ({problems[0]})"
     )
 

@@ -33,7 +33,7 @@ class Call:
         causal: whether a query sees only keys up to itself; the last query is the last key if `at_end`, else the first is the first.
         scale: of scores; default 1/√dim.
         softcap: scores become softcap · tanh(score ÷ softcap).
-        window: a query sees keys less than so many tokens away.
+        window: a query sees keys less than this many tokens away.
     """
 
     query: Tensor
@@ -195,7 +195,7 @@ def check_maps(sites: Sequence[Site]) -> None:
     if unclear:
         raise HeadwiseError(
             f"layer {unclear[0].index} ({unclear[0].path}) has no attention map per head: its heads are made of several softmaxes, "
-            "or in an order that cannot be told; record without attention="
+            "or in an unknown order; record without attention="
         )
 
 

@@ -23,7 +23,7 @@ class Edit(Protocol):
     """What a context does to a site's head outputs."""
 
     def at(self, site: Site, x: Tensor) -> Tensor:
-        """Takes the projection's input (..., heads × head_dim) and returns what to go on with."""
+        """Takes the projection's input (..., heads × head_dim) and returns what replaces it."""
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A forward pass begins; `arguments` are the named arguments of the model's forward."""

@@ -1,6 +1,6 @@
-"""Where the tokens of a pass stand in their sequences, also while `generate()` goes on from a cache.
+"""Where the tokens of a pass stand in their sequences, also while `generate()` continues from a cache.
 
-The *prompt* is the first pass of a sequence. A pass that goes on from a cache, or whose tokens repeat those of the pass before and add
+The *prompt* is the first pass of a sequence. A pass that continues from a cache, or whose tokens repeat those of the pass before and add
 some, continues it; what it adds was *generated*. Positions count the real tokens of each row from 0, so they depend neither on padding
 nor on the batch.
 """

@@ -62,7 +62,7 @@ class Gates:
 
 
 def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
-    """Applies `change` to x seen as (..., heads, head_dim), and leaves columns that are no heads alone."""
+    """Applies `change` to x seen as (..., heads, head_dim), and leaves columns that are not heads unchanged."""
     heads = x[..., : site.width] if site.rest else x
     changed = change(heads.reshape(*heads.shape[:-1], site.n_heads, site.head_dim)).flatten(-2)
     return torch.cat((changed, x[..., site.width :]), -1) if site.rest else changed

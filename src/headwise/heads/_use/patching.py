@@ -45,7 +45,7 @@ def patched(
     if bank is None:
         if not isinstance(source, Mapping):
             raise HeadwiseError(
-                f"a patch's source is a batch of model inputs (keyword arguments) or a recording; got {type(source).__name__}"
+                f"the source of a patch is a batch of model inputs (keyword arguments) or a recording; got {type(source).__name__}"
             )
         found = list(reference_passes(heads, source))
         bank = {layer: Bank(heads.sites[layer], [(t.of(layer), p) for t, p in found]) for layer in layers}
@@ -162,7 +162,7 @@ class Patched:
             return self.rows
         if size not in (1, batch):
             raise HeadwiseError(
-                f"a source of {size} rows met a pass of {batch}: give as many, or one for all, or rows= with the source row of each"
+                f"a source of {size} rows met a pass of {batch}: give the same number, or one for all, or rows= with the source row of each"
             )
         return torch.arange(batch) if size == batch else torch.zeros(batch, dtype=torch.long)
 

@@ -55,8 +55,8 @@ class Pass:
         """
         if batch > 1 and x.shape[0] not in {batch * length for length in (1, *self.lengths)}:  # 1: tokens were pooled
             raise HeadwiseError(
-                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, and where one row ends cannot be "
-                "told: run rows one by one, or with padding (attn_implementation='sdpa')"
+                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, without a visible end of "
+                "each row: run rows one by one, or with padding (attn_implementation='sdpa')"
             )
         return batch
 

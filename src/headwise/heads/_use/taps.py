@@ -229,7 +229,7 @@ class Taps:
                 return
             if kwargs.get("head_mask") is not None:
                 raise HeadwiseError(
-                    "head_mask= was passed to the model, which transformers 5 ignores without a word: "
+                    "head_mask= was passed to the model, which transformers 5 silently ignores: "
                     "use `with heads.gated(gates):` or `with heads.silenced(head_set):` instead"
                 )
             if here.running is not None or in_backward() or module not in self.entries:
@@ -282,7 +282,7 @@ class Taps:
                 here.calls[tap.path], here.again = tap.by_input[address]
             elif not opened(self) and self._live:
                 raise HeadwiseError(
-                    f"{tap.path} is repeated during a backward pass, and it cannot be told for which thread's pass: turn gradient "
+                    f"{tap.path} is repeated during a backward pass, and the thread whose pass it belongs to is unknown: turn gradient "
                     "checkpointing on by model.gradient_checkpointing_enable(), and run forward and backward inside one block"
                 )
 

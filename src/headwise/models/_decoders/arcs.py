@@ -110,7 +110,7 @@ def spanning_tree(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _contract(scores: Tensor, active: Tensor) -> Tensor:
-    """Heads of the best arborescence over the active nodes; scores [b, d, h], -inf where h may not head d."""
+    """Heads of the best arborescence over the active nodes; scores [b, d, h], -inf where h cannot head d."""
     heads = scores.argmax(-1).masked_fill(~active, 0)  # (batch, nodes)
     cycle = _one_cycle(heads, active)  # (batch, nodes)
     todo = cycle.any(-1).nonzero().squeeze(-1)

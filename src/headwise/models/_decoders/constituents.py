@@ -78,7 +78,7 @@ class ConstituentDecoder(nn.Module):
 
 
 def binary_spans(labels: NDArray[np.int64], lengths: Sequence[int]) -> NDArray[np.int64]:
-    """Gold trees made binary: children are gathered from the left, spans that are no constituents have label 0.
+    """Gold trees made binary: children are gathered from the left, spans that are not constituents have label 0.
 
     Args:
         labels: (constituents, 4): sentence, start, end, class; class -1 marks words that do not count.

@@ -41,7 +41,7 @@ def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tens
     """Each row's summed negative log-likelihood and number of tokens right, (rows,).
 
     The classes lie next to each other in memory, and few positions are worked on at once: transposed logits take several times as
-    long, and a second copy of all of them may not fit.
+    long, and a second copy of all of them might not fit.
     """
     rows = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)
     if logits.ndim == 2:
@@ -99,7 +99,7 @@ def by_example(values: Tensor, batch: Any) -> Tensor:
 
 
 def next_token_gold(batch: Any) -> Tensor:
-    """What each position has to predict, (rows, tokens): the next token, -100 where that is no text, and at the last position.
+    """What each position has to predict, (rows, tokens): the next token, -100 where that is not text, and at the last position.
 
     Under left padding the first real token follows padding, so nothing predicts it, as under right padding.
     """

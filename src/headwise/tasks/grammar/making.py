@@ -115,7 +115,7 @@ def _balanced(make: Callable[[str], Text], classes: Sequence[str], size: int, so
                 found[text] = label
                 break
         else:
-            raise HeadwiseError(f"the grammar ran out of new texts after {len(found)}: ask for a smaller size")
+            raise HeadwiseError(f"the grammar ran out of new texts after {len(found)}: choose a smaller size")
     return source.shuffled(list(found.items()))
 
 

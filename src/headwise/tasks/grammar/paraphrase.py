@@ -1,7 +1,7 @@
 """Pairs that say the same, and close ones that do not.
 
 A proposition (who did what to whom, when) is written twice: once plainly, once changed in form: passive, synonyms, an adverbial moved.
-In a pair that is no paraphrase the second proposition differs: most often the two people change places, which leaves every word.
+In a pair that is not a paraphrase the second proposition differs: most often the two people change places, which leaves every word.
 """
 
 from dataclasses import dataclass, replace

@@ -132,7 +132,7 @@ class _Hooks(OneTaskAtATime):
             own: Any = self.made.attention[layer - self.upper]
             tokens, most = inputs[first].shape[1], len(own.matrix)
             if tokens > most:
-                raise HeadwiseError(f"this CA-MTL model was trained on texts of at most {most} tokens, and is given {tokens}")
+                raise HeadwiseError(f"this CA-MTL model was trained on texts of at most {most} tokens, but got {tokens}")
             inputs["attention_mask"] = with_scores(inputs.get("attention_mask"), own(self.made.transform(self.z), tokens))
         return (inputs.pop(first),), inputs
 
@@ -195,7 +195,7 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
     refusal = f"method 'ca-mtl' does not fit {type(encoder).__name__}: "
     if model.tokenizer.padding_side != "right":
         raise HeadwiseError(
-            refusal + "its texts are padded on the left, so that a token's place depends on the other texts of a batch"
+            refusal + "its texts are padded on the left, so a token's position depends on the other texts in the batch"
         )
     if encoder.config._attn_implementation not in VISIBLE:
         raise HeadwiseError(
@@ -213,7 +213,7 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
             raise HeadwiseError(refusal + f"{path} takes no attention mask")
         found.append(Layer(block, (norms[0], norms[1])))
     if len({id(layer.block) for layer in found}) < len(found):
-        raise HeadwiseError(refusal + "its layers share their weights, so that each cannot have conditions of its own")
+        raise HeadwiseError(refusal + "its layers share their weights, so each layer cannot have its own conditions")
     problem = _problem(encoder, found)
     if problem:
         raise HeadwiseError(refusal + problem)

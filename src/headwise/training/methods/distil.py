@@ -118,7 +118,7 @@ class Distiller(nn.Module):
         self.every, rest = divmod(large.num_hidden_layers, small.num_hidden_layers)
         if rest or not self.every:
             raise HeadwiseError(
-                f"the teacher has {large.num_hidden_layers} layers, which is no multiple of the student's {small.num_hidden_layers}"
+                f"the teacher has {large.num_hidden_layers} layers, which is not a multiple of the student's {small.num_hidden_layers}"
             )
         if large.num_attention_heads != small.num_attention_heads:
             raise HeadwiseError(

@@ -24,7 +24,7 @@ GAIN = 10.0  # a head that saves 0.1 of the loss keeps itself open against 1 % o
 
 
 class _Gates(nn.Module):
-    """A model whose head outputs pass through hard-concrete gates, drawn anew for every row, with the price of open gates in the loss."""
+    """A model whose head outputs pass through hard-concrete gates, drawn for every row, with the price of open gates in the loss."""
 
     def __init__(self, model: Any, method: "GatedTraining", heads: Heads) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class GatedTraining(Method):
         self._total, self._steps = run.heads.total, len(run.plan)
         if self.penalty is None and not count_for(self.fraction, self._total):
             raise HeadwiseError(
-                f"fraction {self.fraction} of the model's {self._total} heads is no head at all: give a larger one"
+                f"fraction {self.fraction} of the model's {self._total} heads is less than one head: give a larger fraction"
             )
         gates = _Gates(run.model, self, run.heads).to(run.model.device)
         self.log_a = gates.log_a

@@ -120,7 +120,7 @@ def bottleneck_places(heads: Heads) -> list[str]:
     """Modules whose output a bottleneck follows: each attention block's and each feed-forward block's last projection.
 
     Raises:
-        HeadwiseError: a layer's feed-forward projection cannot be told from its other modules, or layers share their weights.
+        HeadwiseError: a layer's feed-forward projection cannot be distinguished from its other modules, or layers share their weights.
     """
     model: Any = heads.model
     dim = model.config.get_text_config().hidden_size
@@ -136,7 +136,7 @@ def bottleneck_places(heads: Heads) -> list[str]:
             )
         places += [site.path, back[0]]
     if len(set(places)) < len(places):
-        raise HeadwiseError("layers of this model share their weights, so that each cannot have a bottleneck of its own")
+        raise HeadwiseError("layers of this model share their weights, so each layer cannot have its own bottleneck")
     return places
 
 

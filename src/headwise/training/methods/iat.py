@@ -31,7 +31,7 @@ class ImportantHeads(ScoredHeads):
         examples: most training examples to score on.
         variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
         output_projection: whether a head's columns of W_O are its own too; False leaves W_O free.
-        drift: momentum and weight decay go on moving heads outside a task's set; only their gradients are masked.
+        drift: momentum and weight decay keep moving heads outside a task's set; only their gradients are masked.
         eval_mode: the last `delta` of the steps run without dropout.
         leak: gradients of the scoring passes (the sum over all tasks' batches of `batch_size` of their mean loss, in eval mode)
             are added to those of the first step after them.

@@ -103,7 +103,7 @@ def load_updates(model: Any, folder: Path) -> None:
     held = read_tensors(folder / FILE)
     missing = [name for name in model.encoder.state_dict() if "lora_" in name and name not in held]
     if missing:
-        raise HeadwiseError(f"{folder / FILE} lacks {missing[0]}: it does not belong to this model, or was cut short")
+        raise HeadwiseError(f"{folder / FILE} lacks {missing[0]}: it does not belong to this model, or is truncated")
     model.encoder.load_state_dict({**model.encoder.state_dict(), **held})
 
 

@@ -98,12 +98,14 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
         heads: of its encoder.
 
     Raises:
-        HeadwiseError: the model's layers, or the last projection of each, cannot be told.
+        HeadwiseError: the model's layers, or the last projection of each, cannot be identified.
     """
     ends = bottleneck_places(heads)[1::2]  # the feed-forward block's last projection, whose output the residual is added to
     blocks = [site.layer_path for site in heads.sites]
     if "" in blocks:
-        raise HeadwiseError("pals: the block of an attention layer could not be told, so that nothing can run beside it")
+        raise HeadwiseError(
+            "pals: the block of an attention layer could not be identified, so no adapter can run in parallel with it"
+        )
     for task in record["tasks"]:
         made = TaskPALs(model.dim, len(ends), record["size"], record["n_heads"])
         model.adapters[task] = made.to(model.device)

@@ -1,4 +1,4 @@
-"""Pruning the least important heads: in the last δ of the steps, each task goes on without the heads it needs least."""
+"""Pruning the least important heads: in the last δ of the steps, each task runs without the heads it needs least."""
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
