@@ -3,7 +3,7 @@
     python benchmarks/attack.py [--kills 10] [--seed 0]
 
 Prints one JSON line a class, as soon as it is done, and their sum at the end: how many were tried, how many were refused clearly (or,
-for damage and kills, mended to the same bytes), and what went wrong, by name. Exit status 1 if anything did.
+for damage and kills, repaired to the same bytes), and what went wrong, by name. Exit status 1 if anything did.
 """
 
 import argparse
@@ -32,12 +32,12 @@ class Count(dict[str, Any]):
     """What became of one class of attacks."""
 
     def __init__(self, name: str) -> None:
-        super().__init__({"class": name, "tried": 0, "refused": 0, "mended": 0, "fine": 0, "wrong": []})
+        super().__init__({"class": name, "tried": 0, "refused": 0, "repaired": 0, "fine": 0, "wrong": []})
 
     def add(self, name: str, outcome: str) -> None:
-        """`outcome` is refused, mended, fine (it may be done), or what went wrong."""
+        """`outcome` is refused, repaired, fine (it may be done), or what went wrong."""
         self["tried"] += 1
-        if outcome in ("refused", "mended", "fine"):
+        if outcome in ("refused", "repaired", "fine"):
             self[outcome] += 1
         else:
             self["wrong"].append(f"{name}: {outcome[:300]}")
@@ -168,7 +168,7 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
             try:
                 board = engine.run_study(grid, recipe, run, jobs=0, quiet=True)
                 same = digests(run) == sound and not board.failed
-                count.add(f"{path.name} {what}", "mended" if same else f"not mended: {board}")
+                count.add(f"{path.name} {what}", "repaired" if same else f"not repaired: {board}")
             except Exception as error:
                 count.add(f"{path.name} {what}", f"{type(error).__name__}: {error}")
     return count
@@ -188,7 +188,7 @@ def kills(folder: Path, given: argparse.Namespace) -> Count:
     found = json.loads(ended.stdout) if ended.returncode == 0 else {}
     sound = ended.returncode == 0 and not found["finished_cells_computed_again"] and not found["files_that_differ"]
     for number in range(found.get("kills", given.kills)):  # the study may end before all of them
-        count.add(f"kill {number}", "mended" if sound else f"{found or ended.stderr[-300:]}")
+        count.add(f"kill {number}", "repaired" if sound else f"{found or ended.stderr[-300:]}")
     return count
 
 
@@ -203,7 +203,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="attack-") as folder:
             count = attack(Path(folder), given)
         print(json.dumps(count), flush=True)
-        for key in ("tried", "refused", "mended", "fine", "wrong"):
+        for key in ("tried", "refused", "repaired", "fine", "wrong"):
             total[key] += count[key]
     print(json.dumps({**total, "wrong": len(total["wrong"])}), flush=True)
     raise SystemExit(1 if total["wrong"] else 0)

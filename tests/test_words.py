@@ -53,7 +53,13 @@ def test_the_pages_are_in_plain_english() -> None:
 
 @pytest.mark.parametrize(
     "sentence",
-    ["At most so many sentences.", "the same command goes on from there", "mend or remove the row", "x is no preset", "drawn anew"],
+    [
+        "At most so many sentences.",
+        "the same command goes on from there",
+        "mend or remove the row",
+        "x is no preset",
+        "drawn anew",
+    ],
 )
 def test_the_phrases_are_found(sentence: str) -> None:
     assert BANNED.search(sentence)

@@ -117,5 +117,5 @@ def alone() -> Iterator[None]:
 def test_a_world_that_is_not_the_promised_one_is_refused(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(headwise.HeadwiseError, match="the launcher promised 2 processes, and 1 found each other"):
+    with pytest.raises(headwise.HeadwiseError, match="the launcher announced 2 processes, but only 1 connected"):
         TrainingRun(toy.model([toy.task()]), [toy.task()], settings=toy.settings())

@@ -192,7 +192,7 @@ def test_distillation_of_another_width_and_what_it_refuses() -> None:
     run = TrainingRun(narrow, TASKS, Distil(teacher=teacher), toy.settings(epochs=1))
     run.train()
     assert np.isfinite(run.losses).all()
-    with pytest.raises(HeadwiseError, match="no multiple"):
+    with pytest.raises(HeadwiseError, match="not a multiple"):
         TrainingRun(toy.model(TASKS, layers=3), TASKS, Distil(teacher=teacher), toy.settings())
     with pytest.raises(HeadwiseError, match="teacher="):
         Distil()

@@ -163,7 +163,7 @@ def test_scores_and_lesions_of_a_model_with_pals() -> None:
 
 def test_what_pals_refuse() -> None:
     run = trained()
-    with pytest.raises(HeadwiseError, match="this model has some"):
+    with pytest.raises(HeadwiseError, match="this model has adapters"):
         TrainingRun(run.model, TASKS, PALs(), toy.settings())
 
 

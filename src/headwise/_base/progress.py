@@ -17,7 +17,7 @@ FIRST_LINE_S = 5.0  # loops shorter than this print nothing when there is no ter
 LINE_EVERY_S = 30.0
 
 _report: ContextVar[Report | None] = ContextVar("headwise_progress_report", default=None)
-_ours = False  # whether transformers' own bars are to be hidden
+_ours = False  # whether transformers' own bars should be hidden
 _bars: Progress | None = None  # rich allows one live display at a time, so nested loops share it
 
 
@@ -60,7 +60,7 @@ def track(
         description: a few words in front of the bar.
         total: number of items; None asks `len(iterable)` if it has one, and shows a count without an end otherwise.
         quiet: show nothing at all.
-        note: gives what stands behind the description, asked anew after each item: a throughput, a loss.
+        note: gives what stands behind the description, computed after each item: a throughput, a loss.
     """
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)

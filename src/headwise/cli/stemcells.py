@@ -34,9 +34,7 @@ def whole_study(
     context: typer.Context,
     settings: StemCells,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="A recipe (TOML) of kind stem-cells.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The run's folder; the same command goes on with it.")] = Path(
-        "runs/stemcells"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="The run's folder; rerun the command to resume.")] = Path("runs/stemcells"),
     model: Model = "",
     sets: Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set training.epochs=3")] = None,
     jobs: Jobs = None,
@@ -87,7 +85,7 @@ def probe(
     source: TaskSource,
     settings: Profiling,
     model: Model = EMBEDDED,
-    labels: Annotated[bool, typer.Option("--labels", help="Also the best head of every label.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Also show the best head of every label.")] = False,
     as_json: Json = False,
 ) -> None:
     """Parameter-free probes of every head of a model, as it comes: centroids from train, best head chosen on validation, figures on test.

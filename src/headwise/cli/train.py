@@ -89,11 +89,11 @@ def train(
         [task, *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]), *values]
         for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
     ]
-    caption += "; at chance: a guess that ignores the text could do as well" if table.stack().str.contains("chance").any() else ""
+    caption += "; at chance: no better than a guess that ignores the text" if table.stack().str.contains("chance").any() else ""
     print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
     for note in result.notes:
         typer.echo(f"note: {note}")
     without = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)]
     if without:
-        typer.echo(f"not predicted, since they have no such split: {', '.join(without)}", err=True)
+        typer.echo(f"not predicted because they lack that split: {', '.join(without)}", err=True)
     typer.echo(f"results in {out}" + (f", {len(files)} submission files" if files else ""))

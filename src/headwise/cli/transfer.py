@@ -20,11 +20,9 @@ def register(app: typer.Typer) -> None:
 def transfer(
     source: TaskSource,
     settings: Transfer,
-    sources: Annotated[
-        list[str], typer.Option("--from", help="Folders of trained models, as METHOD=FOLDER, or runs of `headwise train`.")
-    ],
+    sources: Annotated[list[str], typer.Option("--from", help="Trained models, as METHOD=FOLDER, or runs of `headwise train`.")],
     tasks: Annotated[list[str], typer.Option("--to", "--tasks", help=help_of(TaskSource, "names"))],
-    baseline: Annotated[str, typer.Option(help="Method the others are compared with; default: the first.")] = "",
+    baseline: Annotated[str, typer.Option(help="Method to compare the others with; default: the first.")] = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Where results go; run again, it resumes.")] = Path("runs/transfer"),
     jobs: Jobs = None,
     as_json: Json = False,

@@ -133,8 +133,8 @@ class Profiling(Settings):
     batch_size: int = option(32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False)
     max_length: int | None = option(None, "Tokens the model reads at once; longer sentences are read in windows.", ge=1)
     seed: int = option(0, "Seed of samples, random weights and shuffles.", ge=0)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one beside its weights.", live=True)
-    quiet: bool = option(False, "Show no progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+    quiet: bool = option(False, "Do not show progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 
     without_none = field_validator("baselines", mode="before")(_without_none)

@@ -28,7 +28,7 @@ def sentence_vectors(
     Args:
         model: whatever `headwise.models.open_model` takes; its encoder is used.
         sentences: the texts.
-        tokenizer: the model's; default: the one beside its weights.
+        tokenizer: the model's; default: the one saved with its weights.
         pooling: "mean" over real tokens, "cls" (first real token) or "last" (last real token) of the last hidden state.
         batch_size: sentences per pass.
         max_length: longer sentences are truncated to this many tokens.

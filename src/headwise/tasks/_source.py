@@ -1,4 +1,4 @@
-"""Where tasks come from: what every verb and every recipe that names tasks can be told."""
+"""Where tasks come from: the settings of every verb and recipe that names tasks."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,12 +19,12 @@ class TaskSource(Settings):
         None, "Folder that holds the presets' data sets, or a treebank; default: the model's own, else the hub."
     )
     file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
-    size: int | None = option(None, "Training examples of a grammar task; default: as in the model's training, else 2000.", ge=10)
+    size: int | None = option(None, "Training examples per grammar task; default: as in the model's training, else 2000.", ge=10)
     metric: str | None = option(
         None, "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own."
     )
     seed: int | None = option(
-        None, "Seed of the grammar and of splits that have to be made; default: as in the model's training, else 0.",
+        None, "Random seed of the grammar and of splits that headwise makes; default: as in the model's training, else 0.",
         flag="--tasks-seed", ge=0,
     )  # fmt: skip
 

@@ -33,11 +33,11 @@ def name_strangers(task: str, found: Collection[str], chosen: bool) -> None:
     if missing:
         raise HeadwiseError(
             f"task {task!r} has no {' and no '.join(missing)} split: its splits are {listed}, and headwise reads {', '.join(KNOWN)}. Rename "
-            f"{names}, or say what is what: splits={{'train': ..., 'validation': ...}}"
+            f"{names}, or map them: splits={{'train': ..., 'validation': ...}}"
         )
     warnings.warn(
-        f"task {task!r} has the splits {listed}: {', '.join(read)} are read; {names} only where it is asked "
-        f"for by name (predict=[{strange[0]!r}] in training). If it is meant as one of them, say so: splits={{'test': {strange[0]!r}, ...}}",
+        f"task {task!r} has the splits {listed}: {', '.join(read)} are read; {names} only when requested "
+        f"by name (predict=[{strange[0]!r}] in training). To use it as one of them: splits={{'test': {strange[0]!r}, ...}}",
         stacklevel=4,
     )
 

@@ -146,7 +146,7 @@ def _attempt(
 def notes_on(settings: Train) -> list[str]:
     """What a reader of the scores must know of how they came about."""
     if settings.early_stopping is not None and settings.stopping_split == "validation":
-        return ["early stopping chose the epoch on validation, the split that is reported, so these scores are too good"]
+        return ["early stopping chose the epoch on validation, the split that is reported, so these scores are optimistic"]
     return []
 
 
@@ -200,7 +200,7 @@ def _start(model: Any, tasks: Sequence[Task], settings: Train) -> Any:
         raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
     found = open_model(model, need="encoder", **given)
     if found.tasks:
-        raise HeadwiseError("random_weights and decoder_options are for an encoder without decoders, and this model has some")
+        raise HeadwiseError("random_weights and decoder_options apply to an encoder without decoders; this model has decoders")
     if settings.random_weights:
         found = MultiTaskModel(fresh(found.encoder, settings.seed), found.tokenizer, (), found.pooling)
     torch.manual_seed(settings.seed)

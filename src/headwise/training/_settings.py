@@ -1,4 +1,4 @@
-"""What trainings can be told: settings declared once, without torch; the defaults are the paper's recipe."""
+"""Settings of trainings: declared once, without torch; the defaults are the paper's recipe."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +23,9 @@ class Train(Exact):
     micro_batch_size: int | None = option(
         None, "At most this many examples per forward pass of one process; default: all of its share.", ge=1
     )
-    learning_rate: float = option(2e-5, "Peak learning rate of the encoder, and of the rest unless set apart.", also="--lr", gt=0)
+    learning_rate: float = option(
+        2e-5, "Peak learning rate of the encoder, and of everything else by default.", also="--lr", gt=0
+    )
     decoder_learning_rate: float | None = option(None, "Peak learning rate of the decoders.", gt=0)
     gate_learning_rate: float | None = option(None, "Peak learning rate of parameters that a method adds (gates).", gt=0)
     optimizer: Literal["adamw", "adamax", "sgd", "adafactor"] = option("adamw", "Optimizer: adamw, adamax, sgd or adafactor.")
@@ -32,49 +34,51 @@ class Train(Exact):
     eps: float = option(1e-8, "ε of Adam.", gt=0)
     warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
     schedule: Literal["linear", "constant"] = option("linear", "Learning rate after the warm-up: linear decay to 0, or constant.")
-    clip: float | None = option(None, "Largest norm of the gradient; default: no clipping.", gt=0)
+    clip: float | None = option(None, "Maximum gradient norm; default: no clipping.", gt=0)
     sampling: Sampling = option("proportional", f"How the task of each step is drawn: {', '.join(SAMPLINGS)}.")
     temperature: float = option(5.0, "T of temperature sampling, p ∝ N^(1/T).", gt=0)
     power: float = option(0.8, "Exponent of power sampling, p ∝ batches^power.")
     balance: int = option(
         0, "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; 0: off.", ge=0
     )
-    max_length: int = option(256, "Tokens at which a text or pair is cut.", ge=1)
+    max_length: int = option(256, "Maximum number of tokens per text or pair.", ge=1)
     max_examples: int | None = option(
-        None, "At most this many training examples of each task, drawn by the seed, the same for all methods.", ge=1
+        None, "At most this many training examples per task, drawn at random, the same for all methods.", ge=1
     )
     pooling: Literal["cls", "last", "mean"] | None = option(
-        None, "How the tokens of a whole text are pooled: cls, last or mean; default: the model family's own."
+        None, "How the tokens of a text are pooled: cls, last or mean; default: that of the model family."
     )
-    random_weights: bool = option(False, "Control: draw the encoder's weights anew by the seed.")
+    random_weights: bool = option(False, "Control: draw the encoder's weights at random by the seed.")
     decoder_options: dict[str, Any] = option({}, "Options of decoders by task, e.g. {'dep': {'tree': 'projective'}}.")
     precision: Literal["no", "bf16", "fp16"] = option("no", "Mixed precision: no (float32), bf16 or fp16.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass, which saves memory.")
-    evaluate: Literal["end", "epoch"] = option("end", "When to evaluate: end, or epoch for after each epoch too.")
+    evaluate: Literal["end", "epoch"] = option("end", "When to evaluate: at the end, or after each epoch (epoch).")
     early_stopping: int | None = option(
         None, "Stop after this many evaluations without a better mean score, and keep the best weights.", ge=1
     )
     stopping_split: Literal["train", "validation"] = option(
         "train",
-        "What early stopping chooses on: train (a tenth of the training examples, set aside), or validation, the split that is reported, "
-        "whose scores are then too good.",
+        "What early stopping chooses on: train (a tenth of the training examples, held out), or validation, the split that is reported, "
+        "whose scores are then optimistic.",
     )
-    predict: tuple[str, ...] = option((), "Further splits to predict, e.g. test; they need no labels.")
-    options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] of ticket-share.", flag="--set")
+    predict: tuple[str, ...] = option((), "More splits to predict, e.g. test; labels are not needed.")
+    options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] for ticket-share.", flag="--set")
     seed: int = option(0, "Seed of order, dropout and new weights.", ge=0)
-    device: Literal["cpu"] | None = option(None, "cpu to keep off a GPU; default: a GPU if there is one.", decides=False)
+    device: Literal["cpu"] | None = option(None, "cpu to train on the CPU; default: a GPU if there is one.", decides=False)
     graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
     log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints.", ge=0, decides=False)
     trackers: tuple[str, ...] = option((), "Trackers of accelerate, e.g. tensorboard, wandb.", decides=False)
-    quiet: bool = option(False, "Show no progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
-    out: str | Path | None = option(None, "Where model and tables go; run again, it resumes or shows them.", decides=False)
-    tokenizer: Any = option(None, "Tokenizer of a live transformers model; default: the one beside its weights.", live=True)
-    also: Mapping[str, Any] | None = option(
-        None, "Further tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
+    quiet: bool = option(False, "Do not show progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+    out: str | Path | None = option(
+        None, "Folder for the model and the tables; rerun to resume or show them again.", decides=False
     )
-    start: str | Path | None = option(None, "Checkpoint of another training to begin from, see `TrainingRun`.", live=True)
+    tokenizer: Any = option(None, "Tokenizer of a live transformers model; default: the one saved with its weights.", live=True)
+    also: Mapping[str, Any] | None = option(
+        None, "More tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
+    )
+    start: str | Path | None = option(None, "Checkpoint of another training to start from, see `TrainingRun`.", live=True)
     branches: Mapping[int, Path] | None = option(
         None, "Folders by step, in which a checkpoint is left before that step, see `TrainingRun`.", live=True
     )
@@ -107,31 +111,35 @@ class Train(Exact):
 class FewShot(Exact):
     """Settings of few-shot fine-tuning: the `[fewshot]` table of a recipe (appendix A.2: everything is trained, 20 epochs at 2e-5)."""
 
-    epochs: int = option(20, "Passes over the few examples.", ge=1)
+    epochs: int = option(20, "Epochs over the k examples.", ge=1)
     batch_size: int = option(32, "Examples per step.", ge=1)
     learning_rate: float = option(2e-5, "Peak learning rate, with linear decay and no weight decay.", also="--lr", gt=0)
     warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
     tuning: Literal["full", "lora", "decoder"] = option(
-        "full", "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (that alone)."
+        "full", "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (only the decoder)."
     )
     rank: int = option(8, "Rank of lora.", ge=1)
-    max_length: int | None = option(None, "Tokens at which texts are cut; default: as in the models' training, else 256.", ge=1)
+    max_length: int | None = option(
+        None, "Maximum number of tokens per text or pair; default: as in the models' training, else 256.", ge=1
+    )
     precision: Literal["no", "bf16"] = option("no", "Mixed precision: no (float32) or bf16.")
-    copies: int | None = option(None, "Seeds trained side by side; default: by the device and its memory.", ge=1, decides=False)
+    copies: int | None = option(
+        None, "Seeds trained side by side; default: chosen from the device and its memory.", ge=1, decides=False
+    )
     eval_batch_size: int = option(64, "Examples per evaluation pass and seed.", ge=1, decides=False)
-    quiet: bool = option(False, "Show no progress.", decides=False)
+    quiet: bool = option(False, "Do not show progress.", decides=False)
     evaluate_on: Any = option(None, "Held-out `Examples`; default: the task's validation split.", live=True)
 
 
 class Shots(Settings):
     """How often and on what trained models are fine-tuned: keys of a transfer recipe."""
 
-    shots: tuple[Annotated[int, Field(ge=1)], ...] = option((4, 16, 32, 100), "Training examples in all.")
-    seeds: int = option(30, "Fine-tunings per model, task and number of shots; all see the same examples.", ge=1)
-    evaluate: int | None = option(None, "Evaluate on at most this many held-out examples, the same for all.", ge=1)
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = option((4, 16, 32, 100), "Total number of training examples (k).")
+    seeds: int = option(30, "Fine-tuning runs per model, task and k; all see the same examples.", ge=1)
+    evaluate: int | None = option(None, "At most this many held-out examples, the same for all.", ge=1)
 
 
 class Transfer(Shots, FewShot):
     """Settings of `headwise.studies.transfer`."""
 
-    device: str | None = option(None, "cuda, cpu, ...; default: where the models are, or a GPU if there is one.", live=True)
+    device: str | None = option(None, "cuda, cpu, ...; default: the models' device, else a GPU if there is one.", live=True)

@@ -39,7 +39,7 @@ class Method:
         return model
 
     def resumed(self, run: "TrainingRun") -> None:
-        """After `load_state_dict`, when a training goes on from a checkpoint."""
+        """After `load_state_dict`, when a training resumes from a checkpoint."""
 
     def at_branch(self, run: "TrainingRun") -> None:
         """Once, before the step that `branch_step` names."""
@@ -126,19 +126,19 @@ def multi_task(model: Any, method: str) -> MultiTaskModel:
     if not isinstance(model, MultiTaskModel):
         name = type(model.encoder).__name__
         raise HeadwiseError(
-            f"method {method!r} needs an encoder with one decoder per task, and {name} has its own head: give its bare encoder"
+            f"method {method!r} needs an encoder with one decoder per task, but {name} has its own head: pass the bare encoder"
         )
     if len(model.adapters):
         raise HeadwiseError(
-            f"method {method!r} adds adapters to an encoder without any, and this model has some: give its bare encoder"
+            f"method {method!r} adds adapters to an encoder without any, but this model has adapters: pass the bare encoder"
         )
     return model
 
 
 # why a model trained by a method cannot be a source of transfer, by the name of its note
 STAYS = {
-    "pals": "its projected attention layers belong to the tasks it was trained on, and a new task has none",
-    "ca-mtl": "its upper layers are conditioned on the embeddings of the tasks it was trained on, and a new task has none",
+    "pals": "its projected attention layers belong to the tasks it was trained on; a new task has none",
+    "ca-mtl": "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has none",
 }
 
 
@@ -155,7 +155,7 @@ def stay_behind(method: str, encoder: Any) -> None:
 
 
 def last_share(delta: float, steps: int) -> int | None:
-    """The step at which the last `delta` of the steps begins; None if that is no step at all."""
+    """The step at which the last `delta` of the steps begins; None if there is no such step."""
     last = int(round(delta * steps, 6))
     return steps - last if last else None
 
@@ -175,4 +175,4 @@ def known_variant(variant: str) -> None:
 def share(name: str, value: float) -> None:
     """Checks that an option is a share from 0 to 1."""
     if not 0 <= value <= 1:
-        raise HeadwiseError(f"{name} is {value}; it is a share, from 0 to 1")
+        raise HeadwiseError(f"{name} is {value}; it is a fraction from 0 to 1")
