@@ -34,11 +34,12 @@ def trust(ctx: typer.Context, value: bool | None) -> bool | None:
 
 # of verbs that open models; the option itself does the work
 Trust = Annotated[
-    bool, typer.Option("--trust-remote-code", callback=trust, help="Run code that a model folder brings along; read it first.")
+    bool,
+    typer.Option("--trust-remote-code", callback=trust, help="Run the code that a model folder contains; read that code first."),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=0, help="Cells at once; 0: in this process.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=0, help="Number of cells to run in parallel; 0: all in this process.")]
 
 
 class Verb(TyperCommand):
@@ -65,7 +66,7 @@ class Verb(TyperCommand):
             return super().parse_args(ctx, spread)
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs it; a full disk that nothing nearer has told becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
+        """Runs it; a full disk that nothing nearer has reported becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
         try:
             return super().invoke(ctx)
         except NoSpace:
@@ -109,9 +110,7 @@ class Resumable(Verb):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Interrupted(
-                f"stopped; what was finished is in {ctx.params['out']}: the same command goes on from there"
-            ) from None
+            raise Interrupted(f"interrupted; finished work is in {ctx.params['out']}, rerun the command to resume") from None
 
 
 class Group(TyperGroup):
@@ -136,7 +135,7 @@ class Group(TyperGroup):
 
 
 def _examples(text: str) -> str:
-    """Paragraphs that start with `headwise` as commands to copy: their lines are kept, long ones go on after a backslash."""
+    """Paragraphs that start with `headwise` as commands to copy: their lines are kept, long ones continue after a backslash."""
     paragraphs = []
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("headwise "):
@@ -191,7 +190,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]
 
 
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
-    """Runs a study from what a verb was told, as if it were a recipe in this folder; gives the run, opened."""
+    """Runs a study from a verb's options, as if it were a recipe in this folder; gives the run, opened."""
     from headwise import engine
 
     if jobs == 0:
