@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 BASE = {"_base", "errors", "settings", "__version__"}
 GROUND = BASE | {"heads", "tasks", "store", "engine", "figures", "models"}
-METHODS = {"scoring", "training", "lesions", "probing", "similarity"}
+METHODS = {"scoring", "training", "lesions", "probing", "behaviour", "similarity"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_base": BASE,
     "heads": BASE | {"store"},
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": GROUND | {"scoring"},
     "lesions": GROUND | {"_passes", "scoring"},
     "probing": GROUND,
+    "behaviour": GROUND | {"_passes", "scoring"},
     "similarity": GROUND,
     "studies": GROUND | METHODS,
     "report": GROUND | METHODS | {"studies"},

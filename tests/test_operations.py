@@ -10,6 +10,7 @@ import typer
 
 import headwise as hw
 from headwise import studies
+from headwise.behaviour import Roles
 from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
@@ -38,6 +39,7 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "dissociate": (hw.dissociate, Dissociate),
     "probe": (hw.probe, Probe),
     "generate": (generate, Generate),
+    "roles": (hw.roles, Roles),
     "similarity": (studies.similarity_study, Similarity),
     "profile": (profile, Profiling),
     "stemcells": (studies.stem_cell_study, StemCells),
@@ -51,6 +53,7 @@ VERBS: dict[str, list[type[Settings]]] = {
     "train": [TaskSource, Train],
     "transfer": [TaskSource, Transfer],
     "probe": [ProbingTasks, Probe],
+    "roles": [Roles],
     "similarity": [TaskSource, Similarity],
     "stemcells": [StemCells],
     "stemcells probe": [TaskSource, Profiling],
@@ -116,6 +119,7 @@ def test_a_transfer_recipe_has_the_keys_of_its_settings() -> None:
 
 
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "roles": [({"window": 0}, "greater than or equal to 1"), ({"repeated": 1}, "greater than or equal to 2")],
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
     "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],

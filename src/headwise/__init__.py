@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from headwise.behaviour import roles as roles
     from headwise.errors import HeadwiseError as HeadwiseError
     from headwise.errors import MissingExtra as MissingExtra
     from headwise.heads import Heads as Heads
@@ -40,6 +41,7 @@ _WHERE = {
     "lesion": "headwise.lesions",
     "HeadEmbedding": "headwise.probing",
     "probe": "headwise.probing",
+    "roles": "headwise.behaviour",
     "Task": "headwise.tasks",
     "train": "headwise.training",
 }
@@ -54,6 +56,7 @@ _ROOMS = (
     "training",
     "lesions",
     "probing",
+    "behaviour",
     "similarity",
     "studies",
 )

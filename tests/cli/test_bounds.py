@@ -17,6 +17,7 @@ VERBS: dict[str, list[str]] = {  # what each needs besides
     "transfer": ["--from", "a=model", "--to", "mood", *TASKS, "--out", "OUT"],
     "similarity": ["--models", "mood=model", "--ahp", *TASKS, "--out", "OUT"],
     "probe": ["--model", "model", "--source", "tasks", "--tasks", "mood", *TASKS, "--out", "OUT"],
+    "roles": ["--model", "model"],
     "demo": ["--out", "OUT"],
     "app": ["model"],
     "study run": ["recipe.toml", "--out", "OUT"],

@@ -27,6 +27,7 @@ SECTIONS = {
     },
     "What each head knows": {
         "probe": "a probe on every head and layer; last, best, top-n heads",
+        "roles": "what every head does: induction, copying, sinks, retrieval",
     },
     "Studies and results": {
         "study": "run a recipe, resume it, show, check, export",

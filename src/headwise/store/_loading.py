@@ -15,6 +15,7 @@ LOADERS: dict[str, str] = {
     "multi-task": "headwise.training._files:load_folder",
     "task-model": "headwise.training._files:load_task_model",
     "single-task": "headwise.training._files:load_several",
+    "roles": "headwise.behaviour._files:load_folder",
     "scores": "headwise.scoring._files:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
     "study": "headwise.engine._run:load_folder",

@@ -15,9 +15,8 @@ from headwise.settings import operation
 from headwise.similarity._settings import Similarity
 from headwise.studies._sections.similarity import section
 from headwise.studies._transfer_study import FewShotConfig, few_shot
-from headwise.tasks._files import open_text
 from headwise.tasks._source import TaskSource
-from headwise.tasks._sources import read_table
+from headwise.tasks._sources import read_table, read_texts
 from headwise.training._settings import FewShot
 
 
@@ -47,7 +46,7 @@ def vectors(config: VectorsConfig, inputs: dict[str, Any], out: engine.Out) -> N
 
     model = open_model(str(config.model), need="encoder", device="auto")
     if config.sentences is not None:
-        texts = read_sentences(config.sentences, config.count)
+        texts = read_texts(config.sentences, config.count)
         out.array(
             "sentence-vectors", xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim"))
         )
@@ -185,24 +184,6 @@ def check(recipe: SimilarityRecipe) -> Iterable[str]:
         yield "tasks.names: the tasks are those of the models; remove it"
     if recipe.sentences is None and recipe.brain is None and not recipe.ahp and recipe.multitask is None:
         yield "the recipe requests no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
-
-
-def read_sentences(path: Path, count: int) -> list[str]:
-    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a parquet or CSV file or folder of one."""
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".csv", ".txt"))
-        if len(files) != 1:
-            raise HeadwiseError(f"{path} holds {len(files)} parquet, csv or txt files; name one of them")
-        path = files[0]
-    if path.suffix in (".parquet", ".csv"):
-        frame = read_table(path)
-        if "sentence" not in frame:
-            raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
-        texts = [str(text) for text in frame["sentence"]]
-    else:
-        with open_text(path) as handle:
-            texts = [line.strip() for line in handle if line.strip()]
-    return texts[:count]
 
 
 def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:

@@ -237,3 +237,21 @@ def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
     return Raw(
         origin, table=pd.DataFrame([list(row) for row in rows], columns=list(columns[: len(rows[0])] if rows else columns))
     )
+
+
+def read_texts(path: Path, count: int) -> list[str]:
+    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a parquet or CSV file or folder of one."""
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".csv", ".txt"))
+        if len(files) != 1:
+            raise HeadwiseError(f"{path} holds {len(files)} parquet, csv or txt files; name one of them")
+        path = files[0]
+    if path.suffix in (".parquet", ".csv"):
+        frame = read_table(path)
+        if "sentence" not in frame:
+            raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
+        texts = [str(text) for text in frame["sentence"]]
+    else:
+        with open_text(path) as handle:
+            texts = [line.strip() for line in handle if line.strip()]
+    return texts[:count]

@@ -1,0 +1,28 @@
+"""Roles on disk: netCDF, beside a manifest that `headwise.load` reads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headwise._base import command
+from headwise.scoring._files import load_scores, save_scores
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import atomic_folder
+
+KIND, NAME = "roles", "roles.nc"
+
+
+def keep(found: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
+    """Writes a folder of roles; gives them back."""
+    with atomic_folder(folder) as aside:
+        save_scores(found, aside / NAME)
+        manifest.write(aside, KIND, command=command.given(), **noted)
+    return found
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> xr.DataArray:
+    """Opens what `keep` wrote; `headwise.load` calls this."""
+    found = load_scores(folder / NAME).rename("role score")
+    return found.assign_coords({name: found[name].astype(str) for name in ("role", "kind")})  # netCDF gives texts back as objects

@@ -1,0 +1,157 @@
+"""`headwise.roles`: what every head does."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from headwise._base.opener import open_tokenizer, tokenizer_beside
+from headwise._base.places import model_place
+from headwise.behaviour._attention import attention_roles
+from headwise.behaviour._files import keep
+from headwise.behaviour._inputs import Reader, given_texts
+from headwise.behaviour._settings import ROLES, SINK, Roles
+from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, composition_scores
+from headwise.errors import HeadwiseError
+from headwise.heads import Heads, UnsupportedModel
+from headwise.heads._inputs import root_of
+from headwise.heads._use.attention_rows import check_maps
+from headwise.models._opening import open_model
+from headwise.settings import operation
+from headwise.store._decision import decision
+from headwise.store._entry import kept
+
+Found = tuple[NDArray[np.float64], NDArray[np.float64], dict[str, str]]  # (roles, layers, heads), chance (roles, layers), notes
+
+
+@operation(Roles)
+def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataArray:  # type: ignore[assignment]
+    """What each head does: a score for every role, beside the level of a head that does nothing of the kind.
+
+    Shares of attention are Σ(A⊙P) ÷ ΣA of each text, mean over texts, as TransformerLens' `detect_head` has it (error measure "mul"):
+    P is 1 for the query i and the key j where, with tokens t,
+
+    - previous token: j = i − 1;
+    - duplicate token: j < i and t_j = t_i;
+    - induction: 1 ≤ j ≤ i and t_(j−1) = t_i, with j − 1 < i.
+
+    Chance is what attention has that is spread evenly over all that the query may see; for eigenvalue scores 0; for compositions the
+    mean over random rotations of the residual stream between the two heads.
+
+    Args:
+        model: a transformers model, a folder or hub id of one, or a folder that headwise saved.
+        tokenizer: its tokenizer; default: the one beside its weights.
+
+    Returns:
+        (role, layer, head), with chance levels as the coordinate `chance` (role, layer), the layers' `kind`, and settings and notes in
+        `.attrs`. NaN where a role is not defined; `notes` says why.
+    """
+    out = settings.out
+    if out is None:
+        return _roles(model, tokenizer, settings)
+    if settings.texts is not None:
+        settings = settings.with_changes(
+            texts=given_texts(settings.texts, settings.examples, settings.seed)
+        )  # counts by its content
+    decided = decision("roles", settings, model=model, tokenizer=tokenizer)
+    found, notes = kept(out, decided, lambda entry: keep(_roles(model, tokenizer, settings), entry.folder, **entry.seals()))
+    return found.assign_attrs(stale=notes) if notes else found
+
+
+def _roles(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
+    """Roles that are not there yet."""
+    by_name = isinstance(model, str | Path)
+    live = open_model(
+        model,
+        need="heads",
+        device=settings.device or "auto",
+        dtype=settings.dtype,
+        trust_remote_code=settings.trust_remote_code,
+    )
+    if tokenizer is None:
+        tokenizer = open_tokenizer(model_place(model)) if by_name else tokenizer_beside(model)
+    training = live.training
+    live.eval()
+    try:
+        return _measured(live, tokenizer, settings)
+    finally:
+        live.train(training)
+
+
+def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
+    heads = settings.heads or Heads(model)
+    asked = settings.asked
+    layers, widest = heads.shape
+    values, chances = np.full((len(asked), layers, widest), np.nan), np.full((len(asked), layers), np.nan)
+    notes: dict[str, str] = {}
+
+    def take(names: Sequence[str], measure: Callable[[], Found]) -> None:
+        """Puts the roles `names` into their places, or notes why the model has none of them."""
+        if not names:
+            return
+        try:
+            scores, levels, said = measure()
+        except UnsupportedModel as error:
+            notes.update(dict.fromkeys(names, str(error)))
+            return
+        notes.update(said)
+        for number, name in enumerate(names):
+            values[asked.index(name)], chances[asked.index(name)] = scores[number], levels[number]
+
+    reader = Reader(model, tokenizer)
+    read: dict[str, Any] = {}
+    for source in ("random", "text"):
+        names = [name for name in asked if ROLES[name].family == "attention" and ROLES[name].read == source]
+        take(names, lambda names=names, source=source: _attention(heads, reader, names, source, settings, read))  # type: ignore[misc]
+    names = [name for name in asked if ROLES[name].family == "weights"]
+    take(names, lambda: _weights(heads, names, settings))
+    attrs = {
+        "model": root_of(model).config.name_or_path or type(root_of(model)).__name__,  # type: ignore[union-attr]
+        "definitions": {name: ROLES[name].said for name in asked},
+        "notes": notes,
+        **read,
+        **{name: getattr(settings, name) for name in ("window", "exclude_first", "exclude_current", "seed")},
+    }
+    if "sink" in asked:
+        sinks = values[asked.index("sink")]
+        known = ~np.isnan(sinks)
+        attrs["sinks"] = float((sinks[known] > SINK).mean()) if known.any() else None
+    coords = {"role": asked, "layer": np.arange(layers), "head": np.arange(widest)}
+    found = xr.DataArray(values, coords=coords, dims=("role", "layer", "head"), name="role score", attrs=attrs)
+    kinds = [site.kind for site in heads.sites]
+    return found.assign_coords(chance=(("role", "layer"), chances), kind=("layer", kinds))
+
+
+def _attention(heads: Heads, reader: Reader, names: Sequence[str], source: str, settings: Roles, read: dict[str, Any]) -> Found:
+    try:
+        check_maps(heads.sites)
+    except HeadwiseError as error:
+        raise UnsupportedModel(str(error)) from None
+    if source == "random":
+        rows = reader.random(settings.sequences, settings.repeated, settings.seed)
+        read["random"] = {"sequences": len(rows), "tokens": settings.repeated}
+    else:
+        texts = given_texts(settings.texts, settings.examples, settings.seed)
+        rows = reader.texts(texts, settings.max_length)
+        if not rows:
+            raise HeadwiseError("no text has two tokens or more: there is nothing to attend to")
+        read["texts"] = {"texts": len(rows), "tokens": sum(map(len, rows)), "synthetic": settings.texts is None}
+    return attention_roles(heads, reader, rows, names, settings)
+
+
+def _weights(heads: Heads, names: Sequence[str], settings: Roles) -> Found:
+    found = circuits(heads)
+    scores, notes = circuit_scores(heads, found)
+    levels = {name: np.zeros(heads.shape[0]) for name in scores}
+    if any(name in COMPOSITIONS for name in names):
+        values, chances = composition_scores(heads, found, settings.seed)
+        for number, name in enumerate(COMPOSITIONS):
+            scores[name], levels[name] = values[number], chances[number]
+    return (
+        np.stack([scores[name] for name in names]),
+        np.stack([levels[name] for name in names]),
+        {name: note for name, note in notes.items() if name in names},
+    )

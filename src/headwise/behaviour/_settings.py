@@ -1,0 +1,101 @@
+"""What heads do: the table of roles, and what `headwise.roles` can be told; declared once, without torch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from headwise.errors import did_you_mean
+from headwise.settings import Settings, option
+
+
+@dataclass(frozen=True)
+class Role:
+    """One thing that a head may do.
+
+    Attributes:
+        family: what it is measured by: "attention", "weights", "logits", "answers" (function vectors) or "retrieval".
+        read: what the model reads for it: "random" (repeated random tokens), "text", "pairs", "needles", "documents", or "" for nothing.
+        said: its definition, in one line.
+    """
+
+    family: Literal["attention", "weights", "logits", "answers", "retrieval"]
+    read: Literal["random", "text", "pairs", "needles", "documents", ""]
+    said: str
+
+
+SINK = 0.3  # attention to the first token above which a query counts as sunk
+
+_PREVIOUS = "share of attention on the token before the query"
+_DUPLICATE = "share of attention on earlier copies of the query's token"
+_INDUCTION = "share of attention on tokens that follow an earlier copy of the query's token"
+
+ROLES: dict[str, Role] = {
+    "previous-token": Role("attention", "random", f"{_PREVIOUS}, on repeated random tokens"),
+    "duplicate-token": Role("attention", "random", f"{_DUPLICATE}, on repeated random tokens"),
+    "induction": Role("attention", "random", f"{_INDUCTION}, on repeated random tokens"),
+    "previous-token-text": Role("attention", "text", f"{_PREVIOUS}, on text"),
+    "duplicate-token-text": Role("attention", "text", f"{_DUPLICATE}, on text"),
+    "induction-text": Role("attention", "text", f"{_INDUCTION}, on text"),
+    "sink": Role("attention", "text", "mean attention of later queries to the first token"),
+    "sink-share": Role("attention", "text", f"share of later queries that give the first token more than {SINK}"),
+    "self": Role("attention", "text", "share of attention on the query itself"),
+    "next-token": Role("attention", "text", "share of attention on the token after the query"),
+    "local": Role("attention", "text", "share of attention within the window around the query, itself left out"),
+    "delimiter": Role("attention", "text", "share of attention on punctuation and special tokens, the first token left out"),
+    "rare-token": Role("attention", "text", "share of attention on the text's rarest tokens, by their counts in all texts read"),
+    "copying": Role("weights", "", "Σλ ÷ Σ|λ| of W_U · W_OV · W_E: whether attending to a token raises its own logit"),
+    "matching": Role("weights", "", "Σλ ÷ Σ|λ| of W_E · W_QK · W_E: whether a token attends to its own copies"),
+    "q-composition": Role("weights", "", "largest ‖W_QKᵀ · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
+    "k-composition": Role("weights", "", "largest ‖W_QK · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
+    "v-composition": Role("weights", "", "largest ‖W_OV′ · W_OV‖ ÷ (‖W_OV′‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
+}
+
+
+class Roles(Settings):
+    """Settings of `headwise.roles`."""
+
+    out: Path | None = option(None, "Keep the roles in this folder; finished ones are shown again.", short="-o", decides=False)
+    roles: tuple[str, ...] = option((), "Which roles; default: all.")
+    texts: Any = option(
+        None,
+        "Texts: a file with one a line, or a table with a column sentence; in Python also a list. Default: sentences of the embedded "
+        "grammar, which are synthetic.",
+    )
+    examples: int = option(64, "At most this many texts, from the first.", ge=1)
+    max_length: int = option(256, "Tokens at which texts are cut.", ge=2)
+    sequences: int = option(8, "Sequences of repeated random tokens.", ge=1)
+    repeated: int = option(50, "Random tokens of such a sequence, which then come a second time.", ge=2)
+    window: int = option(5, "Tokens on either side of the query that are local.", ge=1)
+    exclude_first: bool = option(
+        False, "Leave attention to the first token out of previous-token, duplicate-token and induction (`exclude_bos`)."
+    )
+    exclude_current: bool = option(
+        False,
+        "Leave attention to the query itself out of previous-token, duplicate-token and induction (`exclude_current_token`).",
+    )
+    batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
+    seed: int = option(0, "Seed of random tokens and of chance levels that are drawn.", ge=0)
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
+        None, "Type of the weights of a model that is read from a folder or the hub. Default: float32, and on a GPU auto."
+    )
+    device: str | None = option(
+        None, "Where a model is opened that is not live yet: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+    )
+    heads: Any = option(None, "The model's `Heads`, if they were found already.", live=True)
+    quiet: bool = option(False, "Show no progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+
+    @field_validator("roles")
+    @classmethod
+    def _known(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
+        for role in roles:
+            if role not in ROLES:
+                raise ValueError(f"{role!r} is unknown{did_you_mean(role, ROLES)}; choose from {', '.join(ROLES)}")
+        return roles
+
+    @property
+    def asked(self) -> list[str]:
+        """The roles that are asked for, in the order of the table."""
+        return [role for role in ROLES if not self.roles or role in self.roles]
