@@ -140,9 +140,10 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
         checked(settings, given)
     group: Any = typer.main.get_command(app)
     subjects = {"train": ["--model", "x", "--out", "x"], "transfer": ["--from", "x"], "similarity": ["--models", "x"]}
+    asked = [] if name == "roles" else ["--tasks", "x"]
     with pytest.raises(HeadwiseError, match=f"{flag(field, settings)}: given .*{said}"):
         group.main(
-            [name, *subjects.get(name, ["--model", "x"]), "--tasks", "x", f"{flag(field, settings)}={value}"],
+            [name, *subjects.get(name, ["--model", "x"]), *asked, f"{flag(field, settings)}={value}"],
             standalone_mode=False,
         )
 

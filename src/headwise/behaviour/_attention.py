@@ -134,7 +134,7 @@ def attention_roles(
     watch = Watch(heads, roles, settings)
     total = -(-len(rows) // settings.batch_size)
     with torch.no_grad():
-        for reading in track(reader.batches(rows, settings.batch_size), "reading attention", total, silent=settings.quiet):
+        for reading in track(reader.batches(rows, settings.batch_size), "reading attention", total, quiet=settings.quiet):
             watch.read(reading)
     notes = watch.finish()
     return watch.values, watch.chances, notes

@@ -64,7 +64,7 @@ class Roles(Settings):
         "grammar, which are synthetic.",
     )
     examples: int = option(64, "At most this many texts, from the first.", ge=1)
-    max_length: int = option(256, "Tokens at which texts are cut.", ge=2)
+    max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
     sequences: int = option(8, "Sequences of repeated random tokens.", ge=1)
     repeated: int = option(50, "Random tokens of such a sequence, which then come a second time.", ge=2)
     window: int = option(5, "Tokens on either side of the query that are local.", ge=1)
@@ -76,16 +76,17 @@ class Roles(Settings):
         "Leave attention to the query itself out of previous-token, duplicate-token and induction (`exclude_current_token`).",
     )
     batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
-    seed: int = option(0, "Seed of random tokens and of chance levels that are drawn.", ge=0)
+    seed: int = option(0, "Random seed.", ge=0)
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
-        None, "Type of the weights of a model that is read from a folder or the hub. Default: float32, and on a GPU auto."
+        None,
+        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
     )
     device: str | None = option(
-        None, "Where a model is opened that is not live yet: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
     )
-    heads: Any = option(None, "The model's `Heads`, if they were found already.", live=True)
-    quiet: bool = option(False, "Show no progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run code that a model folder brings along; read it first.", decides=False)
+    heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
+    quiet: bool = option(False, "Do not show progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 
     @field_validator("roles")
     @classmethod

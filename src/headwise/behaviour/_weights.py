@@ -51,7 +51,7 @@ def circuits(heads: Heads) -> list[Circuits]:
     The rows of a head are found from gradients (`ownership`), and its values are checked: attention times x W_Vᵀ is what it puts out.
 
     Raises:
-        UnsupportedModel: queries, keys and values of a head cannot be told apart.
+        UnsupportedModel: which weights make queries, keys and values is not known.
     """
     rows: dict[int, dict[str, Any]] = {site.index: {} for site in heads.sites}
     for owned in ownership(heads):
