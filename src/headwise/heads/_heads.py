@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
@@ -251,6 +252,24 @@ class Heads:
         from headwise.heads._remove.removal import remove
 
         return remove(self, self.check(head_set))
+
+    def prunable_evenly(self, scores: ArrayLike, fraction: float) -> HeadSet:
+        """The least important heads that can go so that every layer keeps the same number: what `remove` makes an ordinary model of.
+
+        Args:
+            scores: importance (layers, heads), as `headwise.score` gives it for one task; higher is more important.
+            fraction: the most that may be removed of each layer, in 0..1; whole key groups where queries are grouped.
+
+        Returns:
+            of every layer the same number of groups (of heads, where each has keys of its own), those whose scores sum to least.
+
+        Raises:
+            HeadwiseError: layers have different numbers of heads or groups, a score is missing, or the fraction is less than one group
+                or leaves none.
+        """
+        from headwise.heads._remove.even import prunable_evenly
+
+        return prunable_evenly(self.sites, scores, fraction)
 
     def install(self) -> None:
         """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come later."""

@@ -1,9 +1,11 @@
 """Saving a model with heads removed, and opening it again.
 
-A folder holds `config.json` of the model before, `model.safetensors` with what is left, and `headwise.json`, which says what was cut.
-Opening it builds the architecture from its configuration, cuts again in the same way, and loads the tensors.
+An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` of the model before,
+`model.safetensors` with what is left, and `headwise.json`, which says what was cut; opening it builds the architecture from its
+configuration, cuts again in the same way, and loads the tensors. Plain transformers cannot, and its error names headwise.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,24 +15,32 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headwise._base.opener import open_config, read_tensors
-from headwise._base.writing import make_folder, saving
+from headwise._base.opener import open_config, open_weights, read_tensors
+from headwise._base.parsing import read_json
+from headwise._base.writing import make_folder, save_tensors, saving, write_bytes
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.removal import removed_from
+from headwise.heads._remove.plain import removed_before
+from headwise.heads._remove.removal import mark, removed_from
 from headwise.heads._remove.surgery import Surgery, operate
 from headwise.store import _manifest as manifest
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+FOREIGN = "headwise (open the folder with headwise.load)"  # as model type: what transformers says it does not know
+HINT, OWN_TYPE = "_headwise", "headwise_model_type"  # in config.json: the first key, and the model type there was
 
 
-def save_removed(model: Any, folder: str | Path) -> None:
+def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None) -> None:
     """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
+
+    `state_dict`: tensors to save instead of the model's own, as of transformers' `save_pretrained`. Where the family's configuration
+    can say what is left, plain transformers opens the folder as well; README.md in it says how.
 
     Raises:
         HeadwiseError: no heads were removed from the model, or it is not one of transformers' own classes.
     """
-    if not removed_from(model):
+    if not removed_from(model) and not removed_before(model):
         raise HeadwiseError(
             f"no heads were removed from this {type(model).__name__}: save it with model.save_pretrained({str(folder)!r}), "
             "or remove heads first with Heads(model).remove(head_set)"
@@ -38,11 +48,74 @@ def save_removed(model: Any, folder: str | Path) -> None:
     facts = cuts(model)
     target = make_folder(folder)
     with saving(target, model.parameters()):
-        model.config.save_pretrained(target)
-        if model.can_generate():
-            model.generation_config.save_pretrained(target)
-        safetensors.torch.save_model(model, str(target / WEIGHTS), metadata={"format": "pt"})
-    manifest.write(target, KIND, **facts)
+        if facts:
+            _write_config(model.config, target)
+            if model.can_generate():
+                model.generation_config.save_pretrained(target)
+            _write_tensors(model, target / WEIGHTS, state_dict)
+        else:
+            type(model).save_pretrained(model, target, state_dict=state_dict)
+    if not (target / "README.md").exists():
+        write_bytes(target / "README.md", _note(model, bool(facts)).encode())
+    manifest.write(target, KIND, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}))
+
+
+def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> None:
+    """What `model.save_pretrained` is for a model that only headwise can open: `save_removed`; the tensors are one file.
+
+    Raises:
+        HeadwiseError: it was asked to send the model to the hub.
+    """
+    if options.get("push_to_hub"):
+        raise HeadwiseError("heads were removed from this model: send it to the hub with headwise.push_to_hub(model, name)")
+    if options.get("is_main_process", True):
+        save_removed(self, save_directory, options.get("state_dict"))
+
+
+def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> None:
+    if given is None:
+        safetensors.torch.save_model(model, str(path), metadata={"format": "pt"})
+        return
+    once = {
+        (tensor.data_ptr(), tensor.shape, tensor.stride()): name for name, tensor in reversed(given.items()) if tensor.numel()
+    }
+    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(once.values())  # of tied tensors the first
+    save_tensors({name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"})
+
+
+def _write_config(config: Any, target: Path) -> None:
+    """`config.json` of the model before, as one that transformers refuses with an error that names headwise."""
+    values = {**config.to_diff_dict(), "transformers_version": transformers.__version__}
+    said = f"Heads were removed from this {config.model_type}: open the folder with headwise.load(folder)"
+    written = {HINT: said, **values, "model_type": FOREIGN, OWN_TYPE: config.model_type}
+    write_bytes(target / CONFIG, (json.dumps(written, indent=2) + "\n").encode())
+
+
+def _read_config(folder: Path) -> Any:
+    """The configuration of the model before."""
+    values = read_json(folder / CONFIG)
+    if OWN_TYPE not in values:
+        return open_config(folder)  # an earlier headwise wrote it
+    values["model_type"] = values.pop(OWN_TYPE)
+    values.pop(HINT, None)
+    config = transformers.CONFIG_MAPPING[values["model_type"]].from_dict(values)
+    config._name_or_path = str(folder)
+    return config
+
+
+def _note(model: Any, cut: bool) -> str:
+    """README.md of a folder: how to open it, first."""
+    name = type(model).__name__
+    if cut:
+        return (
+            f"Open this folder with headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
+            "have different numbers of heads, or its family's configuration cannot say how many are left, so plain transformers cannot "
+            "open it: `pip install headwise`.\n"
+        )
+    return (
+        f"Open this folder with transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
+        f"attention heads; headwise is not needed. `config.json` lists them under `headwise_removed`.\n"
+    )
 
 
 def cuts(model: Any) -> dict[str, Any]:
@@ -81,9 +154,11 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
         raise HeadwiseError(
             f"{folder} holds a {record['model_class']!r}, which transformers {transformers.__version__} does not have"
         )
-    with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
-        model: Any = made(open_config(folder))
     surgeries = [Surgery(**values) for values in record["surgeries"]]
+    if not surgeries:
+        return open_weights(record["model_class"], folder, dtype="auto")
+    with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
+        model: Any = made(_read_config(folder))
     for surgery in surgeries:
         operate(model, surgery)
     places = model.state_dict(keep_vars=True)
@@ -99,5 +174,5 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
         raise HeadwiseError(f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model again")
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
-    model.headwise_removed = surgeries
+    mark(model, surgeries)
     return model.eval()

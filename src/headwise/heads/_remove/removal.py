@@ -2,6 +2,8 @@
 
 from copy import deepcopy
 from dataclasses import fields
+from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +14,7 @@ from headwise.heads._errors import UnsupportedModel
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
 from headwise.heads._remove.cuts import plan, run
+from headwise.heads._remove.plain import as_ordinary, what_is_left
 from headwise.heads._remove.surgery import Surgery, operate, set_numbers
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to rounding.
 
     `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads have no site.
-    `headwise.heads.save_removed` saves it.
+    Where the family's configuration can say what is left (usually: the same number of heads or key groups in every layer), it is an
+    ordinary model, which plain transformers opens once it is saved. `save_pretrained` and `headwise.heads.save_removed` save either.
 
     Raises:
         HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share weights
@@ -37,9 +41,27 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     heads._taps.tree.check()
     model: Any = deepcopy(heads.model)  # without our hooks
     operate(model, versions[0])
-    done = verified(heads, head_set, model, versions)
-    root_of(model).headwise_removed = [*removed_from(heads.model), _without_adapters(done, heads.model)]  # type: ignore[assignment]
+    done = [*removed_from(heads.model), _without_adapters(verified(heads, head_set, model, versions), heads.model)]
+    if root_of(model) is model:
+        expected = _outputs(model, heads.example, [])
+        left = what_is_left(heads.sites, head_set)
+        same = partial(_same_outputs, expected, heads.example)
+        if (ordinary := as_ordinary(model, left, heads.sites[0].head_dim, done, same)) is not None:
+            return ordinary
+    mark(root_of(model), done)
     return model
+
+
+def _same_outputs(expected: list[tuple[str, Tensor]], example: dict[str, Any], model: nn.Module) -> bool:
+    return not _difference(expected, _outputs(model, example, []))
+
+
+def mark(model: Any, done: list[Surgery]) -> None:
+    """Notes in a model what was cut out of it, and lets it save itself so that `headwise.load` opens it."""
+    from headwise.heads._remove.files import save_pretrained
+
+    model.headwise_removed = done
+    model.save_pretrained = MethodType(save_pretrained, model)  # a bound method, so that copies of the model save themselves
 
 
 def removed_from(model: nn.Module) -> list[Surgery]:

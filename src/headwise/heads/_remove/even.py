@@ -1,0 +1,44 @@
+"""Which heads to remove so that every layer keeps the same number."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headwise.errors import HeadwiseError
+from headwise.heads._headset import HeadSet
+from headwise.heads._sites import Site
+
+
+def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -> HeadSet:
+    """See `Heads.prunable_evenly`."""
+    kinds = sorted({(site.n_heads, site.n_groups) for site in sites})
+    if len(kinds) > 1:
+        said = ", ".join(f"{heads} heads in {groups} groups" for heads, groups in kinds)
+        raise HeadwiseError(
+            f"the layers of this model are unlike ({said}), so that none can lose the same: choose heads by top_heads"
+        )
+    heads, groups = kinds[0]
+    values = np.asarray(scores, dtype=float)
+    if values.shape != (len(sites), heads):
+        raise HeadwiseError(
+            f"scores have shape {values.shape}; this model has {len(sites)} layers of {heads} heads: give those of one task, "
+            "scores.sel(task=…), or their mean"
+        )
+    if not np.isfinite(values).all():
+        layer, head = (int(place) for place in np.argwhere(~np.isfinite(values))[0])
+        raise HeadwiseError(f"the score of head ({layer}, {head}) is {values[layer, head]}: every head needs a finite one")
+    count = int(np.floor(fraction * groups + 1e-9))
+    if not 0 < fraction < 1 or count < 1:
+        raise HeadwiseError(
+            f"fraction is {fraction}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
+            + (f"give at least {1 / groups:.3g}, and less than 1" if groups > 1 else "none can go without the whole layer")
+        )
+    sums = values.reshape(len(sites), groups, heads // groups).sum(axis=2)  # (layers, groups)
+    paths = [site.path for site in sites]
+    chosen = []
+    for layer, path in enumerate(paths):
+        shared = sums[[other == path for other in paths]].sum(axis=0)  # layers that share weights lose the same
+        for group in np.argsort(shared, kind="stable")[:count].tolist():
+            chosen += [(layer, head) for head in range(group * heads // groups, (group + 1) * heads // groups)]
+    return HeadSet(chosen)
