@@ -77,7 +77,9 @@ def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> N
         safetensors.torch.save_model(model, str(path), metadata={"format": "pt"})
         return
     once = {
-        (tensor.data_ptr(), tensor.shape, tensor.stride()): name for name, tensor in reversed(given.items()) if tensor.numel()
+        (tensor.data_ptr(), tensor.shape, tensor.stride()): name
+        for name, tensor in reversed(list(given.items()))
+        if tensor.numel()
     }
     kept = {name for name, tensor in given.items() if not tensor.numel()} | set(once.values())  # of tied tensors the first
     save_tensors({name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"})
