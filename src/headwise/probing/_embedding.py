@@ -1,4 +1,4 @@
-"""`HeadEmbedding`: sentence vectors from chosen heads, as a module of sentence-transformers."""
+"""`HeadEmbedding`: sentence vectors from chosen heads, as a module of sentence-transformers and a transformer of scikit-learn."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,21 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from headwise._base.adapters import check_savable
+from headwise._base.opener import open_tokenizer
 from headwise._base.writing import make_folder, saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
+from headwise.heads._remove.files import cuts
+from headwise.heads._remove.files import load_folder as load_cut
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
+from headwise.probing._results import ranked
 from headwise.store import _manifest as manifest
 
 try:
@@ -27,19 +34,21 @@ except ImportError:
 KIND = "head-embedding"
 
 
-class HeadEmbedding(InputModule):
+class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
     """The concatenated outputs of chosen heads at one token, h^n of Jo & Myaeng (2020, §3.3).
 
     Only the layers up to the highest chosen head are computed. It is a module of sentence-transformers:
-    `SentenceTransformer(modules=[HeadEmbedding(...)])` encodes, trains and saves.
+    `SentenceTransformer(modules=[HeadEmbedding(...)])` encodes, trains and saves. And it is a transformer of scikit-learn, from texts to
+    vectors: `make_pipeline(HeadEmbedding(...), LogisticRegression())`. Clones share the model, which fitting leaves as it is.
 
     Args:
         model: a folder, hub id or live transformers model.
-        head_set: the heads, for instance `probes.top(12)`.
+        head_set: the heads, for instance `probes.top(12)`; or scores (layers, heads), of which the highest `fraction` is taken.
         tokenizer: for live models; default: the one beside their weights.
         pooling: "cls", "last" or "mean"; default: by the kind of model.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
-        trust_remote_code: run the code that a folder or hub id contains; read that code first.
+        fraction: with scores: the share of all heads, 0 to 1.
+        trust_remote_code: run code that a folder or hub id brings along; read it first.
 
     Raises:
         HeadwiseError: the set is empty, or the model has no such heads.
@@ -51,23 +60,76 @@ class HeadEmbedding(InputModule):
     def __init__(
         self,
         model: Any,
-        head_set: HeadSet,
+        head_set: HeadSet | ArrayLike,
         tokenizer: Any = None,
         pooling: str | None = None,
         max_length: int | None = None,
         *,
+        fraction: float | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        super().__init__()
-        encoder = Encoder.of(model, tokenizer, pooling, trust_remote_code=trust_remote_code)
-        self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
-        self.head_set = encoder.heads.check(head_set)
-        if not len(self.head_set):
+        given = {"model": model, "head_set": head_set, "tokenizer": tokenizer, "pooling": pooling, "max_length": max_length}
+        self._begin({**given, "fraction": fraction, "trust_remote_code": trust_remote_code})
+
+    def _begin(self, given: dict[str, Any], opened: Encoder | None = None) -> None:
+        """Sets everything by the arguments `given`; `opened` is their model, if it is open already."""
+        if opened is None:
+            opened = Encoder.of(given["model"], given["tokenizer"], trust_remote_code=given["trust_remote_code"])
+        encoder = Encoder.of(opened, pooling=given["pooling"])
+        chosen = encoder.heads.check(_heads_of(given["head_set"], given["fraction"]))
+        if not len(chosen):
             raise HeadwiseError("a head embedding needs at least one head, got none")
-        limit = int(min(self.tokenizer.model_max_length, 1_000_000))
-        self.max_seq_length: int | None = max_length if max_length is not None else limit if limit < 1_000_000 else None
+        super().__init__()
+        self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
+        self.head_set = chosen
+        limit, longest = int(min(self.tokenizer.model_max_length, 1_000_000)), given["max_length"]
+        self.max_seq_length: int | None = longest if longest is not None else limit if limit < 1_000_000 else None
         # Not attributes of the module: Heads holds the model, which must stay registered once.
-        self.__dict__["_encoder"] = encoder
+        self.__dict__.update(_encoder=encoder, _opened=opened, _given=given)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments it was made with, by name, as scikit-learn asks for them."""
+        return dict(self.__dict__["_given"])
+
+    def set_params(self, **params: Any) -> "HeadEmbedding":
+        """Changes arguments; the model is opened again only if it is among them.
+
+        Raises:
+            ValueError: there is no such argument.
+        """
+        given, opened = self.get_params(), self.__dict__["_opened"]
+        if unknown := params.keys() - given:
+            raise ValueError(f"HeadEmbedding has no parameter {', '.join(sorted(unknown))}; it has {', '.join(given)}")
+        if params:
+            self._begin({**given, **params}, None if params.keys() & {"model", "tokenizer", "trust_remote_code"} else opened)
+        return self
+
+    def __sklearn_clone__(self) -> "HeadEmbedding":
+        clone = type(self).__new__(type(self))
+        clone._begin(self.get_params(), self.__dict__["_opened"])
+        return clone
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array, tags.requires_fit = True, False, False
+        return tags
+
+    def fit(self, texts: Sequence[str], y: Any = None) -> "HeadEmbedding":
+        """Checks the texts; there is nothing to fit."""
+        _texts(texts)
+        return self
+
+    def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts (or pairs of texts), (texts, width)."""
+        rows = _texts(texts)
+        if not rows:
+            return np.zeros((0, self.get_embedding_dimension()), np.float32)
+        return np.asarray(self.encode(rows), np.float32)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the columns: "0.3[7]" is number 7 of head 3 in layer 0."""
+        sites = self.__dict__["_encoder"].heads.sites
+        return np.array([f"{n}.{head}[{i}]" for n, head in self.head_set for i in range(sites[n].head_dim)], object)
 
     @property
     def layers(self) -> int:
@@ -118,6 +180,7 @@ class HeadEmbedding(InputModule):
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
         `SentenceTransformer(path, trust_remote_code=True)`, which allows that library to import headwise's class."""
         check_savable(self.model)
+        removed = {"removed": cut} if (cut := cuts(self.model)) else {}
         folder = make_folder(output_path)
         with saving(folder, self.model.state_dict().values()):
             self.model.save_pretrained(folder)
@@ -126,7 +189,7 @@ class HeadEmbedding(InputModule):
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         write_bytes(folder / "modules.json", (json.dumps(modules, indent=2) + "\n").encode())
-        manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length)
+        manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length, **removed)
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "HeadEmbedding":
@@ -139,7 +202,32 @@ class HeadEmbedding(InputModule):
         return load_folder(folder, manifest.read(folder))
 
 
+def _heads_of(given: Any, fraction: float | None) -> HeadSet:
+    """The heads that are meant: a set of them, or the highest fraction of scores."""
+    if fraction is None:
+        return given if isinstance(given, HeadSet) else HeadSet(given)
+    if isinstance(given, HeadSet) or np.ndim(given) != 2:
+        raise HeadwiseError("fraction takes the highest of scores (layers, heads): give scores instead of a set of heads")
+    if not 0 < fraction <= 1:
+        raise HeadwiseError(f"fraction is {fraction}; it is the share of all heads, above 0 and at most 1")
+    order = ranked(np.asarray(given, dtype=float))
+    return HeadSet(order[: max(1, int(np.floor(fraction * len(order) + 1e-9)))])
+
+
+def _texts(texts: Any) -> list[Any]:
+    rows = [texts] if isinstance(texts, str) else list(texts)
+    if isinstance(texts, str) or not all(isinstance(row, str | tuple | list) for row in rows):
+        shown = next((row for row in rows if not isinstance(row, str | tuple | list)), texts)
+        raise ValueError(
+            f"a head embedding takes a list of texts, or of pairs of texts; got {type(shown).__name__} {shown!r:.60}"
+        )
+    return rows
+
+
 def load_folder(folder: Path, record: Mapping[str, Any]) -> HeadEmbedding:
     """Opens a saved head embedding, on the CPU and in eval mode; `headwise.load` calls this."""
     head_set = HeadSet((int(layer), int(head)) for layer, head in record["heads"])
-    return HeadEmbedding(folder, head_set, pooling=record["pooling"], max_length=record["max_length"]).eval()
+    model: Any = load_cut(folder, record["removed"]) if record.get("removed") else folder
+    tokenizer = open_tokenizer(folder) if record.get("removed") else None
+    options = {"pooling": record["pooling"], "max_length": record["max_length"]}
+    return HeadEmbedding(model, head_set, tokenizer, **options).eval()
