@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
+    from headwise.behaviour._logits import direct_logits as direct_logits
     from headwise.behaviour._measuring import roles as roles
     from headwise.behaviour._settings import ROLES as ROLES
     from headwise.behaviour._settings import Roles as Roles
@@ -15,6 +16,7 @@ _WHERE = {
     "ROLES": "_settings",
     "Roles": "_settings",
     "compositions": "_weights",
+    "direct_logits": "_logits",
     "roles": "_measuring",
 }
 

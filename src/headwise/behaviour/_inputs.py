@@ -65,16 +65,19 @@ class Reader:
 
     def random(self, sequences: int, length: int, seed: int) -> list[list[int]]:
         """Sequences of random tokens that come twice, between the tokenizer's special tokens."""
-        size = min(len(self.tokenizer), self.root.get_input_embeddings().num_embeddings)
-        usable = np.array([token for token in range(size) if token not in self.special])
         around = len(self.before) + len(self.after)
         if self.limit is not None and 2 * length + around > self.limit - self.paired:
             raise HeadwiseError(
                 f"repeated={length}: the model reads at most {self.limit} tokens; give at most {(self.limit - self.paired - around) // 2}"
             )
+        return [[*self.before, *half, *half, *self.after] for half in self.drawn(sequences, length, seed)]
+
+    def drawn(self, sequences: int, length: int, seed: int) -> list[list[int]]:
+        """Random tokens that are not special, without repeats in a sequence if there are enough."""
+        size = min(len(self.tokenizer), self.root.get_input_embeddings().num_embeddings)
+        usable = np.array([token for token in range(size) if token not in self.special])
         rng = np.random.default_rng(seed)
-        drawn = [rng.choice(usable, length, replace=len(usable) < length).tolist() for _ in range(sequences)]
-        return [[*self.before, *half, *half, *self.after] for half in drawn]
+        return [rng.choice(usable, length, replace=len(usable) < length).tolist() for _ in range(sequences)]
 
     def texts(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
         """Texts as tokens, cut at `max_length` tokens or at what the model reads; those of a single token are left out."""
@@ -110,7 +113,7 @@ class Reader:
     def batch(self, rows: list[Sequence[int]], marked: Any = None) -> Reading:
         """One batch of rows of tokens."""
         left = self.tokenizer.padding_side == "left" and not self.paired
-        ids, real = padded(rows, self._pad, left)
+        ids, real = padded(rows, self.pad, left)
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": real.long()}
         if left and "position_ids" in self.accepted:
             inputs["position_ids"] = (real.cumsum(1) - 1).clamp(min=0)
@@ -119,7 +122,7 @@ class Reader:
         make = marked or (lambda ids, real: Tokens(ids, real, torch.zeros_like(real), torch.zeros_like(real)))
         decoder = None
         if self.paired:
-            decoder_ids, decoder_real = padded([[self.start, *row] for row in rows], self._pad, False)
+            decoder_ids, decoder_real = padded([[self.start, *row] for row in rows], self.pad, False)
             inputs |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_real.long()}
             decoder = make(decoder_ids, decoder_real).to(self.device)
         moved = {name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
@@ -132,10 +135,11 @@ class Reader:
             getattr(place, "decoder_start_token_id", None)
             for place in (self.root.config, getattr(self.root, "generation_config", None))
         ]
-        return next((int(token) for token in named if token is not None), self._pad)
+        return next((int(token) for token in named if token is not None), self.pad)
 
     @property
-    def _pad(self) -> int:
+    def pad(self) -> int:
+        """What fills rows up."""
         found = self.tokenizer.pad_token_id
         return int(found) if found is not None else 0
 

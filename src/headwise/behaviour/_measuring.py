@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from numpy.typing import NDArray
 
 from headwise._base.opener import open_tokenizer, tokenizer_beside
 from headwise._base.places import model_place
+from headwise._base.progress import track
 from headwise.behaviour._attention import attention_roles
 from headwise.behaviour._files import keep
 from headwise.behaviour._inputs import Reader, given_texts
+from headwise.behaviour._logits import direct_logits
+from headwise.behaviour._retrieval import check_causal, query_retrieval, retrieval
 from headwise.behaviour._settings import ROLES, SINK, Roles
+from headwise.behaviour._vectors import TABLES, function_vectors, given_rows
 from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, composition_scores
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
@@ -52,13 +57,21 @@ def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataAr
     out = settings.out
     if out is None:
         return _roles(model, tokenizer, settings)
-    if settings.texts is not None:
-        settings = settings.with_changes(
-            texts=given_texts(settings.texts, settings.examples, settings.seed)
-        )  # counts by its content
+    settings = settings.with_changes(**_contents(settings))
     decided = decision("roles", settings, model=model, tokenizer=tokenizer)
     found, notes = kept(out, decided, lambda entry: keep(_roles(model, tokenizer, settings), entry.folder, **entry.seals()))
     return found.assign_attrs(stale=notes) if notes else found
+
+
+def _contents(settings: Roles) -> dict[str, Any]:
+    """What files hold, instead of their names: results depend on it."""
+    found: dict[str, Any] = {}
+    if settings.texts is not None:
+        found["texts"] = given_texts(settings.texts, settings.examples, settings.seed)
+    for name, columns in TABLES.items():
+        if (given := getattr(settings, name)) is not None:
+            found[name] = given_rows(given, columns, name)
+    return found
 
 
 def _roles(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
@@ -108,6 +121,9 @@ def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
         take(names, lambda names=names, source=source: _attention(heads, reader, names, source, settings, read))  # type: ignore[misc]
     names = [name for name in asked if ROLES[name].family == "weights"]
     take(names, lambda: _weights(heads, names, settings))
+    take([name for name in asked if name == "direct-logit"], lambda: _logits(heads, reader, settings))
+    for name in (name for name in asked if ROLES[name].family in ("answers", "retrieval")):
+        take([name], lambda name=name: _prompted(name, heads, reader, settings))  # type: ignore[misc]
     attrs = {
         "model": root_of(model).config.name_or_path or type(root_of(model)).__name__,  # type: ignore[union-attr]
         "definitions": {name: ROLES[name].said for name in asked},
@@ -155,3 +171,35 @@ def _weights(heads: Heads, names: Sequence[str], settings: Roles) -> Found:
         np.stack([levels[name] for name in names]),
         {name: note for name, note in notes.items() if name in names},
     )
+
+
+def _logits(heads: Heads, reader: Reader, settings: Roles) -> Found:
+    """Contributions to the logit of the right token where a sequence of random tokens comes a second time."""
+    rows = reader.random(settings.sequences, settings.repeated, settings.seed)
+    first = len(reader.before) + settings.repeated  # where the second half begins
+    last = first + settings.repeated - 1
+    ahead = 1 if reader.paired else 0  # a decoder of its own begins with a token more
+    summed, count = torch.zeros(heads.shape, dtype=torch.float64), 0
+    starts = range(0, len(rows), settings.batch_size)
+    for start in track(starts, "taking logits apart", quiet=settings.quiet):
+        chosen = rows[start : start + settings.batch_size]
+        columns = torch.arange(first, last).expand(len(chosen), -1)
+        answers = torch.tensor([row[first + 1 : last + 1] for row in chosen])
+        found = direct_logits(heads, reader.batch(list(chosen)).inputs, columns + ahead, answers)
+        summed, count = summed + found.heads.sum((0, 1)), count + columns.numel()
+    valid = heads.valid.numpy()
+    values = np.where(valid, (summed / count).numpy(), np.nan)
+    return values[None], np.where(np.isnan(values).all(1), np.nan, 0.0)[None], {}
+
+
+def _prompted(name: str, heads: Heads, reader: Reader, settings: Roles) -> Found:
+    """Roles of heads that read a prompt and answer it."""
+    why = check_causal(reader, heads)
+    if not why and name == "function-vector" and settings.pairs is None:
+        why = "there are no pairs of inputs and answers: give pairs="
+    if why:
+        raise UnsupportedModel(why)
+    if name == "function-vector":
+        return function_vectors(heads, reader, settings)[None], np.zeros((1, heads.shape[0])), {}
+    values, chances = (retrieval if name == "retrieval" else query_retrieval)(heads, reader, settings)
+    return values[None], chances[None], {}

@@ -50,6 +50,20 @@ ROLES: dict[str, Role] = {
     "q-composition": Role("weights", "", "largest ‖W_QKᵀ · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
     "k-composition": Role("weights", "", "largest ‖W_QK · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
     "v-composition": Role("weights", "", "largest ‖W_OV′ · W_OV‖ ÷ (‖W_OV′‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
+    "direct-logit": Role(
+        "logits", "random", "own contribution to the logit of the right next token minus the mean logit, final norm held fixed"
+    ),
+    "function-vector": Role(
+        "answers",
+        "pairs",
+        "change of p(answer) when the output at the last token of prompts with shuffled answers becomes its mean over correct prompts",
+    ),
+    "retrieval": Role(
+        "retrieval", "needles", "share of the needle's tokens that are generated while the head's largest attention sits on them"
+    ),
+    "query-retrieval": Role(
+        "retrieval", "documents", "attention from the query to the document that answers it, minus that of an empty query"
+    ),
 }
 
 
@@ -74,6 +88,22 @@ class Roles(Settings):
     exclude_current: bool = option(
         False,
         "Leave attention to the query itself out of previous-token, duplicate-token and induction (`exclude_current_token`).",
+    )
+    pairs: Any = option(
+        None,
+        "Pairs for function vectors: a table with columns input and answer; in Python also a list of pairs. Without them, no score.",
+    )
+    shots: int = option(5, "Pairs shown in a prompt for function vectors.", ge=1)
+    prompts: int = option(16, "Prompts for function vectors, correct ones and shuffled ones.", ge=2)
+    needles: Any = option(
+        None,
+        "Prompts for retrieval: a table with columns context, needle (a part of the context) and question; in Python also a list of such "
+        "rows. Default: random tokens among random tokens, whose beginning is repeated.",
+    )
+    documents: Any = option(
+        None,
+        "Prompts for query-retrieval: a table (JSON) with columns documents (a list), query, and gold (the document's number, from 0); in "
+        "Python also a list of such rows. Default: documents of random tokens, and some tokens of one as the query.",
     )
     batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
     seed: int = option(0, "Random seed.", ge=0)
