@@ -13,6 +13,7 @@ import pandas as pd
 from pydantic import AfterValidator, Field
 
 from headwise import engine
+from headwise._base.inference import t_interval
 from headwise.errors import HeadwiseError
 from headwise.settings import marks
 from headwise.studies._sections.grids import of_training
@@ -140,12 +141,13 @@ def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
     return {"alpha": own.get("alpha", 1.0), "delta": own.get("delta", 0.0)}
 
 
-@engine.step(name="training-table")
+@engine.step(name="training-table", version=2)
 def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the average over tasks."""
     frames = [result.table("scores").assign(**place) for result, place in zip(inputs["cells"], config["places"], strict=True)]
     scores = pd.concat(frames, ignore_index=True)
     out.table("training", table_of(scores))
+    out.table("differences", differences_of(scores))
 
 
 def table_of(scores: pd.DataFrame) -> pd.DataFrame:
@@ -160,6 +162,31 @@ def table_of(scores: pd.DataFrame) -> pd.DataFrame:
     rows = pd.concat([labelled, average], ignore_index=True)
     grouped = (100 * rows.set_index([*keys, "task"])["score"]).groupby(level=[*keys, "task"], sort=False)
     return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
+
+
+def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFrame:
+    """How far each method is from `base`, in points: one row per model, sampling, split, method and task, paired by seed.
+
+    Args:
+        scores: one row per model, sampling, method, seed, split and task; a task "average" is added.
+        base: what the others are compared with.
+
+    Returns:
+        the mean over seeds with its t interval (95 %; NaN for a single seed), and the number of seeds both methods have.
+    """
+    keys = ["model", "sampling", "split"]
+    rows = []
+    for place, some in scores.dropna(subset="score").groupby(keys, sort=False):
+        table = 100 * some.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False)
+        table["average"] = table.mean(axis=1)
+        methods = list(dict.fromkeys(some["method"]))
+        for method in [name for name in methods if name != base and base in methods]:
+            for task, each in (table.loc[method] - table.loc[base]).items():
+                values = each.dropna().to_numpy()
+                low, high = t_interval(values)
+                found = {"difference": values.mean(), "low": float(low), "high": float(high), "seeds": len(values)}
+                rows.append({**dict(zip(keys, place, strict=True)), "method": method, "task": task, **found})
+    return pd.DataFrame(rows, columns=[*keys, "method", "task", "difference", "low", "high", "seeds"])
 
 
 def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:
