@@ -2,6 +2,7 @@
 
     python benchmarks/lesions.py --data DIR [--model FOLDER] [--device cuda] [--examples 48] [--rounds 3]
 
+With --device cuda, --data and --model, lesions_gpu.py follows: whole validation sets, against the bare passes on ready batches.
 DIR holds the presets' data sets; without it grammar tasks are used, and the output says so. Prints JSON, each ratio beside its bar.
   leave one out     ≤ 0.60 : every head of a 12-layer model alone, against full passes over the same batches
   five tasks        ≤ 0.70 : lesions of five tasks' heads, ten random ones and the intact model on five tasks, against the plain
@@ -39,6 +40,10 @@ def main() -> None:
     parser.add_argument("--only", choices=["leave-one-out", "five-tasks"], default=None)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.device == "cuda" and args.data and args.model and args.only is None:
+        import lesions_gpu
+
+        lesions_gpu.run(args.data, args.model)
     torch.manual_seed(args.seed)
     tasks = find_tasks(PAPER if args.data else GRAMMAR, args.data, seed=args.seed, metric="accuracy")
     body, tokenizer = encoder(args.model, 12, args.dim, 12)

@@ -1,6 +1,6 @@
 """Lesions on a GPU: a dissociation's evaluations against its bare passes.
 
-    python benchmarks/lesions_gpu.py --data DIR --model FOLDER [--size minilm|base] [--rounds 3]
+    python benchmarks/lesions.py --device cuda --data DIR --model FOLDER
 
 Sixteen lesions (intact, five tasks' heads, ten random sets) of every validation example of five tasks. "bare" runs the same passes
 (the same rows side by side, the same gates) on batches that lie ready on the device; "ours" is `headwise.lesion` with texts tokenised
@@ -9,6 +9,7 @@ before; "with tokenisation" also tokenises. Prints JSON, each part as soon as it
 
 import argparse
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -36,24 +37,36 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--examples", type=int, default=None)
     args = parser.parse_args()
-    print(json.dumps(machine(args.device)), flush=True)
-    tasks = find_tasks(TASKS, args.data, metric="accuracy")
+    run(args.data, args.model, args.size, args.rounds, args.device, args.examples)
+
+
+def run(
+    data: str,
+    folder: str,
+    sizes: Sequence[str] = ("minilm", "base"),
+    rounds: int = 2,
+    device: str = "cuda",
+    examples: int | None = None,
+) -> None:
+    """Both sizes of model, one after the other."""
+    print(json.dumps(machine(device)), flush=True)
+    tasks = find_tasks(TASKS, data, metric="accuracy")
     split = {task.name: "validation" if "validation" in task.splits else "test" for task in tasks}
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    for size in args.size:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for size in sizes:
         torch.manual_seed(0)
-        config = AutoConfig.from_pretrained(args.model) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
-        model = MultiTaskModel(BertModel(config), tokenizer, tasks).to(args.device).eval()
-        print(json.dumps({size: of_model(model, tasks, split, args)}), flush=True)
+        config = AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
+        model = MultiTaskModel(BertModel(config), tokenizer, tasks).to(device).eval()
+        print(json.dumps({size: of_model(model, tasks, split, rounds, device, examples)}), flush=True)
 
 
-def of_model(model, tasks, split, args) -> dict[str, object]:
+def of_model(model, tasks, split, rounds: int, device: str, examples: int | None) -> dict[str, object]:
     heads = Heads(model.encoder)
     drawn = random_heads(heads.valid.numpy(), 0.3, draws=15, seed=0)
     sets = {str(i): head_set for i, head_set in enumerate(drawn)}
-    reading = {"heads": heads, "quiet": True, "max_length": 128, "examples": args.examples}
+    reading = {"heads": heads, "quiet": True, "max_length": 128, "examples": examples}
     masks = np.stack([head_set.to_mask(heads.shape) for head_set in [HeadSet(), *drawn]])
-    gates = 1 - torch.as_tensor(masks, dtype=torch.float32, device=args.device)
+    gates = 1 - torch.as_tensor(masks, dtype=torch.float32, device=device)
     ready, passes = [], 0
     for task in tasks:
         subject = open_subject(model, task, split=split[task.name], **reading)
@@ -79,7 +92,7 @@ def of_model(model, tasks, split, args) -> dict[str, object]:
         forget()
         ours()
 
-    seconds = race({"bare": bare, "ours": ours, "with tokenisation": with_tokens}, args.rounds, args.device)
+    seconds = race({"bare": bare, "ours": ours, "with tokenisation": with_tokens}, rounds, device)
     return {
         "example passes": passes,
         "seconds": medians(seconds),

@@ -14,12 +14,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -158,36 +155,6 @@ def iat_cost(name: str, tasks: list[Task], pairs: int) -> dict[str, Any]:
     return {"ratio": ratio(seconds, "iat", "plain"), "seconds": medians(seconds), "heads": {k: len(v) for k, v in chosen.items()}}
 
 
-@dataclass
-class Segments(Method):
-    """Plain training that notes the time of every `length` steps, and between them lets a bare loop run as many."""
-
-    name: ClassVar[str] = "segments"
-    bare: Any = None
-    length: int = 20
-    device: str = "cuda"
-    seconds: dict[str, list[float]] = field(default_factory=lambda: {"ours": [], "bare": []}, init=False)
-
-    def around_step(self, run: TrainingRun, task: str) -> AbstractContextManager[Any]:
-        @contextmanager
-        def timing() -> Iterator[None]:
-            if run.step % self.length == 0:
-                wait(self.device)
-                began = time.perf_counter()
-                for _ in range(self.length):
-                    self.bare()
-                wait(self.device)
-                self.seconds["bare"].append(time.perf_counter() - began)
-                self.began = time.perf_counter()
-            yield
-
-        return timing()
-
-    def after(self) -> None:
-        wait(self.device)
-        self.seconds["ours"].append(time.perf_counter() - self.began)
-
-
 def bare_loop(device: str, rounds: int, length: int, rows: int = 256, tokens: int = 128, **size: int) -> dict[str, Any]:
     """Our loop, data feed included, beside forward + backward + fused AdamW on one batch of random tokens: bf16, 12 × 768."""
     from transformers import BertConfig, BertForSequenceClassification, BertModel
@@ -208,20 +175,30 @@ def bare_loop(device: str, rounds: int, length: int, rows: int = 256, tokens: in
         loss.backward()
         optimizer.step()
 
-    method = Segments(bare, length, device)
     settings = Train(epochs=rounds + 1, batch_size=rows, precision="bf16", max_length=tokens, quiet=True, log_every=length)
-    run = TrainingRun(model, [task], method, settings)
-    original = run._one
+    run = TrainingRun(model, [task], Method(), settings)
+    seconds: dict[str, list[float]] = {"ours": [], "bare": []}
+    original = run.schedule.step
+    began = 0.0
 
-    def one(step: Any) -> Any:
-        loss = original(step)
+    def step() -> None:
+        """After every `length` of our steps, as many of the bare loop: both see the same machine."""
+        nonlocal began
+        original()
         if (run.step + 1) % length == 0:
-            method.after()
-        return loss
+            wait(device)
+            seconds["ours"].append(time.perf_counter() - began)
+            began = time.perf_counter()
+            for _ in range(length):
+                bare()
+            wait(device)
+            seconds["bare"].append(time.perf_counter() - began)
+            began = time.perf_counter()
 
-    run._one = one  # type: ignore[method-assign]
+    run.schedule.step = step  # called after every step, also of those that run as graphs
+    began = time.perf_counter()
     run.train()
-    seconds = {name: values[1:] for name, values in method.seconds.items()}
+    seconds = {name: values[1:] for name, values in seconds.items()}
     rate = {name: round(rows * length / value, 1) for name, value in medians(seconds).items()}
     return {"ratio": ratio(seconds, "bare", "ours"), "examples_per_s": rate, "shape": [rows, tokens], "steps": length * rounds}
 
