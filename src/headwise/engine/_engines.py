@@ -16,6 +16,8 @@ from headwise.errors import HeadwiseError, MissingExtra
 
 Answer = tuple[list[Task], list[dict[str, Any]] | BaseException]  # an exception: the worker died on this batch
 WORKER_BYTES = 4 << 30  # memory one worker is expected to need, when the number of workers is not given
+MOST_PER_GPU = 4  # workers that share a GPU, when the number of workers is not given
+CONTEXT_BYTES = 1 << 30  # memory of a GPU that a process takes beside its tensors
 
 
 class Engine(Protocol):
@@ -73,17 +75,19 @@ class Inline:
 
 
 class Local:
-    """`jobs` processes on this machine. With GPUs each process sees one of them.
+    """`jobs` processes on this machine. With GPUs each process sees one of them; where the number is not given, one per GPU begins, and
+    more join once the first results show that cells are small (see `per_gpu`).
 
     Every process is a pool of its own, so that a death is known to be that of one batch, and costs no other.
     """
 
     def __init__(self, run: Path, jobs: int | None, threads: int | None) -> None:
-        gpus = visible_gpus()
-        self.slots = jobs or len(gpus) or default_jobs()
+        self._gpus = visible_gpus()
+        self._grows = bool(self._gpus) and jobs is None
+        self._peak = 0  # most memory of a GPU that a cell took
+        self.slots = jobs or len(self._gpus) or default_jobs()
         self._run = run
-        self._threads = threads or max(1, cores() // self.slots)
-        self._gpus = [gpus[slot % len(gpus)] if gpus else None for slot in range(self.slots)]
+        self._threads = threads or max(1, cores() // (self.slots * (MOST_PER_GPU if self._grows else 1)))
         self._pools: list[Any] = [None] * self.slots
         self._flight: dict[Future[Any], tuple[int, list[Task]]] = {}
 
@@ -105,9 +109,18 @@ class Local:
                 self._pools[slot].shutdown(wait=False, kill_workers=True)
                 self._pools[slot] = None
             answers.append((batch, error or future.result()))
+            if error is None and self._grows:
+                self._grow(future.result())
         if not self._flight and not answers:
             time.sleep(seconds)
         return answers
+
+    def _grow(self, outcomes: list[dict[str, Any]]) -> None:
+        """More workers, if what cells have taken so far leaves room for them."""
+        for peak, total in (outcome["gpu"] for outcome in outcomes if "gpu" in outcome):
+            self._peak = max(self._peak, peak)
+            self.slots = max(self.slots, len(self._gpus) * per_gpu(self._peak, total, cores() // len(self._gpus)))
+        self._pools += [None] * (self.slots - len(self._pools))
 
     def close(self) -> None:
         busy = {slot for slot, _ in self._flight.values()}
@@ -118,12 +131,23 @@ class Local:
     def _start(self, slot: int) -> Any:
         from joblib.externals.loky import ProcessPoolExecutor
 
-        gpu = self._gpus[slot]
+        gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
         env = {name: str(self._threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         if gpu is not None:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         log = self._run / "logs" / f"worker-{slot}.log"
         return ProcessPoolExecutor(max_workers=1, env=env, initializer=_enter_worker, initargs=(os.getpid(), str(log)))
+
+
+def per_gpu(peak: int, total: int, cores: int) -> int:
+    """How many workers share a GPU: as many as fit into half of its memory, with two cores each, and four at most.
+
+    Args:
+        peak: most bytes of it that a cell took.
+        total: bytes it has.
+        cores: of the machine, for each GPU.
+    """
+    return max(1, min(MOST_PER_GPU, total // 2 // (peak + CONTEXT_BYTES), cores // 2))
 
 
 class OnRay:
@@ -264,7 +288,7 @@ def start(engine: str, run: Path, jobs: int | None = None, threads: int | None =
     """The engine of that name: "local" (with jobs=0: in this process) or "ray".
 
     Args:
-        jobs: cells at once; None: one per GPU, or as many as cores and memory allow.
+        jobs: cells at once; None: one per GPU, and more where cells are small, or as many as cores and memory allow.
         threads: CPU threads of each; None shares out the cores.
         address: of a Ray cluster; None starts one here.
     """

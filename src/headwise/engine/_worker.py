@@ -117,7 +117,16 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
     finally:
         _current = None
     known = {"digest": digest_of(record), "inputs": record["inputs"]}
-    return aside, {"state": "done", "seconds": seconds, **known}
+    return aside, {"state": "done", "seconds": seconds, **known, **_on_gpu(record["peak_memory"])}
+
+
+def _on_gpu(peak: dict[str, int]) -> dict[str, Any]:
+    """Bytes of a GPU that a cell took, and those it has."""
+    if not peak.get("gpu"):
+        return {}
+    import torch
+
+    return {"gpu": (torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1])}
 
 
 def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]]) -> None:
