@@ -25,7 +25,7 @@ def model(both: dict[str, planted.Task]) -> planted.MultiTaskModel:
     return planted.model(CARRIERS, both)
 
 
-@pytest.mark.parametrize("method", [name for name in ESTIMATORS if name != "random"])
+@pytest.mark.parametrize("method", [name for name in ESTIMATORS if name != "random" and "patching" not in name])
 def test_every_estimator_finds_the_planted_heads(
     method: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]
 ) -> None:

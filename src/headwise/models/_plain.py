@@ -99,14 +99,14 @@ class TaskModel(nn.Module):
         kind = self.tasks[name].kind
         with self.contexts.get(name, nullcontext)():
             if self.head.endswith("-lm"):
-                logits = self._token_logits(kind, batch)
+                logits = self.token_logits(kind, batch)
             else:
                 logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
         if self.head == "sequence-classification":
             return sequence_output(kind, logits, batch.labels)
         return OUTPUTS[kind](logits, batch)
 
-    def _token_logits(self, kind: str, batch: Any) -> Any:
+    def token_logits(self, kind: str, batch: Any) -> Any:
         """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
         if not self._selects or _captured(batch.labels):
             return self.encoder(**batch.inputs, **self._no_cache).logits

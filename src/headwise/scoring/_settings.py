@@ -22,6 +22,8 @@ WHERE = {
     "causal-gating": "_causal:causal_gating",
     "shapley": "_shapley:shapley",
     "taylor-mean": "_taylor:taylor_mean",
+    "patching": "_patching:patching",
+    "attribution-patching": "_patching:attribution_patching",
     "random": "_random:random_scores",
 }
 OF_BATCHES = ("bertology", "super-tickets")  # variants whose scores depend on the batch size

@@ -30,10 +30,12 @@ class Batch:
             tags: (n, words), -100 beyond the sentence; dependencies: (n, words, 3), (-100, -100, 0) beyond it;
             spans, constituents: (found, 4): example in batch, start, end (exclusive), class;
             roles: (found, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the predicate itself);
+            contrast: (n, 2) tokens of the right answer and of the other one;
             next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not shifted: label t is
             token t); masked-token: (rows, tokens), -100 at tokens that are not to be predicted.
         index: (n,) numbers of the examples in `Encoded.examples`.
-        owner: (rows,) which example of the batch (0 to n-1) a row belongs to; minimal pairs: 0, 0, 1, 1, ... (good, bad).
+        owner: (rows,) which example of the batch (0 to n-1) a row belongs to; minimal pairs: 0, 0, 1, 1, ... (good, bad);
+            contrasts the same (clean, corrupted).
         words: (rows, tokens) word number where the row owns the token's word, else -1; word kinds only.
         context_words: (rows, tokens) the same, owned or not.
         n_words: (n,) words of each sentence; word kinds only.
@@ -232,6 +234,8 @@ def collate(
 def _labels(encoded: Encoded, chosen: NDArray[np.int64]) -> torch.Tensor:
     """Labels of sequence and word kinds, as Batch describes them."""
     examples, kind = encoded.examples, KINDS[encoded.examples.kind]
+    if encoded.answers is not None:
+        return torch.from_numpy(encoded.answers[chosen])
     if not isinstance(examples.labels, list):
         return torch.from_numpy(examples.labels[chosen].astype(kind.dtype))
     parts = [examples.labels[i] for i in chosen]

@@ -25,6 +25,22 @@ from headwise.tasks._texts import keep
 CHUNK = 10_000  # values of a column turned into Python objects at once
 
 
+def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tuple[str, ...]:
+    """The text columns of a task: one or two, or as many as its kind has.
+
+    Raises:
+        HeadwiseError: it names another number.
+    """
+    own = KINDS[kind].columns if kind is not None else ()
+    named = (text,) if isinstance(text, str) else tuple(text)
+    if own and named == ("text",):
+        return own
+    if len(named) not in ((len(own),) if own else (1, 2)):
+        wanted = f"{len(own)} columns ({', '.join(own)})" if own else "one or two columns"
+        raise HeadwiseError(f"task {task!r}: text= names {wanted}, got {named!r}")
+    return named
+
+
 def column(raw: Raw, name: str) -> pd.Series:
     """A column of a table ("a|b": the first of two that is there), or an error that names the file, the column and those it has."""
     assert raw.table is not None

@@ -33,7 +33,7 @@ def _number(value: Any) -> bool:
 TEXT: Check = ("text", _text)
 FLAG: Check = ("true or false", lambda value: isinstance(value, bool))
 SEED: Check = ("a whole number of at most 64 bits", lambda value: type(value) is int and -(2**63) <= value < 2**63)
-COLUMNS: Check = ("the name of a column, or a list of two", lambda value: _text(value) or _texts(value))
+COLUMNS: Check = ("the name of a column, or a list of them", lambda value: _text(value) or _texts(value))
 EXPECTED: dict[str, Check] = {
     "path": ("a file or folder, or a table of files by split", lambda value: _place(value) or _table(value, _place)),
     "text": COLUMNS,

@@ -1,6 +1,7 @@
 """Texts as token numbers, made once: flat arrays from which batches are cut.
 
-A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a long sentence of a
+A row is one sequence the model reads. A text (or pair) is one row; a minimal pair is two rows, good then bad; a contrast
+two, clean then corrupted; a long sentence of a
 word-level task, or a long raw text, is several rows (windows). Rows of one example stay together in a batch.
 """
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from headwise._base.memory import release
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
+from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.tasks._texts import FEW
@@ -48,6 +50,7 @@ class Encoded:
         max_length: rows are no longer than this.
         pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no mask token).
         vocabulary: number of token numbers.
+        answers: (examples, 2) first tokens of the right answer and of the other one; contrasts only.
         left: whether padding goes to the left.
     """
 
@@ -65,6 +68,7 @@ class Encoded:
     mask: int
     vocabulary: int
     left: bool
+    answers: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -124,6 +128,8 @@ def encode(
 
         if examples.kind in WORD_KINDS:
             arrays = making.word_rows(examples, tokenizer, room, split)
+        elif KINDS[examples.kind].reads == "contrast":
+            arrays = contrast_rows(examples, tokenizer, limit)
         elif split and limit is not None:
             arrays = making.text_rows(examples, tokenizer, limit, room)
         else:
@@ -131,7 +137,7 @@ def encode(
         release(len(examples) > FEW)
         if remember:
             _remember(key, arrays, cache)
-    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words")}
+    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words", "answers")}
     return Encoded(
         examples,
         ids=arrays["ids"],

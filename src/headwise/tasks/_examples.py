@@ -27,11 +27,13 @@ class Examples:
     """One split of a task.
 
     Attributes:
-        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad). A list, or `Texts` where they are many.
+        texts: for every example a tuple of one or two strings; minimal pairs: (good, bad); contrasts: (clean, corrupted, answer,
+            other). A list, or `Texts` where they are many.
         labels: by kind:
             classes: int64 array (n,), class numbers, -1 where unlabelled; number: float64 array (n,), NaN where unlabelled;
             word kinds: list of n int64 arrays, see `tasks.kinds`;
-            next-token, masked-token: int64 zeros (n,), unused; minimal-pairs: int64 zeros (n,): the good sentence is number 0.
+            next-token, masked-token: int64 zeros (n,), unused; minimal-pairs: int64 zeros (n,): the good sentence is number 0;
+            contrast: int64 zeros (n,), unused.
         kind: one of KINDS.
         classes: class names by number; () for number and token kinds.
         sentences: word kinds only, the annotated sentences (`sentences[i].words` is what is tokenised).

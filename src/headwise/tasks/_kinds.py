@@ -89,7 +89,8 @@ class Kind:
     """One kind of task.
 
     Attributes:
-        reads: what an example is: a "text" (or two as one), the "words" of a sentence, running "tokens", or a "pair" of texts compared.
+        reads: what an example is: a "text" (or two as one), the "words" of a sentence, running "tokens", a "pair" of texts compared,
+            or a "contrast": two prompts and two answers.
         metrics: names in `tasks.METRICS` that fit, the default first.
         batched: how labels of a batch lie: one number an "example"; one row a "word", filled up with `filling`; a "list" of rows, each
             led by its example's number; or one number a "token".
@@ -108,9 +109,10 @@ class Kind:
         place: which of them is the class.
         filling: a row beyond the end of a sentence.
         first: a class that is number 0 whatever the others are called.
+        columns: the text columns it has unless told otherwise, where they are not one or two.
     """
 
-    reads: Literal["text", "words", "tokens", "pair"]
+    reads: Literal["text", "words", "tokens", "pair", "contrast"]
     metrics: tuple[str, ...]
     batched: Literal["example", "word", "list", "token"]
     decoder: str = ""
@@ -126,6 +128,7 @@ class Kind:
     place: int = 0
     filling: tuple[int, ...] = (IGNORED,)
     first: str = ""
+    columns: tuple[str, ...] = ()
 
     @property
     def fixed(self) -> bool:
@@ -201,6 +204,14 @@ KINDS: dict[str, Kind] = {
     "next-token": Kind(head="causal-lm", **_TOKENS),
     "masked-token": Kind(head="masked-lm", masks=True, **_TOKENS),
     "minimal-pairs": Kind("pair", ("accuracy",), "token", head="causal-lm", chance=0.5),
+    "contrast": Kind(
+        "contrast",
+        ("logit-difference",),
+        "example",
+        head="causal-lm",
+        numbers=True,
+        columns=("clean", "corrupted", "answer", "other"),
+    ),
 }
 SEQUENCE_KINDS = tuple(name for name, kind in KINDS.items() if kind.reads == "text")
 WORD_KINDS = tuple(name for name, kind in KINDS.items() if kind.reads == "words")

@@ -8,9 +8,11 @@ What a row holds (`predictions`), by kind of task:
 | number | (n,) float | spearman |
 | tags, spans, constituents, roles | (n, 3) counts: correct, predicted, gold | accuracy (tags), f1 of counts: "count-f1" |
 | dependencies | (n, 4) counts: correct arcs with label, words, words, correct arcs | las |
+| contrast | (n,) float: logit of the answer minus that of the other one, after the clean prompt | logit-difference |
 | next-token, masked-token | (n, 3): tokens predicted right, tokens, summed negative log-likelihood (nats) | token-accuracy |
 
-All are on a scale where 1 is perfect and higher is better, except `perplexity`.
+All are on a scale where 1 is perfect and higher is better, except `perplexity` and `logit-difference`
+(any number; 0 where the two answers are as likely).
 """
 
 from collections.abc import Callable
@@ -99,6 +101,11 @@ def perplexity(predictions: Array, labels: Array) -> float:
     return float(np.exp(_ratio(predictions[:, 2].sum(), predictions[:, 1].sum())))
 
 
+def logit_difference(predictions: Array, labels: Array) -> float:
+    """Mean difference of the logits of the right answer and the other one."""
+    return float(np.mean(predictions))
+
+
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else 0.0
 
@@ -129,6 +136,7 @@ METRICS: dict[str, Metric] = {
     "count-f1": Metric(count_f1, 3),
     "las": Metric(las, 4),
     "uas": Metric(uas, 4),
+    "logit-difference": Metric(logit_difference),
     "token-accuracy": Metric(token_accuracy, 3),
     "perplexity": Metric(perplexity, 3, higher_is_better=False),
 }

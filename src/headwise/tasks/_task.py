@@ -37,7 +37,7 @@ class Task:
         data: a DataFrame, rows (dicts, tuples (text..., label), or Sentences), or {split: any of these}.
         hub: the name of a dataset on the Hugging Face hub; `subset` its configuration, `revision` its version.
 
-        text: the text column, or two for pairs (minimal pairs: good, bad); "a|b" is the first of two columns that is there.
+        text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first of two columns that is there.
             Word kinds read from a table: the column of word lists.
         label: the label column; for word kinds the layer of Sentence (default: the kind's own; "upos" or "xpos" for tags).
         kind: one of `tasks.KINDS`; default: from the labels (fractions: number, lists: tags, else classes).
@@ -88,9 +88,7 @@ class Task:
         if kind is not None and kind not in KINDS:
             raise HeadwiseError(f"task {name!r}: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
         self.name, self.synthetic = name, synthetic
-        self.text = (text,) if isinstance(text, str) else tuple(text)
-        if len(self.text) not in (1, 2):
-            raise HeadwiseError(f"task {name!r}: text= names one or two columns, got {self.text!r}")
+        self.text = building.text_columns(name, text, kind)
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
         self.metric_given = metric is not None  # else a model may remember another, which it was trained and judged by

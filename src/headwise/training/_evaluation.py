@@ -61,8 +61,9 @@ class Evaluation:
         task, labels = self.task, self.labels
         if self.score <= self.chance or labels is None or self.predictions.ndim > 1:
             return self.score <= self.chance
-        if KINDS[task.kind].reads == "pair":  # every label is 0: the guess is a coin for each pair
-            return bool(binom.sf(np.sum(self.predictions == 0) - 1, len(labels), 0.5) > 0.05)
+        if KINDS[task.kind].reads in ("pair", "contrast"):  # every label is 0: the guess is a coin for each pair
+            right = self.predictions > 0 if KINDS[task.kind].numbers else self.predictions == 0
+            return bool(binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
         rng = np.random.default_rng(0)
         as_good = sum(task.score(self.predictions, rng.permutation(labels)) >= self.score for _ in range(PERMUTATIONS))
         return (1 + as_good) / (1 + PERMUTATIONS) > 0.05

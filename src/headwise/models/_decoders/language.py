@@ -110,6 +110,8 @@ def next_token_gold(batch: Any) -> Tensor:
 def gold_tokens(kind: str, batch: Any) -> Tensor:
     """What each position has to predict, (rows, tokens), -100 where nothing."""
     labels: Tensor = batch.labels
+    if KINDS[kind].reads == "contrast":
+        return contrast_gold(batch)
     return labels if KINDS[kind].masks else next_token_gold(batch)
 
 
@@ -134,6 +136,37 @@ def minimal_pair_output(logits: Tensor, batch: Any) -> DecoderOutput:
     log_p = -_by_row(logits, gold, gold != IGNORED)[0].view(-1, 2)  # (n, 2)
     good, bad = log_p.unbind(dim=1)
     return DecoderOutput(softplus(bad - good), (bad >= good).long(), log_p)
+
+
+def contrast_gold(batch: Any) -> Tensor:
+    """The right answer after the last real token of each row, (rows, tokens), -100 elsewhere."""
+    real = batch.inputs["attention_mask"].bool()
+    last = real & (real.flip(1).cumsum(1).flip(1) == 1)
+    return torch.where(last, batch.labels[batch.owner, :1], IGNORED)
+
+
+def answer_differences(logits: Tensor, batch: Any) -> Tensor:
+    """Logit of the right answer minus that of the other one, after each row, (rows,).
+
+    Args:
+        logits: (rows, tokens, vocabulary), or (rows, vocabulary) after the last tokens alone.
+        batch: labels (n, 2), the two answers of each example.
+    """
+    if logits.ndim == 3:
+        logits = logits[contrast_gold(batch) != IGNORED]
+    pair = logits.float().gather(1, batch.labels[batch.owner].to(logits.device))  # (rows, 2)
+    return pair[:, 0] - pair[:, 1]
+
+
+def contrast_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """Which of two answers a left-to-right model gives to a prompt; rows are clean, corrupted, clean, corrupted, ...
+
+    Returns:
+        loss (n,): −log of the probability of the right answer against the other one; prediction (n,): the difference of their logits;
+        both after the clean prompt. logits (n, 2): the differences after both prompts.
+    """
+    both = answer_differences(logits, batch).view(-1, 2)
+    return DecoderOutput(softplus(-both[:, 0]), both[:, 0], both)
 
 
 def tag_output(logits: Tensor, batch: Any) -> DecoderOutput:
@@ -161,4 +194,5 @@ OUTPUTS: dict[str, Callable[[Tensor, Any], DecoderOutput]] = {
     "next-token": next_token_output,
     "masked-token": masked_token_output,
     "minimal-pairs": minimal_pair_output,
+    "contrast": contrast_output,
 }

@@ -1,0 +1,247 @@
+"""`patching` and `attribution-patching`: how much of an answer one head carries, on clean and corrupted prompts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise._passes.frozen import frozen
+from headwise._passes.stack import Stack, find_stack, recording, repeat, skipping
+from headwise._passes.subject import Subject, computing, prepare
+from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet, Site
+from headwise.heads._use.course import with_rows
+from headwise.heads._use.positions import Pass, read_pass
+from headwise.models._decoders.language import answer_differences
+from headwise.scoring._result import as_scores
+from headwise.scoring._settings import Reading
+from headwise.settings import operation, option
+from headwise.tasks._batches import Batch
+from headwise.tasks._kinds import KINDS
+from headwise.tasks._task import Task
+
+ROWS = 512  # patched rows of one pass, at most
+TOKENS = {"cpu": 1 << 13, "cuda": 1 << 17}  # and their tokens
+
+
+class Contrasting(Reading):
+    """What both take."""
+
+    direction: Literal["denoise", "noise"] = option(
+        "denoise", "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt (noise)."
+    )
+    tokens: Literal["all", "last"] = option(
+        "all", "Patch every token, for prompts with equal numbers of tokens; or the last one alone."
+    )
+
+
+class Patching(Contrasting):
+    """Settings of `patching`."""
+
+    examples: int | None = option(256, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+
+
+class AttributionPatching(Contrasting):
+    """Settings of `attribution_patching`."""
+
+
+@operation(Patching)
+def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
+    """Activation patching, one head at a time: (P − T) ÷ (S − T), mean logit differences over all examples.
+
+    S is that of the source prompts, T that of the target prompts, and P that of the target prompts while the head puts out what it
+    put out in the source. So 1 is a head that carries the whole difference by itself, and 0 one that carries nothing.
+
+    Args:
+        model: a causal language model.
+        task: a task of kind "contrast".
+
+    Returns:
+        (layer, head).
+    """
+    subject = _subject(model, task, settings)
+    patched = torch.zeros(subject.heads.shape, dtype=torch.float64)
+    ends = torch.zeros(2, dtype=torch.float64)
+    with frozen(subject.model), torch.no_grad(), _silenced(subject):
+        checked = False
+        stack = find_stack(subject.heads) if bool(subject.base[subject.heads.valid.to(subject.device)].all()) else ""
+        for batch in subject.read(subject.plan(), f"patching heads, {task.name}"):
+            source, target = _sides(batch, settings.direction, settings.tokens)
+            with subject.heads.recorded("all") as tape:
+                ends[0] += _differences(subject, source).sum().double().cpu()
+            with recording(stack) as kept:
+                ends[1] += _differences(subject, target).sum().double().cpu()
+            if isinstance(stack, Stack) and not checked:
+                checked, stack = True, stack if _sharing_holds(subject, stack, kept, target) else ""
+            rows, tokens = target.inputs["input_ids"].shape
+            at_once = max(1, min(ROWS // rows, TOKENS.get(subject.device.type, TOKENS["cuda"]) // (rows * tokens)))
+            for block, heads in _by_block(subject, stack).items():
+                for start in range(0, len(heads), at_once):
+                    some = heads[start : start + at_once]
+                    with (
+                        _below(stack, block, kept, len(some), rows),
+                        subject.heads.patched(
+                            [HeadSet([head]) for head in some for _ in range(rows)],
+                            tape,
+                            settings.tokens,
+                            rows=list(range(rows)) * len(some),
+                        ),
+                    ):
+                        found = _differences(subject, target.repeated(len(some))).view(len(some), rows).sum(1)
+                    for head, value in zip(some, found.double().cpu(), strict=True):
+                        patched[head] += value
+    values = (patched - ends[1]) / _span(ends, len(subject.encoded), task)
+    return as_scores(values, subject, "patching", direction=settings.direction, tokens=settings.tokens)
+
+
+@operation(AttributionPatching)
+def attribution_patching(model: Any, task: Task, settings: AttributionPatching) -> xr.DataArray:
+    """The first order of `patching`: Σ (z_source − z_target) · ∂D/∂z at the target, over S − T; z is a head's output, D the logit difference.
+
+    One pass of the source, one of the target and one backward pass give every head.
+
+    Args:
+        model: a causal language model.
+        task: a task of kind "contrast".
+
+    Returns:
+        (layer, head).
+    """
+    subject = _subject(model, task, settings)
+    summed, ends = torch.zeros(subject.heads.shape, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    with frozen(subject.model), _silenced(subject):
+        for batch in subject.read(subject.plan(), f"attributing heads, {task.name}"):
+            source, target = _sides(batch, settings.direction, settings.tokens)
+            there, here = _Outputs(), _Outputs()
+            with torch.no_grad(), subject.heads.edited(there):
+                ends[0] += _differences(subject, source).sum().double().cpu()
+            with torch.enable_grad(), subject.heads.edited(here):
+                differences = _differences(subject, target)
+            ends[1] += differences.detach().sum().double().cpu()
+            leaves = [here.leaves[site.index] for site in subject.heads.sites]
+            slopes = torch.autograd.grad(differences.sum(), leaves, allow_unused=True)
+            for site, slope in zip(subject.heads.sites, slopes, strict=True):
+                if slope is None:
+                    continue
+                parts = [outputs.outputs[site.index] for outputs in (there, here)]
+                parts = [_chosen(part, side, settings.tokens) for part, side in zip(parts, (source, target), strict=True)]
+                slope = _chosen(slope, target, settings.tokens)
+                change = ((parts[0] - parts[1]) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
+                summed[site.index, : site.n_heads] += change.cpu()
+    values = summed / _span(ends, len(subject.encoded), task)
+    return as_scores(values, subject, "attribution-patching", direction=settings.direction, tokens=settings.tokens)
+
+
+class _Outputs:
+    """An edit that keeps head outputs, and adds a zero to each that can be derived by."""
+
+    def __init__(self) -> None:
+        self.passed = Pass()
+        self.outputs: dict[int, Tensor] = {}
+        self.leaves: dict[int, Tensor] = {}
+
+    def start(self, arguments: dict[str, Any]) -> None:
+        self.passed = read_pass(arguments)
+
+    def at(self, site: Site, x: Tensor) -> Tensor:
+        rows = self.passed.rows(site, x)  # (batch, tokens, heads, head_dim)
+        self.outputs[site.index] = rows.detach()
+        if not torch.is_grad_enabled():
+            return x
+        leaf = self.leaves[site.index] = torch.zeros_like(rows).requires_grad_()
+        return with_rows(site, x, rows + leaf)
+
+
+def _subject(model: Any, task: Task, settings: Reading) -> Subject:
+    if KINDS[task.kind].reads != "contrast":
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}; patching compares clean and corrupted prompts: give a task of kind 'contrast'"
+        )
+    return prepare(model, task, settings)
+
+
+def _silenced(subject: Subject) -> Any:
+    """Heads that stay silenced, if there are any."""
+    whole = bool(subject.base[subject.heads.valid.to(subject.device)].all())
+    return nullcontext() if whole else subject.heads.gated(subject.base)
+
+
+def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
+    """The source prompts and the target prompts of a batch, one row an example."""
+    lengths = batch.inputs["attention_mask"].sum(1).view(-1, 2)
+    differ = (lengths[:, 0] != lengths[:, 1]).nonzero()[:, 0]
+    if tokens == "all" and len(differ):
+        number = int(differ[0])
+        raise HeadwiseError(
+            f"example {int(batch.index[number])} has {int(lengths[number, 0])} tokens in its clean prompt and {int(lengths[number, 1])} in its "
+            "corrupted one: every token can be patched only where they are as many; make them so, or set tokens='last'"
+        )
+    sides = [
+        Batch(
+            {name: value[side::2] for name, value in batch.inputs.items()},
+            batch.labels,
+            batch.index,
+            batch.owner[side::2],
+            batch.kind,
+        )
+        for side in (0, 1)
+    ]
+    return (sides[0], sides[1]) if direction == "denoise" else (sides[1], sides[0])
+
+
+def _differences(subject: Subject, side: Batch) -> Tensor:
+    """Logit differences after each row, (rows,)."""
+    model: Any = subject.model
+    with model.contexts.get(subject.task.name, nullcontext)(), computing(subject.precision, subject.device):
+        logits = model.token_logits(subject.task.kind, side)
+    return answer_differences(logits, side)
+
+
+def _chosen(values: Tensor, side: Batch, tokens: str) -> Tensor:
+    """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the last."""
+    real = side.inputs["attention_mask"].bool()
+    if tokens == "last":
+        last = real.shape[1] - 1 - real.int().flip(1).argmax(1)
+        return values[torch.arange(len(values), device=values.device), last][:, None]
+    return values * real[:, :, None, None]
+
+
+def _span(ends: Tensor, count: int, task: Task) -> Tensor:
+    span = ends[0] - ends[1]
+    if float(span.abs()) / count < 1e-6:
+        raise HeadwiseError(
+            f"task {task.name!r}: clean and corrupted prompts have the same mean logit difference, so there is nothing to restore"
+        )
+    return span
+
+
+def _by_block(subject: Subject, stack: Stack | str) -> dict[int, list[tuple[int, int]]]:
+    """The heads to score by the block they lie in, 0 for all where lower layers are not shared."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for head in subject.heads.all():
+        if bool(subject.scored[head]):
+            found.setdefault(stack.block_of[head[0]] if isinstance(stack, Stack) else 0, []).append(head)
+    return found
+
+
+@contextmanager
+def _below(stack: Stack | str, block: int, kept: dict[int, Any], times: int, rows: int) -> Iterator[None]:
+    if not isinstance(stack, Stack) or block == 0:
+        yield
+        return
+    with skipping(stack, block, repeat(kept[block - 1], times, rows)):
+        yield
+
+
+def _sharing_holds(subject: Subject, stack: Stack, kept: dict[int, Any], target: Batch) -> bool:
+    """Whether starting in the last block gives what a full pass gives, on a few rows."""
+    block = len(stack.blocks) - 1
+    if block < 1:
+        return True
+    full = _differences(subject, target)
+    with skipping(stack, block, kept[block - 1]):
+        started = _differences(subject, target)
+    return torch.allclose(full.float(), started.float(), rtol=1e-3, atol=1e-4)
