@@ -136,7 +136,8 @@ def test_attribution_patching_is_the_derivative_of_patching(family: str, directi
         batch_size=2,
         quiet=True,
     )
-    size, near = {"gpt2": (1e-4, 1e-6), "llama": (1e-2, 3e-3)}[family]  # Llama's norms are in single precision whatever the weights are
+    # Llama's norms are in single precision whatever the weights are
+    size, near = {"gpt2": (1e-4, 1e-6), "llama": (1e-2, 3e-3)}[family]
     up, down = (slow_scores(built, ROWS, direction, tokens, step) for step in (size, -size))
     np.testing.assert_allclose(found, (up + down) / 2, atol=near)
 
