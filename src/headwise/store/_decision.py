@@ -149,6 +149,8 @@ def _data(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def _files(folder: Path) -> dict[str, list[Any]]:
     """[name, content] of the files of a model by part; of a folder of headwise only those that its manifest lists."""
     parts: dict[str, list[Any]] = {part: [] for part in PARTS}
+    if folder.is_file():  # a GGUF file is weights, configuration and tokenizer
+        return parts | {"weights": [content(folder)]}
     names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
     if (folder / manifest.NAME).is_file():
         record = manifest.read(folder)
