@@ -32,14 +32,19 @@ ROLES = ("induction", "previous-token")
 TOP, TOKENS = 5, 50
 
 
-def accuracy(model: Any, rows: torch.Tensor, before: int) -> np.ndarray:
-    """By sequence, the share of tokens of the second half that are predicted from what precedes them; the first cannot be known."""
+def judge(model: Any, rows: torch.Tensor, before: int) -> np.ndarray:
+    """By sequence (sequences, 2): of the tokens of the second half, the share (percent) that the model predicts, and their mean loss (nats).
+
+    The first of them is left out: nothing that precedes it says which one it is.
+    """
     start = before + TOKENS
     found = []
     with torch.no_grad():
         for row in rows.split(4):
-            guessed = model(row, use_cache=False).logits[:, start : start + TOKENS - 1].argmax(-1)
-            found.append((guessed == row[:, start + 1 : start + TOKENS]).double().mean(1))
+            logits = model(row, use_cache=False).logits[:, start : start + TOKENS - 1]
+            right = row[:, start + 1 : start + TOKENS]
+            loss = torch.nn.functional.cross_entropy(logits.transpose(1, 2), right, reduction="none")
+            found.append(torch.stack([100 * (logits.argmax(-1) == right).double().mean(1), loss.double().mean(1)], 1))
     return torch.cat(found).numpy()
 
 
@@ -79,46 +84,37 @@ def measure(
     top = hw.top_heads(scores.sel(role="induction"), n=TOP)
     table, drawn = [], []
 
-    def judged(silenced: HeadSet | None) -> np.ndarray:
+    def judged(silenced: HeadSet) -> np.ndarray:
         started = time.time()
-        if silenced is None:
-            found = accuracy(model, rows, len(reader.before))
-        else:
-            with heads.silenced(silenced):
-                found = accuracy(model, rows, len(reader.before))
-        print(f"{name}, {weights}: {silenced} {100 * found.mean():.1f} % ({time.time() - started:.0f} s)", flush=True)
-        return 100 * found
+        with heads.silenced(silenced):
+            found = judge(model, rows, len(reader.before))
+        print(f"{name}, {weights}, without {silenced}: {found.mean(0)} ({time.time() - started:.0f} s)", flush=True)
+        return found
 
-    for label, chosen in (("none", None), (f"{TOP} strongest induction heads", top)):
-        values = judged(chosen)
-        low, high = t_interval(values)
+    def line(label: str, values: np.ndarray, unit: str) -> None:
+        (low, high), mean = t_interval(values[:, 0]), values.mean(0)
         facts = {
             "model": name,
             "weights": weights,
             "silenced": label,
-            "accuracy": values.mean(),
+            "accuracy": mean[0],
             "low": float(low),
             "high": float(high),
         }
-        table.append({**facts, "unit": "sequences", "n": len(values)})
+        table.append({**facts, "loss": mean[1], "interval over": f"{len(values)} {unit}"})
+
+    line("none", judged(HeadSet([])), "sequences")
+    line(f"{TOP} strongest induction heads", judged(top), "sequences")
     rng = np.random.default_rng(0)
     means = []
     for draw in range(draws):
         chosen = same_layers(top, heads, rng)
-        means.append(judged(chosen).mean())
+        means.append(judged(chosen).mean(0))
         places = " ".join(f"{layer}.{head}" for layer, head in chosen)
-        drawn.append({"model": name, "weights": weights, "draw": draw, "heads": places, "accuracy": means[-1]})
-    low, high = t_interval(np.array(means))
-    label = f"{TOP} random heads of the same layers"
-    facts = {
-        "model": name,
-        "weights": weights,
-        "silenced": label,
-        "accuracy": np.mean(means),
-        "low": float(low),
-        "high": float(high),
-    }
-    table.append({**facts, "unit": "draws", "n": draws})
+        drawn.append(
+            {"model": name, "weights": weights, "draw": draw, "heads": places, "accuracy": means[-1][0], "loss": means[-1][1]}
+        )
+    line(f"{TOP} random heads of the same layers", np.array(means), "draws")
     return strongest, table, drawn
 
 
