@@ -132,6 +132,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=24)
     given = parser.parse_args()
     places = dict(one.split("=", 1) for one in given.models)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     tables: dict[str, list[Any]] = {"heads": [], "lesions": [], "draws": []}
     for name, place in places.items():
         tokenizer = open_tokenizer(model_place(place))
@@ -140,7 +141,6 @@ def main() -> None:
             parts = measure(name, weights, model, tokenizer, given.sequences, given.draws)
             for kept, part in zip(tables.values(), parts, strict=True):
                 kept += part
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
     said = " ".join(f"{name}={Path(place).name}" for name, place in places.items())
     head = [
         "study: induction heads of language models, silenced",
