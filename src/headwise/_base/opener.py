@@ -69,9 +69,7 @@ def open_tokenizer(name: str | Path) -> Any:
     remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
     folder, options = in_gguf(place)
     try:
-        found = _read(
-            place, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options)
-        )
+        found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options))
     except ForeignCode:
         raise
     except HeadwiseError as error:
