@@ -45,3 +45,26 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
     again = hw.load(tmp_path / "out")
     np.testing.assert_allclose(record["roles"]["induction"], again.sel(role="induction"))
     assert record["top"][0]["head 1"].startswith("1.1 ")
+
+
+def test_the_report_shows_saved_roles(folder: Path, tmp_path: Path) -> None:
+    from headwise.report import write_report
+    from headwise.report.folders import sections_of
+
+    out = tmp_path / "roles"
+    found = hw.roles(folder, texts=TEXTS, repeated=20, sequences=2, out=out, quiet=True)
+    (section,) = sections_of(out)
+    score, chance = float(found.sel(role="induction")[1, 1]), float(found["chance"].sel(role="induction")[1])
+    assert f"The strongest head for induction is 1.1: {score:.2f}, where chance is {chance:.2f}." in section.findings
+    assert not any("function-vector" in said for said in section.findings)  # there were no pairs
+    maps, _, definitions = section.blocks
+    np.testing.assert_array_equal(maps.values.sel(task="induction"), found.sel(role="induction"))  # type: ignore[union-attr]
+    assert "function-vector" not in maps.values["task"]  # type: ignore[union-attr]
+    drawn = maps.draw()  # type: ignore[union-attr]
+    np.testing.assert_array_equal(drawn.axes[0].collections[0].get_array(), found[0])
+    row = definitions.frame.set_index("role").loc["function-vector"]  # type: ignore[union-attr]
+    assert "give pairs=" in row["note"]
+    write_report([out], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "What heads do: roles" in page
+    assert "headwise.roles" in page

@@ -7,8 +7,9 @@ from typing import Any
 
 
 def of_saved(record: Mapping[str, Any]) -> str:
-    """Of a dissociation, scores or probes, by their manifest."""
-    call = {"dissociation": "headwise.dissociate", "probes": "headwise.probe", "scores": "headwise.score"}[record["kind"]]
+    """Of a dissociation, scores, roles or probes, by their manifest."""
+    made = {"dissociation": "dissociate", "probes": "probe", "scores": "score", "roles": "roles"}
+    call = f"headwise.{made[record['kind']]}"
     return record.get("command") or _from_python(call)
 
 
