@@ -61,6 +61,11 @@ def score(
     named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
     caption = f"{named}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads; {how}"
     print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
+    performance = scores.attrs.get("performance", {})
+    if performance:
+        names = list(dict.fromkeys(name for one in performance.values() for name in one))
+        rows = [[task, *(f"{one[name]:.4g}" if name in one else "-" for name in names)] for task, one in performance.items()]
+        print_table("Language modelling", ["task", *names], rows, "of the intact model, on the examples that were scored")
     for note in scores.attrs.get("notes", []):
         typer.echo(f"note: {note}")
     if out is not None:

@@ -85,7 +85,7 @@ class Lesions:
     def table(self) -> pd.DataFrame:
         """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
 
-        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll) otherwise.
+        The prediction is one column for classes and numbers, and counts (correct, predicted, gold; or right, tokens, nll, bytes) otherwise.
         """
         names = list(self.sets)
         parts = []

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headwise._passes.subject import asked, opened
+from headwise._passes.lesioned import evaluate
+from headwise._passes.subject import asked, open_subject, opened
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models._memory import LENGTH, as_trained, length_of
@@ -16,6 +17,8 @@ from headwise.scoring._selection import count_for, top_heads
 from headwise.scoring._settings import WHERE, Reading, Score, check_options, estimator
 from headwise.settings import operation
 from headwise.store._entry import kept
+from headwise.tasks._kinds import KINDS
+from headwise.tasks._metrics import every
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
@@ -67,7 +70,9 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
         else:
             found.append(_iterated(answering, one, settings, settings.iterative, options))
     read = as_trained(answering, tasks)
+    performance = {task.name: _performance(answering, task, options) for task in read if KINDS[task.kind].reads == "tokens"}
     judged = {
+        **({"performance": performance} if performance else {}),
         "metrics": {task.name: task.metric for task in read},
         "max_length": {name: length_of(answering, name, settings.max_length) or LENGTH for name in names},
     }
@@ -77,6 +82,13 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
     shared = {key: value for key, value in found[0].attrs.items() if all(other.attrs.get(key) == value for other in found)}
     joined = xr.concat(found, dim="task", coords="different", compat="equals", combine_attrs="drop")
     return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
+
+
+def _performance(model: Any, task: Task, options: dict[str, Any]) -> dict[str, float]:
+    """Every metric of a language-model task on the examples that were scored: accuracy alone says little of such a model."""
+    read = {name: value for name, value in options.items() if name in Reading.model_fields}
+    subject = open_subject(model, task, **read)
+    return every(task.kind, evaluate(subject, [HeadSet()]).predictions[0])
 
 
 def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:

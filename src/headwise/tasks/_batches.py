@@ -14,6 +14,7 @@ from headwise.tasks._kinds import IGNORED, KINDS
 from headwise.tasks._masks import masked
 
 BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+FIELDS = ("labels", "index", "owner", "words", "context_words", "n_words", "sizes")  # tensors of a batch beside its inputs
 MUCH_SHORTER = 0.85
 POOL = 50  # batches' worth of shuffled examples that are sorted by length together
 
@@ -39,6 +40,7 @@ class Batch:
         words: (rows, tokens) word number where the row owns the token's word, else -1; word kinds only.
         context_words: (rows, tokens) the same, owned or not.
         n_words: (n,) words of each sentence; word kinds only.
+        sizes: (rows, tokens) bytes of text that each token stands for, where they are known; token kinds only.
         kind: the kind of task.
     """
 
@@ -50,6 +52,7 @@ class Batch:
     words: torch.Tensor | None = None
     context_words: torch.Tensor | None = None
     n_words: torch.Tensor | None = None
+    sizes: torch.Tensor | None = None
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -61,13 +64,13 @@ class Batch:
         def move(value: torch.Tensor | None) -> torch.Tensor | None:
             return None if value is None else value.to(device, non_blocking=non_blocking)
 
-        moved = {name: move(getattr(self, name)) for name in ("labels", "index", "owner", "words", "context_words", "n_words")}
+        moved = {name: move(getattr(self, name)) for name in FIELDS}
         inputs = {name: value.to(device, non_blocking=non_blocking) for name, value in self.inputs.items()}
         return replace(self, inputs=inputs, **moved)  # type: ignore[arg-type]
 
     def pin_memory(self) -> "Batch":
         """The same batch in page-locked memory, for asynchronous copies to a GPU."""
-        fields = {name: getattr(self, name) for name in ("labels", "index", "owner", "words", "context_words", "n_words")}
+        fields = {name: getattr(self, name) for name in FIELDS}
         pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
         return replace(self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned)  # type: ignore[arg-type]
 
@@ -87,7 +90,7 @@ class Batch:
         labels = tiled(self.labels)
         if KINDS[self.kind].batched == "list":
             labels = torch.cat((shifted(self.labels[:, 0])[:, None], labels[:, 1:]), dim=1)
-        words = {name: getattr(self, name) for name in ("words", "context_words", "n_words")}
+        words = {name: getattr(self, name) for name in FIELDS[3:]}
         return replace(
             self,
             inputs={name: tiled(value) for name, value in self.inputs.items()},
@@ -228,7 +231,8 @@ def collate(
     sentences = encoded.examples.sentences
     n_words = None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
     inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
-    return Batch(inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words)
+    sizes = None if encoded.sizes is None else torch.from_numpy(spread(encoded.sizes, 0))
+    return Batch(inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words, sizes)
 
 
 def _labels(encoded: Encoded, chosen: NDArray[np.int64]) -> torch.Tensor:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from headwise._base.memory import release
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
+from headwise.tasks._bytes import sized_row
 from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS, TOKEN_KINDS, WORD_KINDS
@@ -50,6 +51,7 @@ class Encoded:
         max_length: rows are no longer than this.
         pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no mask token).
         vocabulary: number of token numbers.
+        sizes: (tokens,) bytes of text each token stands for, 0 at special ones; token kinds with a fast tokenizer only.
         answers: (examples, 2) first tokens of the right answer and of the other one; contrasts only.
         left: whether padding goes to the left.
     """
@@ -68,6 +70,7 @@ class Encoded:
     mask: int
     vocabulary: int
     left: bool
+    sizes: NDArray[np.int32] | None = None
     answers: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
@@ -137,7 +140,7 @@ def encode(
         release(len(examples) > FEW)
         if remember:
             _remember(key, arrays, cache)
-    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words", "answers")}
+    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words", "sizes", "answers")}
     return Encoded(
         examples,
         ids=arrays["ids"],
@@ -170,13 +173,19 @@ def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[s
     """One row per text or pair; two per minimal pair."""
     minimal = KINDS[examples.kind].reads == "pair"
     with_special = minimal or examples.kind in TOKEN_KINDS
+    sized = examples.kind in TOKEN_KINDS and tokenizer.is_fast
     columns = {"ids": array("i")}
     lengths = array("q", [0])
     for i in range(0, len(examples), CHUNK):
         texts: Sequence[tuple[str, ...]] = examples.texts[i : i + CHUNK]
         if minimal:
             texts = [(side,) for text in texts for side in text]
-        out = _call(tokenizer, texts, limit, with_special)
+        out = _call(tokenizer, texts, limit, with_special, sized)
+        if sized:
+            whole = zip(texts, out["offset_mapping"], out["special_tokens_mask"], strict=True)
+            columns.setdefault("sizes", array("i")).extend(
+                size for text, spans, special in whole for size in sized_row(text[0], spans, special)
+            )
         lengths.extend(map(len, out["input_ids"]))
         for name, theirs in FIELDS.items():
             if theirs in out:  # arrays that grow in place: chunks kept to be joined would take twice the memory
@@ -187,7 +196,7 @@ def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[s
     return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
 
 
-def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool) -> Any:
+def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool, sized: bool = False) -> Any:
     pairs = bool(texts) and len(texts[0]) == 2
     return tokenizer(
         [text[0] for text in texts],
@@ -197,12 +206,13 @@ def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, s
         padding=False,
         return_attention_mask=False,
         return_special_tokens_mask=special,
+        return_offsets_mapping=sized,
         verbose=False,
     )
 
 
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
-    parts = [examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
+    parts = ["2", examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 

@@ -139,9 +139,9 @@ class Kind:
 _FOUND: Any = {"counts": ("correct", "predicted", "gold")}
 _TOKENS: Any = {
     "reads": "tokens",
-    "metrics": ("token-accuracy", "perplexity"),
+    "metrics": ("token-accuracy", "perplexity", "bits-per-byte"),
     "batched": "token",
-    "counts": ("right", "tokens", "nll"),
+    "counts": ("right", "tokens", "nll", "bytes"),
 }
 
 KINDS: dict[str, Kind] = {

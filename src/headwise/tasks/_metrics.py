@@ -9,9 +9,9 @@ What a row holds (`predictions`), by kind of task:
 | tags, spans, constituents, roles | (n, 3) counts: correct, predicted, gold | accuracy (tags), f1 of counts: "count-f1" |
 | dependencies | (n, 4) counts: correct arcs with label, words, words, correct arcs | las |
 | contrast | (n,) float: logit of the answer minus that of the other one, after the clean prompt | logit-difference |
-| next-token, masked-token | (n, 3): tokens predicted right, tokens, summed negative log-likelihood (nats) | token-accuracy |
+| next-token, masked-token | (n, 4): tokens right, tokens, their summed negative log-likelihood (nats), their bytes | token-accuracy |
 
-All are on a scale where 1 is perfect and higher is better, except `perplexity` and `logit-difference`
+All are on a scale where 1 is perfect and higher is better, except `perplexity`, `bits-per-byte` and `logit-difference`
 (any number; 0 where the two answers are as likely).
 """
 
@@ -101,6 +101,19 @@ def perplexity(predictions: Array, labels: Array) -> float:
     return float(np.exp(_ratio(predictions[:, 2].sum(), predictions[:, 1].sum())))
 
 
+def bits_per_byte(predictions: Array, labels: Array) -> float:
+    """Summed negative log-likelihood in bits over the UTF-8 bytes that the predicted tokens stand for; lower is better.
+
+    Unlike perplexity it compares models whose tokens differ.
+
+    Raises:
+        HeadwiseError: the bytes are not known.
+    """
+    if not predictions[:, 3].sum():
+        raise HeadwiseError("bits-per-byte needs to know the bytes of each token: the texts must be read by a fast tokenizer")
+    return float(predictions[:, 2].sum() / np.log(2) / predictions[:, 3].sum())
+
+
 def logit_difference(predictions: Array, labels: Array) -> float:
     """Mean difference of the logits of the right answer and the other one."""
     return float(np.mean(predictions))
@@ -139,6 +152,7 @@ METRICS: dict[str, Metric] = {
     "logit-difference": Metric(logit_difference),
     "token-accuracy": Metric(token_accuracy, 3),
     "perplexity": Metric(perplexity, 3, higher_is_better=False),
+    "bits-per-byte": Metric(bits_per_byte, 4, higher_is_better=False),
 }
 
 
@@ -169,7 +183,7 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     metric = find(name, kind)
     table = np.asarray(predictions)
     expected = 2 if metric.columns else 1
-    if table.ndim != expected or (metric.columns and table.shape[1] < (metric.columns if name == "uas" else 3)):
+    if table.ndim != expected or (metric.columns and table.shape[1] < (3 if name == "las" else metric.columns)):
         shape = f"(examples, {metric.columns})" if metric.columns else "(examples,)"
         raise HeadwiseError(f"metric {name!r} needs predictions of shape {shape}, got {table.shape}")
     if len(table) == 0:
@@ -184,15 +198,22 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     return metric.function(table, gold)
 
 
+def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> dict[str, float]:
+    """All metrics of a kind by name; bits per byte only where the bytes are known."""
+    table = np.asarray(predictions)
+    known = [name for name in KINDS[kind].metrics if name != "bits-per-byte" or (table.shape[1] > 3 and table[:, 3].sum())]
+    return {name: score(name, kind, table, labels) for name in known}
+
+
 def chance(name: str, kind: str, labels: Any) -> float:
     """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
 
     Kinds say how (`Kind.chance`): for classes the best constant answer (f1: always class 1), for tags the commonest one, for minimal
-    pairs 0.5, for other kinds 0; perplexity: infinity.
+    pairs 0.5, for other kinds 0; perplexity and bits per byte: infinity.
     """
     if not len(labels):
         raise HeadwiseError(f"chance of metric {name!r} is undefined without examples: the split is empty")
-    if name == "perplexity":
+    if not METRICS[name].higher_is_better:
         return float("inf")
     level = KINDS[kind].chance
     if level == "commonest":

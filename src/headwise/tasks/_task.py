@@ -246,7 +246,7 @@ class Task:
 
     @property
     def higher_is_better(self) -> bool:
-        """False for perplexity alone."""
+        """False for perplexity and bits per byte."""
         return metrics.METRICS[self.metric].higher_is_better
 
     @property

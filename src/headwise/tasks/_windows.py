@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
+from headwise.tasks._bytes import sized_row
 from headwise.tasks._encoding import CHUNK
 from headwise.tasks._examples import Examples
 
@@ -22,6 +23,7 @@ class _Tokens(NamedTuple):
     after: list[int]
     words: Ints
     types: list[int]
+    sizes: Sequence[int] = ()  # of all tokens, special ones included
 
 
 def word_rows(examples: Examples, tokenizer: Any, room: int | None, split: bool) -> dict[str, Ints]:
@@ -51,9 +53,13 @@ def text_rows(examples: Examples, tokenizer: Any, limit: int, room: int | None) 
     room = limit if room is None else room
     for i in range(0, len(examples), CHUNK):
         texts = [text[0] for text in examples.texts[i : i + CHUNK]]
-        out = tokenizer(texts, padding=False, return_attention_mask=False, return_special_tokens_mask=True, verbose=False)
+        options = {"padding": False, "return_attention_mask": False, "return_special_tokens_mask": True, "verbose": False}
+        out = tokenizer(texts, return_offsets_mapping=tokenizer.is_fast, **options)
         for row, ids in enumerate(out["input_ids"]):
-            tokens = _parts(ids, out["special_tokens_mask"][row], out["token_type_ids"][row] if "token_type_ids" in out else [])
+            special = out["special_tokens_mask"][row]
+            sizes = sized_row(texts[row], out["offset_mapping"][row], special) if tokenizer.is_fast else []
+            tokens = _parts(ids, special, out["token_type_ids"][row] if "token_type_ids" in out else [])
+            tokens = tokens._replace(sizes=sizes)
             for first in range(0, max(len(tokens.ids), 1), room):
                 rows.add(tokens, first, min(first + room, len(tokens.ids)), tokens.words)
             rows.example()
@@ -137,7 +143,7 @@ class _Rows:
 
     def __init__(self, with_words: bool) -> None:
         self.with_words = with_words
-        self.ids, self.types, self.special, self.owned, self.context = (array("i") for _ in range(5))
+        self.ids, self.types, self.special, self.owned, self.context, self.sizes = (array("i") for _ in range(6))
         self.starts, self.rows = array("q", [0]), array("q", [0])
 
     def add(self, tokens: _Tokens, first: int, last: int, owned: Ints) -> None:
@@ -147,6 +153,8 @@ class _Rows:
         if tokens.types:
             kept = tokens.types[before + first : before + last]
             self.types.extend([*tokens.types[:before], *kept, *tokens.types[before + len(tokens.ids) :]])
+        if tokens.sizes:
+            self.sizes.extend([*[0] * before, *tokens.sizes[before + first : before + last], *[0] * after])
         self.special.extend([1] * before + [0] * inner + [1] * after)
         if self.with_words:
             self.owned.extend([-1] * before + owned[:inner].tolist() + [-1] * after)
@@ -159,6 +167,8 @@ class _Rows:
         found = {"ids": self.ids, "starts": self.starts, "rows": self.rows, "special": self.special}
         if self.types:
             found["types"] = self.types
+        if self.sizes:
+            found["sizes"] = self.sizes
         if self.with_words:
             found |= {"words": self.owned, "context_words": self.context}
         return {name: np.asarray(column) for name, column in found.items()}

@@ -92,10 +92,9 @@ def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: A
     """
     found = [evaluate(model, task, split, **reading) for task in tasks]
     rows = [
-        {"task": one.task.name, "metric": name, "score": one.task.with_metric(name).score(one.predictions, one.labels)}
-        | {"examples": len(one.examples)}
+        {"task": one.task.name, "metric": name, "score": score, "examples": len(one.examples)}
         for one in found
-        for name in KINDS[one.task.kind].metrics
+        for name, score in metrics.every(one.task.kind, one.predictions, one.labels).items()
     ]
     return pd.DataFrame(rows), pd.concat([one.table() for one in found], ignore_index=True)
 

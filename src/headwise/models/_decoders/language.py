@@ -18,22 +18,24 @@ from headwise.tasks._kinds import IGNORED, KINDS
 AT_ONCE = 1 << 24  # logits worked on at once
 
 
-def token_output(logits: Tensor, gold: Tensor, batch: Any) -> DecoderOutput:
+def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None = None) -> DecoderOutput:
     """Losses and counts from token logits.
 
     Args:
         logits: (rows, tokens, vocabulary), or (predicted, vocabulary) at the positions alone where `gold` has a token, row after row.
         gold: (rows, tokens), token numbers, -100 where nothing is predicted.
         batch: says which rows belong to which of its n examples.
+        sizes: (rows, tokens) bytes of what is predicted; None: not known.
 
     Returns:
-        loss (n,): mean negative log-likelihood in nats; prediction (n, 3): tokens right, tokens, summed negative log-likelihood.
+        loss (n,): mean negative log-likelihood in nats; prediction (n, 4): tokens right, tokens, summed negative log-likelihood, bytes.
     """
     counted = gold != IGNORED  # (rows, tokens)
     summed, right = _by_row(logits, gold, counted)
     nll = by_example(summed, batch)  # (n,)
     tokens = by_example(counted.sum(dim=1).float(), batch)
-    prediction = torch.stack([by_example(right, batch), tokens, nll.detach()], dim=1)  # (n, 3)
+    size = torch.zeros_like(tokens) if sizes is None else by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
+    prediction = torch.stack([by_example(right, batch), tokens, nll.detach(), size], dim=1)  # (n, 4)
     return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
 
 
@@ -117,12 +119,13 @@ def gold_tokens(kind: str, batch: Any) -> Tensor:
 
 def next_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
     """A left-to-right model on raw text; logits (rows, tokens, vocabulary), or (predicted, vocabulary)."""
-    return token_output(logits, next_token_gold(batch), batch)
+    sizes = None if batch.sizes is None else pad(batch.sizes[:, 1:], (0, 1))
+    return token_output(logits, next_token_gold(batch), batch, sizes)
 
 
 def masked_token_output(logits: Tensor, batch: Any) -> DecoderOutput:
     """A masked model on text whose masked positions `batch.labels` (rows, tokens) names; -100 elsewhere."""
-    return token_output(logits, batch.labels, batch)
+    return token_output(logits, batch.labels, batch, batch.sizes)
 
 
 def minimal_pair_output(logits: Tensor, batch: Any) -> DecoderOutput:
