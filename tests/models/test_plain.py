@@ -146,7 +146,7 @@ def test_a_models_head_must_answer_the_task() -> None:
         as_task_model(gpt2(), tokenizer(), classes)
     with pytest.raises(HeadwiseError, match="needs 3 outputs, the model's head has 2"):
         as_task_model(BertForSequenceClassification(BertConfig(**SIZE)), tokenizer(), classes)
-    with pytest.raises(HeadwiseError, match="BertModel has no trained head: it is no sequence classifier"):
+    with pytest.raises(HeadwiseError, match="BertModel has no trained head: it is not a sequence classifier"):
         as_task_model(BertModel(BertConfig(**SIZE)), tokenizer(), classes)
 
 
