@@ -20,6 +20,7 @@ from headwise.probing._settings import ProbingTasks
 from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
 from headwise.similarity import Similarity
+from headwise.steering import Steer
 from headwise.studies import StemCells
 from headwise.studies._probing_finetuning import FineTuningRecipe
 from headwise.studies._probing_study import ProbingRecipe
@@ -40,6 +41,7 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "probe": (hw.probe, Probe),
     "generate": (generate, Generate),
     "roles": (hw.roles, Roles),
+    "steer": (hw.steer, Steer),
     "similarity": (studies.similarity_study, Similarity),
     "profile": (profile, Profiling),
     "stemcells": (studies.stem_cell_study, StemCells),
@@ -54,6 +56,7 @@ VERBS: dict[str, list[type[Settings]]] = {
     "transfer": [TaskSource, Transfer],
     "probe": [ProbingTasks, Probe],
     "roles": [Roles],
+    "steer": [TaskSource, Steer],
     "similarity": [TaskSource, Similarity],
     "stemcells": [StemCells],
     "stemcells probe": [TaskSource, Profiling],
@@ -119,6 +122,7 @@ def test_a_transfer_recipe_has_the_keys_of_its_settings() -> None:
 
 
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "steer": [({"top": 0}, "greater than or equal to 1"), ({"directions": "men"}, "did you mean 'mean'")],
     "roles": [({"window": 0}, "greater than or equal to 1"), ({"repeated": 1}, "greater than or equal to 2")],
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headwise.scoring import compare_scores as compare_scores
     from headwise.scoring import score as score
     from headwise.scoring import top_heads as top_heads
+    from headwise.steering import steer as steer
     from headwise.store._loading import load as load
     from headwise.tasks import Task as Task
     from headwise.training import train as train
@@ -43,6 +44,7 @@ _WHERE = {
     "probe": "headwise.probing",
     "roles": "headwise.behaviour",
     "Task": "headwise.tasks",
+    "steer": "headwise.steering",
     "train": "headwise.training",
 }
 _ROOMS = (
@@ -58,6 +60,7 @@ _ROOMS = (
     "probing",
     "behaviour",
     "similarity",
+    "steering",
     "studies",
 )
 

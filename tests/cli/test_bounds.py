@@ -18,6 +18,7 @@ VERBS: dict[str, list[str]] = {  # what each needs besides
     "similarity": ["--models", "mood=model", "--ahp", *TASKS, "--out", "OUT"],
     "probe": ["--model", "model", "--source", "tasks", "--tasks", "mood", *TASKS, "--out", "OUT"],
     "roles": ["--model", "model"],
+    "steer": SCORED,
     "demo": ["--out", "OUT"],
     "app": ["model"],
     "study run": ["recipe.toml", "--out", "OUT"],

@@ -29,6 +29,9 @@ SECTIONS = {
         "probe": "a probe on every head and layer; last, best, top-n heads",
         "roles": "what every head does: induction, copying, sinks, retrieval",
     },
+    "From finding to use": {
+        "steer": "steer a language model towards one kind of statement",
+    },
     "Studies and results": {
         "study": "run a recipe, resume it, show, check, export",
         "report": "one HTML file, or figures and tables for a paper",

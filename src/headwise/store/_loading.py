@@ -16,6 +16,7 @@ LOADERS: dict[str, str] = {
     "task-model": "headwise.training._files:load_task_model",
     "single-task": "headwise.training._files:load_several",
     "roles": "headwise.behaviour._files:load_folder",
+    "steering": "headwise.steering._result:load_folder",
     "scores": "headwise.scoring._files:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
     "study": "headwise.engine._run:load_folder",

@@ -1,0 +1,143 @@
+"""What steering does to a language model: what it prefers, and how far it is from the intact model, example by example."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headwise._base.progress import track
+from headwise.heads import Heads
+from headwise.lesions._statistics import interval, resample_counts
+from headwise.models._decoders.language import by_example, gold_tokens
+from headwise.models._plain import TaskModel
+from headwise.steering._settings import Steer
+from headwise.tasks._batches import batches
+from headwise.tasks._encoding import encode
+from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import IGNORED
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One split under every strength, 0 first.
+
+    Attributes:
+        values: (strengths, examples). Pairs: log p(good) − log p(bad). Statements: mean log p of their tokens.
+        kl: (strengths, examples) mean over tokens of KL(intact ‖ steered), in nats.
+        of_target: (examples,) which statements are of the target class; None for pairs.
+    """
+
+    values: Array
+    kl: Array
+    of_target: NDArray[np.bool_] | None = None
+
+    @property
+    def strata(self) -> list[NDArray[np.int64]]:
+        """Examples that are resampled among one another."""
+        if self.of_target is None:
+            return [np.arange(self.values.shape[1])]
+        return [np.flatnonzero(self.of_target), np.flatnonzero(~self.of_target)]
+
+    @property
+    def weights(self) -> Array:
+        """(examples,) by which values sum to the effect: a mean over pairs, or the target's mean minus that of the others."""
+        found = np.zeros(self.values.shape[1])
+        for rows, sign in zip(self.strata, (1, -1), strict=False):
+            found[rows] = sign / len(rows)
+        return found
+
+    def table(self, strengths: Sequence[float], settings: Steer) -> pd.DataFrame:
+        """Effect, its change from the intact model, and KL by strength, with intervals over examples."""
+        n = self.values.shape[1]
+        counts = np.zeros((settings.bootstrap, n))
+        for number, rows in enumerate(self.strata):
+            counts[:, rows] = resample_counts(len(rows), settings.bootstrap, settings.seed + number)
+        fewest = min(map(len, self.strata))
+        change = self.values - self.values[:1]
+        figures: dict[str, tuple[Array, Array]] = {
+            "effect": (self.values, self.weights),
+            "change": (change, self.weights),
+            "kl": (self.kl, np.full(n, 1 / n)),
+        }
+        if self.of_target is None:
+            figures["accuracy"] = ((self.values > 0).astype(float), np.full(n, 1 / n))
+        found: dict[str, Any] = {"strength": list(strengths)}
+        for name, (values, weights) in figures.items():
+            found[name] = values @ weights
+            low, high = np.full((2, len(strengths)), np.nan)
+            if settings.bootstrap and fewest > 1:
+                low, high = interval((counts * weights) @ values.T, settings.level, examples=fewest)
+            found |= {f"{name}_low": low, f"{name}_high": high}
+        return pd.DataFrame({**found, "examples": n})
+
+
+def judge(
+    model: TaskModel,
+    heads: Heads,
+    name: str,
+    examples: Examples,
+    vectors: Mapping[tuple[int, int], Tensor],
+    settings: Steer,
+    of_target: NDArray[np.bool_] | None = None,
+) -> Judged:
+    """Runs every example under every strength.
+
+    Args:
+        model: a left-to-right language model that knows the task `name`.
+        heads: its heads.
+        name: the task: of kind "minimal-pairs", or "next-token" for statements.
+        examples: of that kind.
+        vectors: what a strength of 1 adds to each head.
+        settings: strengths, batches.
+        of_target: of statements, which are of the target class.
+    """
+    strengths = (0.0, *settings.strengths)
+    values, kl = np.zeros((2, len(strengths), len(examples)))
+    encoded = encode(examples, model.tokenizer, settings.max_length)
+    plan = batches(encoded, settings.batch_size)
+    with torch.inference_mode():
+        for batch in track(plan, "steering", quiet=settings.quiet):
+            batch = batch.to(model.device)
+            rows = batch.index.cpu().numpy()
+            intact = None
+            for number, strength in enumerate(strengths):
+                with heads.steered(vectors, strength) if strength else nullcontext():
+                    found = _log_p(model, name, batch)
+                intact = found if intact is None else intact
+                values[number][rows], kl[number][rows] = _by_example(model, name, batch, intact, found)
+    return Judged(values, kl, of_target)
+
+
+def _log_p(model: TaskModel, name: str, batch: Any) -> Tensor:
+    """Log-probabilities at the positions that predict text, (predicted, vocabulary)."""
+    kind = model.tasks[name].kind
+    logits = model.token_logits(kind, batch)
+    if logits.ndim == 3:
+        logits = logits[gold_tokens(kind, batch) != IGNORED]
+    return logits.float().log_softmax(-1)
+
+
+def _by_example(model: TaskModel, name: str, batch: Any, intact: Tensor, found: Tensor) -> tuple[Array, Array]:
+    kind = model.tasks[name].kind
+    gold = gold_tokens(kind, batch)
+    counted = gold != IGNORED
+    row = torch.arange(len(gold), device=gold.device)[:, None].expand_as(gold)[counted]  # (predicted,)
+
+    def summed(of_token: Tensor) -> Tensor:
+        return of_token.new_zeros(len(gold), dtype=torch.float64).index_add(0, row, of_token.double())
+
+    log_p = summed(found.gather(1, gold[counted][:, None])[:, 0])  # (rows,)
+    tokens = by_example(counted.sum(1).double(), batch).clamp(min=1)  # (n,)
+    kl = by_example(summed((intact.exp() * (intact - found)).sum(-1)), batch) / tokens
+    if kind == "minimal-pairs":
+        good, bad = log_p.view(-1, 2).unbind(1)
+        return (good - bad).cpu().numpy(), kl.cpu().numpy()
+    return (by_example(log_p, batch) / tokens).cpu().numpy(), kl.cpu().numpy()

@@ -1,0 +1,44 @@
+"""Settings of inference-time intervention: declared once, without torch."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from headwise.settings import Settings, option
+
+
+class Steer(Settings):
+    """Settings of `headwise.steer`."""
+
+    out: Path | None = option(
+        None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False
+    )
+    target: str | None = option(None, "Class of statements to steer towards; default: the last class.")
+    top: int | None = option(None, "Number of heads to steer, those with the best probes; default: 5 % of all heads.", ge=1)
+    directions: Literal["mean", "probe"] = option(
+        "mean", "Direction of a head: mean output on the target class minus that on the others (mean), or its probe's weights."
+    )
+    strengths: tuple[Annotated[float, Field(gt=0)], ...] = option(
+        (1.0, 2.0, 5.0, 10.0, 15.0, 20.0), "Candidate strengths α, in standard deviations of a head's output.", min_length=1
+    )
+    max_kl: float = option(
+        1.0, "Do not choose a strength whose KL divergence from the intact model exceeds this many nats per token.", gt=0
+    )
+    bake: bool = option(True, "With --out, also save the steered model, if its family allows it.")
+    examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
+    max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
+    batch_size: int = option(16, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
+    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
+    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+    seed: int = option(0, "Random seed.", ge=0)
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
+        None,
+        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
+    )
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+    device: str | None = option(
+        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+    )
+    quiet: bool = option(False, "Do not show progress.", decides=False)
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
