@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 BASE = {"_base", "errors", "settings", "__version__"}
 GROUND = BASE | {"heads", "tasks", "store", "engine", "figures", "models"}
-METHODS = {"scoring", "training", "lesions", "probing", "behaviour", "similarity", "steering"}
+METHODS = {"scoring", "training", "lesions", "probing", "behaviour", "similarity", "steering", "harness"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_base": BASE,
     "heads": BASE | {"store"},
@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "behaviour": GROUND | {"_passes", "scoring"},
     "similarity": GROUND,
     "steering": GROUND | {"lesions", "probing"},
+    "harness": GROUND | {"lesions", "steering"},
     "studies": GROUND | METHODS,
     "report": GROUND | METHODS | {"studies"},
     "app": GROUND | METHODS | {"_passes", "studies"},

@@ -14,6 +14,7 @@ from headwise.behaviour import Roles
 from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
+from headwise.harness import Evaluate, evaluate
 from headwise.lesions import Dissociate, Lesion
 from headwise.probing import Generate, Probe, Profiling, generate, profile
 from headwise.probing._settings import ProbingTasks
@@ -42,6 +43,7 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "generate": (generate, Generate),
     "roles": (hw.roles, Roles),
     "steer": (hw.steer, Steer),
+    "eval": (evaluate, Evaluate),
     "similarity": (studies.similarity_study, Similarity),
     "profile": (profile, Profiling),
     "stemcells": (studies.stem_cell_study, StemCells),
@@ -57,6 +59,7 @@ VERBS: dict[str, list[type[Settings]]] = {
     "probe": [ProbingTasks, Probe],
     "roles": [Roles],
     "steer": [TaskSource, Steer],
+    "eval": [Evaluate],
     "similarity": [TaskSource, Similarity],
     "stemcells": [StemCells],
     "stemcells probe": [TaskSource, Profiling],
@@ -123,6 +126,7 @@ def test_a_transfer_recipe_has_the_keys_of_its_settings() -> None:
 
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "steer": [({"top": 0}, "greater than or equal to 1"), ({"directions": "men"}, "did you mean 'mean'")],
+    "eval": [({"limit": 0}, "greater than or equal to 1"), ({"level": 1.0}, "less than 1")],
     "roles": [({"window": 0}, "greater than or equal to 1"), ({"repeated": 1}, "greater than or equal to 2")],
     "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],

@@ -61,6 +61,7 @@ _ROOMS = (
     "behaviour",
     "similarity",
     "steering",
+    "harness",
     "studies",
 )
 

@@ -19,6 +19,7 @@ VERBS: dict[str, list[str]] = {  # what each needs besides
     "probe": ["--model", "model", "--source", "tasks", "--tasks", "mood", *TASKS, "--out", "OUT"],
     "roles": ["--model", "model"],
     "steer": SCORED,
+    "eval": ["--model", "model", "--tasks", "blimp", "--silence", "heads.json"],
     "demo": ["--out", "OUT"],
     "app": ["model"],
     "study run": ["recipe.toml", "--out", "OUT"],

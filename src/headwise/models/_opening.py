@@ -77,6 +77,27 @@ def open_model(
     return made if device is None else made.to(device)
 
 
+def open_with_tokenizer(model: Any, settings: Any) -> tuple[Any, Any]:
+    """A transformers model to look at, and its tokenizer.
+
+    Args:
+        model: as `open_model` has it.
+        settings: of an operation, with tokenizer, device, dtype and trust_remote_code.
+    """
+    options = {name: getattr(settings, name) for name in ("dtype", "trust_remote_code")}
+    live = open_model(model, need="heads", device=settings.device or "auto", **options)
+    if settings.tokenizer is not None:
+        return live, settings.tokenizer
+    with trusting(settings.trust_remote_code):
+        return live, open_tokenizer(_beside(model)) if isinstance(model, str | Path) else tokenizer_beside(model)
+
+
+def _beside(name: str | Path) -> str:
+    """Where the tokenizer of a model lies: a multi-task model has it with its encoder."""
+    inner = Path(name) / "encoder"
+    return str(inner) if inner.is_dir() and (Path(name) / manifest.NAME).is_file() else model_place(name)
+
+
 def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
     """A live model in the form that is needed."""
     if need == "trains":

@@ -2,18 +2,15 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headwise._base.opener import open_tokenizer, tokenizer_beside
-from headwise._base.places import model_place
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads
 from headwise.models._decoders.output import SavedTask
-from headwise.models._opening import open_model
+from headwise.models._opening import open_with_tokenizer
 from headwise.models._plain import as_task_model
 from headwise.probing._encoder import Encoder
 from headwise.probing._splits import three_splits
@@ -87,11 +84,7 @@ def _asked(tasks: Task | Iterable[Task]) -> tuple[Task, Task | None]:
 
 def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) -> tuple[Steering, Heads, Any]:
     """A result that is not there yet, the heads of the model, and its tokenizer."""
-    options = {"device": settings.device or "auto", "dtype": settings.dtype, "trust_remote_code": settings.trust_remote_code}
-    live = open_model(model, need="heads", **options)  # type: ignore[arg-type]
-    tokenizer = settings.tokenizer
-    if tokenizer is None:
-        tokenizer = open_tokenizer(model_place(model)) if isinstance(model, str | Path) else tokenizer_beside(model)
+    live, tokenizer = open_with_tokenizer(model, settings)
     judged = SavedTask(pairs.name, "minimal-pairs", (), "accuracy") if pairs else _running(statements)
     answering = as_task_model(live, tokenizer, judged)
     training = live.training
@@ -112,7 +105,7 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
     finally:
         live.train(training)
     allowed = tables[0][tables[0]["kl"] <= settings.max_kl]
-    strength = float(allowed.loc[allowed["effect"].idxmax(), "strength"])
+    strength = float(allowed["strength"].to_numpy()[allowed["effect"].to_numpy().argmax()])
     noted = ("directions", "max_kl", "bootstrap", "level", "seed", "max_length")
     facts = {
         "task": statements.name,

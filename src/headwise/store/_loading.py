@@ -17,6 +17,7 @@ LOADERS: dict[str, str] = {
     "single-task": "headwise.training._files:load_several",
     "roles": "headwise.behaviour._files:load_folder",
     "steering": "headwise.steering._result:load_folder",
+    "harness-evaluation": "headwise.harness._result:load_folder",
     "scores": "headwise.scoring._files:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
     "study": "headwise.engine._run:load_folder",

@@ -1,0 +1,46 @@
+"""`headwise eval`: lm-evaluation-harness on a changed model beside the intact one."""
+
+from typing import Annotated
+
+import typer
+
+from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.verbs import verb
+from headwise.harness._settings import Evaluate
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command line."""
+    verb(app, "eval", evaluate)
+
+
+def evaluate(
+    settings: Evaluate,
+    model: Annotated[str, typer.Option("--model", "-m", help="A language model: a folder, hub id or GGUF file.")],
+    tasks: Annotated[list[str], typer.Option("--tasks", help="Tasks of lm-evaluation-harness.")],
+    as_json: Json = False,
+) -> None:
+    """Runs lm-evaluation-harness on a changed model beside the intact one: paired differences, with intervals over examples.
+
+    headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out runs/gpt2-silenced
+    """
+    from headwise.harness import evaluate as run
+
+    own_bars()
+    result = run(model, tasks, **settings.given())
+    record = {
+        "table": result.table.to_dict("records"),
+        "notes": result.notes,
+        "settings": result.settings,
+        "out": str(settings.out) if settings.out else None,
+    }
+    if emit(record, as_json):
+        return
+    caption = (
+        f"{result.settings['change']}; {100 * result.settings['level']:.3g} % interval of the paired difference over examples"
+    )
+    print_table("Intact and changed", list(result.table.columns), result.table.to_numpy().tolist(), caption)
+    for note in result.notes:
+        typer.echo(f"note: {note}")
+    if settings.out is not None:
+        typer.echo(f"tables and examples in {settings.out}")

@@ -1,0 +1,48 @@
+"""`Evaluation`: both models on every task, and every example."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headwise._base import command
+from headwise._base.parsing import read_json
+from headwise.store import _manifest as manifest
+from headwise.store._atomic import atomic_folder, sealed_text, write_text
+from headwise.store._provenance import surroundings
+
+KIND, FACTS, TABLES = "harness-evaluation", "evaluation.json", ("table", "examples")
+
+
+@dataclass
+class Evaluation:
+    """What `headwise.harness.evaluate` found.
+
+    Attributes:
+        table: by task, filter and metric the intact and the changed model, their difference, and its interval over examples.
+        examples: one row per task, filter, metric and example.
+        settings: how it was run; `change` says what was changed.
+        notes: metrics without a value per example.
+    """
+
+    table: pd.DataFrame
+    examples: pd.DataFrame
+    settings: dict[str, Any]
+    notes: list[str]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes a folder that `headwise.load` opens."""
+        with atomic_folder(folder) as aside:
+            for name in TABLES:
+                write_text(aside / f"{name}.csv", getattr(self, name).to_csv(index=False))
+            write_text(aside / FACTS, sealed_text({"settings": self.settings, "notes": self.notes}))
+            manifest.write(aside, KIND, command=command.given(), provenance=surroundings())
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> Evaluation:
+    """Opens what `Evaluation.save` wrote; `headwise.load` calls this."""
+    facts = read_json(folder / FACTS)
+    table, examples = (pd.read_csv(folder / f"{name}.csv") for name in TABLES)
+    return Evaluation(table, examples, facts["settings"], facts["notes"])

@@ -1,0 +1,33 @@
+"""Settings of `headwise.harness.evaluate`: declared once, without torch."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from headwise.settings import DataPath, Settings, option
+
+
+class Evaluate(Settings):
+    """Settings of `headwise.harness.evaluate`: one of silence, gates and steer says what is changed."""
+
+    out: Path | None = option(None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False)
+    silence: Any = option(None, "Heads to silence: a JSON file [[layer, head], ...]; in Python also a HeadSet.")
+    gates: Any = option(None, "Gates of all heads: a JSON or .npy file (layers × heads); in Python also an array.")
+    steer: Any = option(None, "Steering: a folder of `headwise steer --out`; in Python also its result.")
+    strength: float | None = option(None, "Strength of the steering; default: the chosen one.", gt=0)
+    include: DataPath | None = option(None, "Folder with task files (YAML) of your own.")
+    fewshot: int | None = option(None, "Number of examples in the prompt; default: the task's own.", ge=0)
+    limit: int | None = option(None, "At most this many examples per task, from the first; default: all.", ge=1)
+    batch_size: int = option(8, "Requests per batch; the result does not depend on it.", ge=1, decides=False)
+    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
+    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+    seed: int = option(0, "Random seed of prompts, generation and intervals.", ge=0)
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
+        None,
+        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
+    )
+    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+    heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
+    device: str | None = option(
+        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+    )
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
