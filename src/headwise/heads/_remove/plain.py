@@ -6,6 +6,7 @@ with the same tensors, has the same parameters and gives the same outputs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -51,15 +52,22 @@ def as_ordinary(model: Any, left: Left, head_dim: int, done: list[Surgery], same
     note = removed_before(model) + [[list(head) for head in cut.removed] for cut in done]
     for changes in _configurations(model.config, left, head_dim):
         try:
-            config = deepcopy(model.config)
-            for name, value in {**changes, NOTE: note}.items():
-                setattr(config, name, value)
-            built = _built(model, config)
+            built = _built(model, _as_reopened(model.config, {**changes, NOTE: note}))
         except Exception:  # whatever a family's code does with numbers it did not expect
             continue
         if built is not None and same(built):
             return built
     return None
+
+
+def _as_reopened(config: Any, changes: dict[str, Any]) -> Any:
+    """The configuration with changes, as it comes out of a saved `config.json`: some families derive numbers when one is read."""
+    changed = deepcopy(config)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    read = type(config).from_dict(json.loads(changed.to_json_string()))
+    read._attn_implementation, read._name_or_path = config._attn_implementation, config._name_or_path
+    return read
 
 
 def removed_before(model: Any) -> list[Any]:
