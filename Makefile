@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test faults test-browser pictures lint types docs architectures clean
+.PHONY: demo test dist faults test-browser pictures lint types docs architectures clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,6 +22,11 @@ test: $(READY) lint types
 
 faults: $(READY)  # plants each fault of tests/faults in a copy of the source; FAULTS="probing --workers 1" for some of them
 	$(BIN)/python tests/faults/planting.py $(FAULTS)
+
+dist: $(READY)  # the wheel, in dist/, checked in an environment that has nothing but it and what it requires
+	rm -rf dist
+	$(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	HEADWISE_WHEEL=dist $(BIN)/pytest -n 0 -m slow tests/test_wheel.py
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks

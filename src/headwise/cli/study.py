@@ -14,7 +14,7 @@ from headwise.errors import HeadwiseError
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
-Source = Annotated[Path, typer.Argument(help="A recipe (TOML), or the folder of an earlier run.")]
+Source = Annotated[Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study list`, or an earlier run's folder.")]
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
@@ -28,11 +28,35 @@ def register(app: typer.Typer) -> None:
         cls=Group,
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run recipes/training-small.toml --out runs/small",
+        help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run training-small --out runs/small",
     )
-    for name, command in (("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
+    for name, command in (("list", recipes), ("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
         study.command(name, cls=Verb)(command)
     app.add_typer(study, name="study")
+
+
+def recipes(
+    name: Annotated[str | None, typer.Argument(help="Print this recipe, e.g. to start one of your own from it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Lists the recipes that come with headwise, or prints one.
+
+    headwise study list specialization-five > mine.toml
+    """
+    from headwise.engine._recipe import find_recipe, packaged
+
+    found = packaged()
+    if name is not None:
+        find_recipe(name)  # says if there is none
+        typer.echo(found[name].read_text(encoding="utf-8"), nl=False)
+        return
+    rows = []
+    for one in found:
+        data, _ = find_recipe(one)
+        rows.append({"recipe": one, "title": data.get("title", ""), "scales": sorted(data.get("scale", {}))})
+    if not emit(rows, as_json):
+        print_table("Recipes", ("recipe", "what", "scales"), [(r["recipe"], r["title"], " ".join(r["scales"])) for r in rows])
+        typer.echo("run one: headwise study run NAME [--scale small] [--set KEY=VALUE]")
 
 
 def run(
@@ -55,7 +79,7 @@ def run(
 ) -> None:
     """Computes the missing cells of a study; rerun to resume. Exit status: 1 if cells failed, 2 for a user error, 130 if interrupted.
 
-    headwise study run recipes/training-small.toml --out runs/small --set training.epochs=1
+    headwise study run training-small --out runs/small --set training.epochs=1
     """
     from headwise.engine._study import ready, run_study
 
@@ -141,7 +165,7 @@ def show(
 def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = None, as_json: Json = False) -> None:
     """Checks a recipe, its data and models, and the disk, and computes nothing.
 
-    headwise study validate recipes/training-small.toml
+    headwise study validate training-small
     """
     from headwise.engine._study import validate as check
 
@@ -174,7 +198,7 @@ def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.engine._recipe import RecipeError, at_scale, override, read_toml
+    from headwise.engine._recipe import RecipeError, at_scale, find_recipe, override
     from headwise.engine._steps import Study, resolve
     from headwise.engine._study import stored_recipe
     from headwise.studies import STUDIES
@@ -182,7 +206,7 @@ def _open(
     if source.is_dir():
         data, base, folder = stored_recipe(source), Path.cwd(), out or source
     else:
-        data, base, folder = read_toml(source), source.absolute().parent, out or Path("runs") / source.stem
+        (data, base), folder = find_recipe(source), out or Path("runs") / source.stem
     at_scale(data, scale)
     override(data, sets or ())
     kind = data.get("kind")

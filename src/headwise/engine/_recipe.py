@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from headwise._base.parsing import parse_toml, whole_number
 from headwise._base.places import EMBEDDED, default_model, model_folder
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import DataPath as DataPath
 from headwise.settings import Settings as Settings
 from headwise.settings import mistakes, placed
@@ -91,6 +91,31 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise RecipeError(f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}") from None
     except HeadwiseError as error:
         raise RecipeError(str(error)) from None
+
+
+def packaged() -> dict[str, Path]:
+    """The recipes that come with headwise, by name: inside the package, or beside the sources in a clone."""
+    here = Path(__file__).parents[1]
+    folder = next((place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir()), here)
+    return {file.stem: file for file in sorted(folder.glob("*.toml"))}
+
+
+def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
+    """A recipe, by file or by the name of one that comes with headwise, and the folder that its paths are relative to.
+
+    Raises:
+        RecipeError: there is no such file or name, or it is not TOML.
+    """
+    path = Path(source)
+    if path.is_file() or path.suffix or len(path.parts) != 1:
+        return read_toml(path), path.absolute().parent
+    known = packaged()
+    if path.name not in known:
+        near = did_you_mean(path.name, known)
+        raise RecipeError(f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study list` prints")
+    # they lie one folder below the one they are run in
+    content = known[path.name].read_bytes().replace(b'"../', b'"')
+    return parse_toml(content, f"the recipe {path.name}"), Path.cwd()
 
 
 def at_scale(data: dict[str, Any], scale: str | None) -> None:
