@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "harness": GROUND | {"lesions", "steering"},
     "studies": GROUND | METHODS,
     "report": GROUND | METHODS | {"studies"},
+    "sharing": GROUND | METHODS | {"studies", "report"},
     "app": GROUND | METHODS | {"_passes", "studies"},
 }
 # registries: what is opened or run by name lies above the room that knows the names

@@ -20,9 +20,9 @@ NEEDS = {
     "inspect demo": "demo",
     "study validate training-small": "demo",
     "study validate specialization-five --scale small": "demo",
-    "train --model MODEL --tasks grammar:tense --method lora --steps 1 --out lora": "peft",
+    "train --model MODEL --tasks grammar:tense --method lora --epochs 1 --out lora": "peft",
     "score --model MODEL --tasks sst2": "data",
-    "report SCORES --out page.html": "report",
+    "report SCORES --output page.html": "report",
     "study run RECIPE --engine ray --out with-ray": "ray",
 }
 MODEL = """
@@ -33,23 +33,22 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedTo
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
 tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
 tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]").save_pretrained("model")
+special = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), words))
+PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained("model")
 config = BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
 BertForSequenceClassification(config).save_pretrained("model")
 """
 RECIPE = """
 kind = "training"
+models = ["model"]
 methods = ["multi-task"]
-
-[models]
-small = "model"
 
 [tasks]
 names = ["grammar:tense"]
 size = 64
 
 [training]
-steps = 1
+epochs = 1
 """
 
 
@@ -82,7 +81,20 @@ def main(recipes: list[str]) -> None:
     assert len(grammar.task("tense", size=64).split("train")) == 64  # read from the lexicon
     help_ = works("--help")
     verbs = [line.split()[0] for line in help_.splitlines() if line.startswith("  ") and line.strip()[:1].isalpha()]
-    for verb in ("demo", "inspect", "app", "score", "dissociate", "train", "transfer", "similarity", "stemcells", "probe", "study", "report"):
+    for verb in (
+        "demo",
+        "inspect",
+        "app",
+        "score",
+        "dissociate",
+        "train",
+        "transfer",
+        "similarity",
+        "stemcells",
+        "probe",
+        "study",
+        "report",
+    ):
         assert verb in verbs, f"--help does not name {verb}"
         works(verb, "--help")
     listed = works("study", "list")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headwise.scoring import compare_scores as compare_scores
     from headwise.scoring import score as score
     from headwise.scoring import top_heads as top_heads
+    from headwise.sharing import from_pretrained as from_pretrained
+    from headwise.sharing import push_to_hub as push_to_hub
     from headwise.steering import steer as steer
     from headwise.store._loading import load as load
     from headwise.tasks import Task as Task
@@ -35,6 +37,8 @@ _WHERE = {
     "Heads": "headwise.heads",
     "UnsupportedModel": "headwise.heads",
     "load": "headwise.store",
+    "from_pretrained": "headwise.sharing",
+    "push_to_hub": "headwise.sharing",
     "compare_scores": "headwise.scoring",
     "score": "headwise.scoring",
     "top_heads": "headwise.scoring",
@@ -63,6 +67,7 @@ _ROOMS = (
     "steering",
     "harness",
     "studies",
+    "sharing",
 )
 
 __all__ = ["__version__", *_WHERE, *_ROOMS]

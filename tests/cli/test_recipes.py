@@ -22,7 +22,9 @@ def test_all_recipes_are_listed_and_printed() -> None:
 
 def test_a_recipe_by_name_is_checked_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(app, ["study", "validate", "specialization-five", "--scale", "small", "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        app, ["study", "validate", "specialization-five", "--scale", "small", "--json"], catch_exceptions=False
+    )
     assert json.loads(done.stdout)["cells"] > 0
 
 

@@ -148,6 +148,18 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
     return model
 
 
+def identity(config: Any) -> tuple[str, str | None]:
+    """Id and revision of the model that a configuration belongs to; of a folder its name, and no revision."""
+    text = str(getattr(config, "_name_or_path", "") or getattr(config, "model_type", "") or "a model")
+    parts = Path(text).parts
+    if "snapshots" in parts[:-1] and (place := parts.index("snapshots")) and parts[place - 1].startswith("models--"):
+        return parts[place - 1].removeprefix("models--").replace("--", "/"), parts[place + 1]  # in the hub's cache
+    if Path(text).is_dir() or Path(text).is_absolute():
+        parts = parts[:-1] if parts[-1] == "encoder" else parts  # of a multi-task model
+        return parts[-1], None
+    return text, getattr(config, "_commit_hash", None)
+
+
 def own_kind(config: Any) -> str:
     """The class a checkpoint was saved with, for `open_weights`; "AutoModel" if its configuration does not say."""
     import transformers

@@ -7,6 +7,7 @@ import typer
 from headwise.cli.common import Json, emit, own_bars, print_table
 from headwise.cli.subjects import said
 from headwise.cli.verbs import verb
+from headwise.errors import HeadwiseError
 from headwise.scoring._settings import Score
 from headwise.settings import Settings, option
 from headwise.tasks._source import TaskSource
@@ -16,6 +17,7 @@ class Shown(Settings):
     """What is printed of the scores."""
 
     fraction: float = option(0.3, "Fraction of heads to list as top heads.", gt=0, lt=1)
+    card: bool = option(False, "Also write a model card with the head map, README.md, into the folder of --out.")
 
 
 def register(app: typer.Typer) -> None:
@@ -39,10 +41,16 @@ def score(
     from headwise.scoring import score as score_heads
     from headwise.scoring import top_heads
 
+    if shown.card and settings.out is None:
+        raise HeadwiseError("--card writes into the folder of the scores: give --out FOLDER")
     own_bars()
     found = remembered_tasks(model, source)
     scores = score_heads(model, found, **settings.given() | {"quiet": settings.quiet or as_json})
     how, out = said(scores.attrs["metrics"], scores.attrs["max_length"]), settings.out
+    if shown.card and out is not None:
+        from headwise.sharing import card
+
+        card(out).write(out)
     sets = {task.name: top_heads(scores.sel(task=task.name), shown.fraction) for task in found}
     record = {
         "settings": scores.attrs,

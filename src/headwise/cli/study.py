@@ -14,7 +14,9 @@ from headwise.errors import HeadwiseError
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
-Source = Annotated[Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study list`, or an earlier run's folder.")]
+Source = Annotated[
+    Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study list`, or an earlier run's folder.")
+]
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
 Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
@@ -30,7 +32,14 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run training-small --out runs/small",
     )
-    for name, command in (("list", recipes), ("run", run), ("ls", ls), ("show", show), ("validate", validate), ("export", export)):
+    for name, command in (
+        ("list", recipes),
+        ("run", run),
+        ("ls", ls),
+        ("show", show),
+        ("validate", validate),
+        ("export", export),
+    ):
         study.command(name, cls=Verb)(command)
     app.add_typer(study, name="study")
 

@@ -112,7 +112,9 @@ def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
     known = packaged()
     if path.name not in known:
         near = did_you_mean(path.name, known)
-        raise RecipeError(f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study list` prints")
+        raise RecipeError(
+            f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study list` prints"
+        )
     # they lie one folder below the one they are run in
     content = known[path.name].read_bytes().replace(b'"../', b'"')
     return parse_toml(content, f"the recipe {path.name}"), Path.cwd()

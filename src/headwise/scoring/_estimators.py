@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headwise._base.opener import identity
 from headwise._passes.lesioned import evaluate
 from headwise._passes.subject import asked, open_subject, opened
 from headwise.errors import HeadwiseError
@@ -71,8 +72,11 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
             found.append(_iterated(answering, one, settings, settings.iterative, options))
     read = as_trained(answering, tasks)
     performance = {task.name: _performance(answering, task, options) for task in read if KINDS[task.kind].reads == "tokens"}
+    name, revision = identity(answering.encoder.config)
     judged = {
         **({"performance": performance} if performance else {}),
+        "model": name,
+        "revision": revision,
         "metrics": {task.name: task.metric for task in read},
         "max_length": {name: length_of(answering, name, settings.max_length) or LENGTH for name in names},
     }

@@ -1,14 +1,15 @@
-"""Scores on disk: netCDF through xarray, the settings as one JSON attribute."""
+"""Scores on disk: netCDF through xarray and JSON, which hold the same; both say which model, task and estimator they are of."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from headwise._base import command
-from headwise._base.parsing import reading
+from headwise._base.parsing import read_json, reading
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
@@ -16,25 +17,83 @@ from headwise.store._atomic import atomic_folder
 from headwise.store._loading import load
 
 NAME = "scores.nc"  # in a folder of scores, or of a dissociation
+JSON = "scores.json"  # beside it in a folder of scores
+FORMAT = "headwise-scores-1"
 
 
 def save_scores(scores: xr.DataArray, path: str | Path) -> Path:
-    """Writes scores with their coordinates and settings; `load_scores` reads them.
+    """Writes scores with their coordinates and settings, as JSON if `path` ends so, else as netCDF; `load_scores` reads them.
 
     Raises:
         NoSpace: the disk is full.
     """
+    path = Path(path)
+    make_folder(path.parent)
+    facts = _facts(scores)
+    if path.suffix == ".json":
+        write_bytes(path, (json.dumps(_to_json(scores, facts), indent=1, allow_nan=False) + "\n").encode())
+        return path
     stored = scores.rename("score").copy(deep=False)
-    stored.attrs = {"settings": json.dumps(scores.attrs, sort_keys=True)}
-    make_folder(Path(path).parent)
+    stored.attrs = {name: value for name, value in facts.items() if value} | {
+        "settings": json.dumps(scores.attrs, sort_keys=True)
+    }
     write_bytes(path, bytes(stored.to_netcdf(engine="scipy")))
-    return Path(path)
+    return path
+
+
+def _facts(scores: xr.DataArray) -> dict[str, Any]:
+    """What a reader without headwise wants to know first."""
+    from headwise import __version__
+
+    named = scores["task"].values.tolist() if "task" in scores.dims else [scores.attrs.get("task", "")]
+    known = {"model": scores.attrs.get("model", ""), "revision": scores.attrs.get("revision") or ""}
+    estimator = scores.attrs.get("method", "")
+    return {**known, "estimator": estimator, "tasks": ", ".join(map(str, named)), "headwise": __version__}
+
+
+def _to_json(scores: xr.DataArray, facts: dict[str, Any]) -> dict[str, Any]:
+    """Scores as JSON values; null where a layer has no such head."""
+    said = "scores of attention heads, nested as in dims; null: no such head; read with headwise.load(file)"
+    coords = {
+        str(name): {"dims": list(map(str, values.dims)), "values": _plain(values.to_numpy())}
+        for name, values in scores.coords.items()
+    }
+    return {
+        "format": FORMAT,
+        "what": said,
+        **facts,
+        "settings": scores.attrs,
+        "dims": list(map(str, scores.dims)),
+        "coords": coords,
+        "scores": _plain(scores.to_numpy()),
+    }
+
+
+def _plain(values: Any) -> Any:
+    if values.dtype.kind == "f":
+        gaps: Any = np.where(np.isfinite(values), values.astype(object), None)
+        return gaps.tolist()
+    return values.tolist()
+
+
+def _from_json(record: Mapping[str, Any]) -> xr.DataArray:
+    if record.get("format") != FORMAT:
+        raise ValueError(f"its format is {record.get('format')!r}, not {FORMAT!r}")
+    coords = {name: (tuple(one["dims"]), _array(one["values"])) for name, one in record["coords"].items()}
+    values = np.array(record["scores"], dtype=float)  # null becomes NaN
+    return xr.DataArray(values, dims=tuple(record["dims"]), coords=coords, name="score", attrs=dict(record["settings"]))
+
+
+def _array(values: Any) -> Any:
+    found = np.array(values)
+    return found.astype(float) if found.dtype == object else found
 
 
 def keep(scores: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
     """Writes a folder of scores that `headwise.load` opens; gives them back."""
     with atomic_folder(folder) as aside:
         save_scores(scores, aside / NAME)
+        save_scores(scores, aside / JSON)
         manifest.write(aside, "scores", command=command.given(), **noted)
     return scores
 
@@ -45,7 +104,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> xr.DataArray:
 
 
 def given_scores(scores: Any) -> xr.DataArray:
-    """Scores that a user brings: an array, a folder that headwise saved them in, alone or with a dissociation, or a netCDF file."""
+    """Scores that a user brings: an array, a folder of them, alone or with a dissociation, or a file (netCDF, JSON)."""
     if isinstance(scores, xr.DataArray):
         return scores
     if not isinstance(scores, str | Path):
@@ -66,6 +125,8 @@ def load_scores(path: str | Path) -> xr.DataArray:
         HeadwiseError: the file holds no scores.
     """
     with reading(path, "scores that headwise saved"):
+        if Path(path).suffix == ".json":
+            return _from_json(read_json(Path(path)))
         with xr.open_dataset(path, engine="scipy") as data:
             scores = data["score"].load()
         scores.attrs = json.loads(scores.attrs["settings"])

@@ -26,25 +26,33 @@ LOADERS: dict[str, str] = {
     "embedded-model": "headwise.probing._finetuning:load_folder",
     "probes": "headwise.probing._results:load_folder",
 }
+# the same for single files, by their ending
+FILES = {".nc": "headwise.scoring._files:load_scores", ".json": "headwise.scoring._files:load_scores"}
 
 
 def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
     """Opens a folder that headwise saved: a model with heads removed, a multi-task model, a head embedding, ...
 
     Args:
-        path: the folder.
+        path: the folder; or a file of scores, netCDF or JSON.
         trust_remote_code: run code that the model was saved with; read it first.
 
     Raises:
         HeadwiseError: the folder was not saved by headwise, is damaged (a file is not as it was written), or holds a kind that this
             version does not know.
     """
+    if Path(path).suffix in FILES and Path(path).is_file():
+        return _function(FILES[Path(path).suffix])(path)
     record = manifest.read(path)
     kind = record["kind"]
     if kind not in LOADERS:
         raise HeadwiseError(f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}")
-    module, function = LOADERS[kind].split(":")
-    loader = getattr(import_module(module), function)
+    loader = _function(LOADERS[kind])
     manifest.check(Path(path), record)
     with reading(path, f"a saved {kind!r}, so it is damaged"), trusting(trust_remote_code):
         return loader(Path(path), record)
+
+
+def _function(place: str) -> Any:
+    module, function = place.split(":")
+    return getattr(import_module(module), function)

@@ -93,7 +93,7 @@ def _write_config(config: Any, target: Path) -> None:
     write_bytes(target / CONFIG, (json.dumps(written, indent=2) + "\n").encode())
 
 
-def _read_config(folder: Path) -> Any:
+def read_config(folder: Path) -> Any:
     """The configuration of the model before."""
     values = read_json(folder / CONFIG)
     if OWN_TYPE not in values:
@@ -160,7 +160,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     if not surgeries:
         return open_weights(record["model_class"], folder, dtype="auto")
     with torch.random.fork_rng(devices=[]):  # first weights are random and replaced at once
-        model: Any = made(_read_config(folder))
+        model: Any = made(read_config(folder))
     for surgery in surgeries:
         operate(model, surgery)
     places = model.state_dict(keep_vars=True)

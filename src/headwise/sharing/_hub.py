@@ -1,0 +1,150 @@
+"""To the hub and back: everything that `headwise.load` opens."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from headwise._base.parsing import one_line
+from headwise.errors import HeadwiseError
+from headwise.sharing._card import card as card_of
+from headwise.store import _manifest as manifest
+from headwise.store._loading import LOADERS, load
+
+# what a saved folder may hold beside what it is of: parts of unfinished work, and files that run code when they are opened
+LEFT = ["checkpoint/*", "**/checkpoint/*", ".*", "**/.*", "started.json", "*.pt", "*.pth", "*.bin", "*.pkl", "*.pickle"]
+SAFE = ["*.safetensors", "*.json", "*.txt", "*.model", "*.nc", "*.parquet", "*.csv", "*.md", "*.toml"]
+
+
+def push_to_hub(
+    thing: Any,
+    name: str,
+    *,
+    tokenizer: Any = None,
+    private: bool = False,
+    token: str | None = None,
+    message: str = "Saved by headwise",
+) -> str:
+    """Uploads whatever `headwise.load` opens, with a model card: what was done, the head map, scores with intervals, how to load it.
+
+    Args:
+        thing: a folder that headwise saved, or the object: a model without some heads, a multi-task model, a head embedding, scores,
+            probes, a dissociation.
+        name: the repository, "user/name"; it is made if it is not there.
+        tokenizer: for a live model without some heads: goes along.
+        private: whether a new repository is private.
+        token: of the hub; default: that of `hf auth login`.
+        message: of the commit.
+
+    Returns:
+        the address of the repository.
+
+    Raises:
+        HeadwiseError: headwise could not open it again, or the hub refuses or cannot be reached.
+    """
+    from huggingface_hub import HfApi
+
+    with _as_folder(thing, tokenizer) as folder, tempfile.TemporaryDirectory() as aside, _hub(name):
+        made = card_of(folder, name)
+        made.write(Path(aside))
+        api = HfApi(token=token)
+        place = api.create_repo(name, private=private, exist_ok=True)
+        own = (folder / "README.md").is_file() and not (folder / "README.md").read_text(encoding="utf-8").startswith(
+            "Open this folder"
+        )
+        ignored = LEFT if own else [*LEFT, "README.md"]  # a README of one's own stays
+        api.upload_folder(repo_id=name, folder_path=str(folder), commit_message=message, ignore_patterns=ignored)
+        if not own:
+            api.upload_folder(repo_id=name, folder_path=aside, commit_message="Model card")
+        return str(place)
+
+
+def from_pretrained(
+    name: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | None = None,
+    cache_dir: str | Path | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Opens what `push_to_hub` uploaded, or a folder that headwise saved: `headwise.load` by the name of a repository.
+
+    Args:
+        name: "user/name", or a folder.
+        revision: a branch, tag or commit.
+        token: of the hub, for private repositories.
+        cache_dir: where downloads are kept.
+        trust_remote_code: run code that the model was saved with; read it first.
+
+    Raises:
+        HeadwiseError: there is no such repository, it cannot be reached, or headwise saved nothing in it.
+    """
+    if Path(name).expanduser().is_dir():
+        return load(Path(name).expanduser(), trust_remote_code=trust_remote_code)
+    from huggingface_hub import snapshot_download
+
+    with _hub(str(name)):
+        where = snapshot_download(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=SAFE)
+    return load(where, trust_remote_code=trust_remote_code)
+
+
+@contextmanager
+def _hub(name: str) -> Iterator[None]:
+    """Whatever the hub's library raises is one line."""
+    try:
+        yield
+    except HeadwiseError:
+        raise
+    except (OSError, ValueError) as error:
+        raise HeadwiseError(f"the hub did not take or give {name!r}: {one_line(error)}") from error
+
+
+@contextmanager
+def _as_folder(thing: Any, tokenizer: Any) -> Iterator[Path]:
+    """The folder of a thing, which is saved first if it is an object.
+
+    Raises:
+        HeadwiseError: `headwise.load` could not open it again.
+    """
+    if isinstance(thing, str | Path):
+        _check(Path(thing))
+        yield Path(thing)
+        return
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "saved"
+        _save(thing, folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+        _check(folder)
+        yield folder
+
+
+def _save(thing: Any, folder: Path) -> None:
+    from headwise.heads._remove.files import save_removed
+    from headwise.heads._remove.plain import removed_before
+    from headwise.heads._remove.removal import removed_from
+    from headwise.scoring._files import keep
+
+    if isinstance(thing, xr.DataArray):
+        if not {"layer", "head"} <= set(thing.dims) <= {"task", "layer", "head"}:
+            raise HeadwiseError(f"an array with dims {thing.dims} is not scores of heads: give the folder that headwise saved")
+        keep(thing, folder)
+    elif hasattr(thing, "save"):
+        thing.save(folder)
+    elif hasattr(thing, "config") and (removed_from(thing) or removed_before(thing)):
+        save_removed(thing, folder)
+    else:
+        raise HeadwiseError(
+            f"a {type(thing).__name__} is not something that headwise saves; a plain transformers model uploads itself: "
+            "model.push_to_hub(name)"
+        )
+
+
+def _check(folder: Path) -> None:
+    record = manifest.read(folder)
+    if record["kind"] not in LOADERS:
+        raise HeadwiseError(f"{folder} holds a {record['kind']!r}, which headwise.load does not open")
+    manifest.check(folder, record)
