@@ -46,15 +46,45 @@ PAIRS = pd.DataFrame({
 def test_pairs_show_d_with_its_interval_and_both_sides(known: bool) -> None:
     table = PAIRS if known else PAIRS.assign(D_low=np.nan, D_high=np.nan)
     ax = draw.pair_scores(table).axes[0]
-    assert [bar.get_height() for bar in ax.patches] == [10.0, 1.0]
+    assert [bar.get_width() for bar in ax.patches] == [10.0, 1.0]
     lines = {line.get_label(): line for line in ax.lines}
-    assert lines["D_A"].get_ydata().tolist() == [12.0, -3.0]
-    assert lines["D_B"].get_ydata().tolist() == [8.0, 5.0]
-    assert [line.get_ydata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [10.0]  # where a dissociation is distinct
-    spans = [segment[:, 1].tolist() for part in ax.collections for segment in part.get_segments()]
+    assert lines["D_A"].get_xdata().tolist() == [12.0, -3.0]
+    assert lines["D_B"].get_xdata().tolist() == [8.0, 5.0]
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [10.0]  # where a dissociation is distinct
+    spans = [segment[:, 0].tolist() for part in ax.collections for segment in part.get_segments()]
     assert spans == ([[6.0, 13.0], [-2.0, 4.0]] if known else [])
-    assert words(ax.get_xticklabels()) == ["a – b", "a – c"]
-    assert ax.get_ylabel() == "dissociation (%)"
+    assert words(ax.get_yticklabels()) == ["a – b", "a – c"]
+    assert ax.get_ylim()[0] > ax.get_ylim()[1]  # the first pair at the top
+    assert ax.get_xlabel() == "dissociation (%)"
+
+
+def boxes(texts):
+    shown = [text for text in texts if text.get_text() and text.get_visible()]
+    shown[0].figure.draw_without_rendering()
+    return [text.get_window_extent() for text in shown]
+
+
+def test_names_of_pairs_and_numbers_of_heads_do_not_run_together() -> None:
+    names = ["subject_number", "object_number", "topic", "sentiment", "paraphrase"]
+    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+    numbers = dict.fromkeys(("D_A", "D_B", "D"), 3.0) | {"D_low": 1.0, "D_high": 5.0}
+    table = pd.DataFrame([{"A": a, "B": b, **numbers} for a, b in pairs])
+    places = boxes(draw.pair_scores(table).axes[0].get_yticklabels())
+    assert not any(a.overlaps(b) for i, a in enumerate(places) for b in places[i + 1 :])
+    scores = xr.DataArray(np.random.default_rng(0).random((5, 6, 12)), dims=("task", "layer", "head"), coords={"task": names})
+    for ax in heatmaps(scores, legend="importance").axes[:5]:
+        places = boxes(ax.get_xticklabels())
+        assert all(b.x0 - a.x1 > 2 for a, b in zip(places, places[1:], strict=False))  # pixels between two numbers
+
+
+def test_maps_of_unlike_scales_share_one_legend() -> None:
+    scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3) ** 2, dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    first, second, bar = heatmaps(scores, legend="importance").axes
+    for ax, task in ((first, "a"), (second, "b")):
+        one = scores.sel(task=task).to_numpy()
+        expected = (one - one.min()) / (one.max() - one.min())
+        np.testing.assert_allclose(ax.collections[0].get_array(), expected)
+    assert "importance" in bar.get_ylabel()
 
 
 def test_heads_per_layer_are_bars_and_sigma_stands_above() -> None:
@@ -64,6 +94,7 @@ def test_heads_per_layer_are_bars_and_sigma_stands_above() -> None:
     ax = draw.heads_per_layer(table).axes[0]
     assert [bar.get_height() for bar in ax.patches] == [1, 4, 3, 0]
     assert ax.lines[0].get_ydata().tolist() == [2.0, 2.0]
+    assert ax.lines[0].get_linestyle() == "None"  # layers are not points of a curve
     assert words(ax.texts) == ["σ 1.0", "σ 2.0"]
     assert [text.xy for text in ax.texts] == [(0, 3), (1, 4)]
 

@@ -34,10 +34,21 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What a lesion leaves of a task, in percent, with its interval (NaN where there is none)."""
+
+    lesion: str
+    value: float
+    low: float = float("nan")
+    high: float = float("nan")
+
+
+@dataclass(frozen=True)
 class HeadMaps:
     """One value per task and head, to be explored: (task, layer, head), NaN where a layer has no such head.
 
-    `chosen` marks each task's selected heads, (layer, head) pairs; `measure` says what the values are.
+    `chosen` marks each task's selected heads, (layer, head) pairs; `measure` says what the values are. `effects` are shown beside each
+    task's map, and `effect` says what they are percent of.
     """
 
     name: str
@@ -46,12 +57,14 @@ class HeadMaps:
     values: xr.DataArray
     chosen: Mapping[str, Iterable[Sequence[int]]] = field(default_factory=dict)
     caption: str = ""
+    effects: Mapping[str, Sequence[Effect]] = field(default_factory=dict)
+    effect: str = ""
 
     def draw(self) -> "Figure":
         """The maps for a paper; the page has its own, which answer to the mouse."""
         from headwise.figures._probing import heatmaps
 
-        return heatmaps(self.values.transpose("task", "layer", "head"), chosen=self.chosen)
+        return heatmaps(self.values.transpose("task", "layer", "head"), chosen=self.chosen, legend=self.measure)
 
 
 @dataclass(frozen=True)

@@ -48,34 +48,37 @@ def overlap(table: pd.DataFrame) -> "Figure":
 
 
 def pair_scores(table: pd.DataFrame, level: float = 0.95) -> "Figure":
-    """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation (Fig. 2 for one model)."""
-    figure, axes = panels(size=(max(3.4, 1.5 + 0.7 * len(table)), 3.2))
+    """D of every pair with its interval, D_A and D_B beside it, and the threshold of a distinct dissociation (Fig. 2 for one model).
+
+    Pairs stand one below the other, the first at the top, so that their names never meet.
+    """
+    figure, axes = panels(size=(5.2, 0.9 + 0.34 * len(table)))
     ax: Axes = axes[0, 0]
     place = np.arange(len(table))
     middle = table["D"].to_numpy(dtype=float)
     reach = np.abs(np.stack([middle - table["D_low"], table["D_high"] - middle]).astype(float))
-    bars = ax.bar(place, middle, 0.6, color=COLOURS[5], label="D")
+    bars = ax.barh(place, middle, 0.6, color=COLOURS[5], label="D")
     for bar, (_, row) in zip(bars, table.iterrows(), strict=True):
         span = between(row.D_low, row.D_high, 2, level)
         say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
     if np.isfinite(reach).all():
-        ax.errorbar(place, middle, reach, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
-    ax.plot(place - 0.15, table["D_A"], "o", color=COLOURS[0], label="D_A", markersize=4)
-    ax.plot(place + 0.15, table["D_B"], "s", color=COLOURS[3], label="D_B", markersize=4)
-    ax.axhline(0, color=COLOURS[7], linewidth=0.8)
-    ax.axhline(THRESHOLD, color=COLOURS[7], linewidth=0.8, linestyle=":")
-    names = [f"{a} – {b}" for a, b in zip(table["A"], table["B"], strict=True)]
-    ax.set_xticks(place, names, rotation=30, ha="right", fontsize=7)
-    ax.set_ylabel("dissociation (%)")
+        ax.errorbar(middle, place, xerr=reach, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
+    ax.plot(table["D_A"], place - 0.15, "o", color=COLOURS[0], label="D_A", markersize=4)
+    ax.plot(table["D_B"], place + 0.15, "s", color=COLOURS[3], label="D_B", markersize=4)
+    ax.axvline(0, color=COLOURS[7], linewidth=0.8)
+    ax.axvline(THRESHOLD, color=COLOURS[7], linewidth=0.8, linestyle=":")
+    ax.set_yticks(place, [f"{a} – {b}" for a, b in zip(table["A"], table["B"], strict=True)])
+    ax.invert_yaxis()
+    ax.set_xlabel("dissociation (%)")
     return legend_above(figure, 3)
 
 
 def heads_per_layer(table: pd.DataFrame) -> "Figure":
-    """Chosen heads in each layer, one bar a task, their mean as a line and σ between tasks above (Fig. 4)."""
+    """Chosen heads in each layer, one bar a task, their mean as a dash and σ between tasks above (Fig. 4)."""
     names = [name for name in table.columns if name not in ("mean", "sigma")]
     figure = grouped_bars(table[names], "heads chosen", slanted=False)
     ax: Axes = figure.axes[0]
-    ax.plot(range(len(table)), table["mean"], color=COLOURS[7], marker=".", linewidth=1, label="mean")
+    ax.plot(range(len(table)), table["mean"], "_", color=COLOURS[7], markersize=22, label="mean")
     top = table[names].to_numpy().max(axis=1)
     for x, (height, sigma) in enumerate(zip(top, table["sigma"], strict=True)):
         ax.annotate(f"σ {sigma:.1f}", (x, height), ha="center", va="bottom", fontsize=6)

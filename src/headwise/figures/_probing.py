@@ -32,6 +32,7 @@ def heatmaps(
     limits: tuple[float, float] | None = None,
     signed: bool = False,
     chosen: Mapping[str, Any] | None = None,
+    legend: str = "",
 ) -> "Figure":
     """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own unless `shared`.
 
@@ -42,11 +43,15 @@ def heatmaps(
         limits: that range; default: from the values.
         signed: colours centred on zero.
         chosen: by task, the (layer, head) pairs that get a frame.
+        legend: what the values are; given, each task's colours run from its lowest to its highest head and all maps share one legend.
     """
     tasks = [str(name) for name in values["task"].values]
     columns = min(WIDE, len(tasks))
     figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.9, 2.4))
     array = within_layers(values.values) if sort else values.values
+    if legend:
+        low, high = (bound(array, axis=(1, 2), keepdims=True) for bound in (np.nanmin, np.nanmax))
+        array, limits = (array - low) / np.where(high > low, high - low, 1), (0.0, 1.0)
     if limits is None and shared:
         bound = float(np.nanmax(np.abs(array)))
         limits = (-bound, bound) if signed else (float(np.nanmin(array)), float(np.nanmax(array)))
@@ -58,7 +63,10 @@ def heatmaps(
         image = heads_heatmap(ax, array[number], title=task, limits=limits, signed=signed, marked=marked)
         if sort:
             ax.set_xlabel("heads, best first")
-        colour_bar(figure, image, ax, shrink=0.85)
+        if not legend:
+            colour_bar(figure, image, ax, shrink=0.85)
+    if legend:
+        colour_bar(figure, image, flat, f"{legend}\n(lowest to highest of a task)", shrink=0.85, ticks=[])
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     return figure

@@ -157,7 +157,7 @@ def heads_heatmap(
     axes.set_title(title)
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
-    step_x, step_y = (max(1, -(-n // 12)) for n in (array.shape[1], array.shape[0]))
+    step_x, step_y = (max(1, -(-n // 8)) for n in (array.shape[1], array.shape[0]))  # more numbers would run together
     axes.set_xticks(range(0, array.shape[1], step_x))
     axes.set_yticks(range(0, array.shape[0], step_y))
     if layer_labels is not None:

