@@ -1,5 +1,7 @@
 """Figures of a dissociation show the numbers of its tables."""
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -74,7 +76,7 @@ def test_names_of_pairs_and_numbers_of_heads_do_not_run_together() -> None:
     scores = xr.DataArray(np.random.default_rng(0).random((5, 6, 12)), dims=("task", "layer", "head"), coords={"task": names})
     for ax in heatmaps(scores, legend="importance").axes[:5]:
         places = boxes(ax.get_xticklabels())
-        assert all(b.x0 - a.x1 > 2 for a, b in zip(places, places[1:], strict=False))  # pixels between two numbers
+        assert all(b.x0 - a.x1 > 2 for a, b in pairwise(places))  # pixels between two numbers
 
 
 def test_maps_of_unlike_scales_share_one_legend() -> None:

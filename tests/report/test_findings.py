@@ -23,6 +23,7 @@ class Found:
     fraction, fractions, sets, tests = 0.3, (), {}, {}  # type: ignore[var-annotated]
 
     random = tuple(f"random {i}" for i in range(10))
+    analysis = SimpleNamespace(tasks=())  # no predictions
 
     def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95) -> None:
         self.table, self.tasks, self.settings = tables.__getitem__, tasks, {"level": level}

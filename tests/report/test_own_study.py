@@ -39,7 +39,7 @@ def run(tmp_path: Path) -> Path:
 def test_the_report_shows_the_section_of_an_own_study(run: Path, tmp_path: Path) -> None:
     page = write_report([run], tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h2>Counting: run</h2>" in page
-    assert "<li>Seven heads.</li>" in page
+    assert '<p class="headline">Seven heads.</p>' in page
     assert ">7</td>" in page
     assert read([run])[0].settings["heads"] == 7
 

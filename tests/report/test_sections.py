@@ -1,5 +1,7 @@
 """Every kind of section shows the numbers of the tables it was given, on the page and in its figures."""
 
+import json
+import re
 from typing import Any
 
 import numpy as np
@@ -227,3 +229,23 @@ def test_text_from_results_stays_text(tmp_path: Any) -> None:
         assert tag not in page
     assert "&lt;b&gt;x&lt;/b&gt;</text>" in page  # at the axis of the figure
     write_text(tmp_path / "page.html", page)
+
+
+def test_copying_heads_lead_with_the_finding_and_its_figure(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    from headwise.heads import HeadSet
+    from headwise.report import read
+    from headwise.studies._induction import LESIONS, Induction
+
+    scores = xr.DataArray(np.arange(6.0).reshape(2, 3) / 6, dims=("layer", "head"))
+    accuracy = pd.DataFrame([[0.8, 0.0, 0.7], [0.6, 0.1, 0.7]] * 4, columns=list(LESIONS))
+    found = Induction(scores, HeadSet([(1, 2)]), accuracy, "tiny <model>")
+    found.save(tmp_path / "copying")
+    (section,) = read([tmp_path / "copying"])
+    assert section.findings[0].startswith(
+        "tiny <model> predicts 70 % (61 to 79) of repeated random tokens; with 1 of its 6 heads"
+    )
+    page = render([section], "t")
+    assert "tiny &lt;model&gt; predicts" in page
+    data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
+    assert [row[:2] for row in data["maps"][0]["effects"]["induction"]] == [["intact", 70], [LESIONS[1], 5], [LESIONS[2], 70]]
+    assert page.index('class="headline"') < page.index('id="map-0"') < page.index("Repeated tokens predicted, in percent")

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="Folder for the results; rerun the command to resume.")] = Path("runs/demo"),
-    size: Annotated[int | None, typer.Option(min=16, help="Training examples per task; default: those of the tested demo.")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=16, help="Training examples per task; default: those of the tested demo.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; default: those of the tested demo.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the text, the training and the random tokens.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,

@@ -1,6 +1,6 @@
 """Arrays and tables as plots, and the blocks a report is made of; knows results, never models."""
 
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table
+from headwise.figures._blocks import Chart, Effect, HeadMaps, Section, Table
 from headwise.figures._style import COLOURS, DIVERGING, SEQUENTIAL, heads_heatmap, panels, save_figure, svg
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "DIVERGING",
     "SEQUENTIAL",
     "Chart",
+    "Effect",
     "HeadMaps",
     "Section",
     "Table",

@@ -64,7 +64,8 @@ class HeadMaps:
         """The maps for a paper; the page has its own, which answer to the mouse."""
         from headwise.figures._probing import heatmaps
 
-        return heatmaps(self.values.transpose("task", "layer", "head"), chosen=self.chosen, legend=self.measure)
+        values = self.values.transpose("task", "layer", "head")
+        return heatmaps(values, chosen=self.chosen, legend=self.measure, effects=self.effects, effect=self.effect)
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Section:
 
     Attributes:
         title: a line.
-        findings: plain sentences with numbers and intervals; the report starts with these.
-        blocks: figures and tables in order.
+        findings: plain sentences with numbers and intervals; the first one is the section's headline.
+        blocks: figures and tables in order; a figure that comes first is shown with the headline.
         methods: how it was done, for the methods paragraph.
         settings, provenance: as tables at the end; of a study's section the report fills them in.
         reproduce: the command or call that makes it again; the report fills it in.

@@ -1,6 +1,7 @@
 """Figures of probing: heat maps of many tasks on one page, the syntactic–semantic scatter, the sweep over n, and shifts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from headwise.figures._style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 WIDE = 5  # panels side by side
@@ -33,6 +35,8 @@ def heatmaps(
     signed: bool = False,
     chosen: Mapping[str, Any] | None = None,
     legend: str = "",
+    effects: Mapping[str, Any] | None = None,
+    effect: str = "",
 ) -> "Figure":
     """One heat map per task on one page, layer 0 at the bottom (Figs. 3, 6, 7); colours are each task's own unless `shared`.
 
@@ -44,10 +48,14 @@ def heatmaps(
         signed: colours centred on zero.
         chosen: by task, the (layer, head) pairs that get a frame.
         legend: what the values are; given, each task's colours run from its lowest to its highest head and all maps share one legend.
+        effects: by task, what lesions leave of it (`Effect`), drawn below its map; left out where there are more tasks than one row holds.
+        effect: what those are percent of.
     """
     tasks = [str(name) for name in values["task"].values]
     columns = min(WIDE, len(tasks))
-    figure, axes = panels(-(-len(tasks) // columns), columns, size=(2.9, 2.4))
+    below = effects if len(tasks) <= WIDE else None
+    rows = 2 if below else -(-len(tasks) // columns)
+    figure, axes = panels(rows, columns, size=(2.9, 2.4))
     array = within_layers(values.values) if sort else values.values
     if legend:
         low, high = (bound(array, axis=(1, 2), keepdims=True) for bound in (np.nanmin, np.nanmax))
@@ -55,7 +63,7 @@ def heatmaps(
     if limits is None and shared:
         bound = float(np.nanmax(np.abs(array)))
         limits = (-bound, bound) if signed else (float(np.nanmin(array)), float(np.nanmax(array)))
-    flat = list(axes.flat)
+    flat = list(axes[0] if below else axes.flat)
     for number, (ax, task) in enumerate(zip(flat, tasks, strict=False)):
         marked = np.zeros(array.shape[1:], dtype=bool)
         for head in (chosen or {}).get(task, ()):
@@ -69,7 +77,23 @@ def heatmaps(
         colour_bar(figure, image, flat, f"{legend}\n(lowest to highest of a task)", shrink=0.85, ticks=[])
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
+    if below:
+        for ax, task in zip(axes[1], tasks, strict=True):
+            lesion_bars(ax, below.get(task, ()), effect, named=ax is axes[1][0])
     return figure
+
+
+def lesion_bars(ax: "Axes", effects: Sequence[Any], what: str, *, named: bool = True) -> None:
+    """What each lesion leaves of a task, in percent, with its interval; the first at the top."""
+    place = range(len(effects))
+    ax.barh(place, [one.value for one in effects], 0.6, color=[COLOURS[number % 7] for number in place])
+    for y, one in enumerate(effects):
+        if np.isfinite(one.low) and np.isfinite(one.high):
+            ax.plot([one.low, one.high], [y, y], color=COLOURS[7], linewidth=1.2)
+    ax.set_yticks(place, [fill(one.lesion, 18) if named else "" for one in effects])
+    ax.set_xlim(0, max(100.0, *(one.value for one in effects)) if effects else 100.0)
+    ax.set_ylim(max(len(effects), 3) - 0.4, -0.6)
+    ax.set_xlabel(f"{what} (%)" if what else "%")
 
 
 def within_layers(values: Any) -> Any:

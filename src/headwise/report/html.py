@@ -34,7 +34,8 @@ def render(sections: Sequence[Section], title: str) -> str:
         blocks = [_block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)]
         pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
         fields = ("title", "findings", "methods", "reproduce")
-        shown.append({"blocks": blocks, **pairs, **{name: getattr(section, name) for name in fields}})
+        lead = 1 if blocks and blocks[0]["kind"] != "table" else 0  # the figure that is shown with the headline
+        shown.append({"blocks": blocks, "lead": lead, **pairs, **{name: getattr(section, name) for name in fields}})
     page = Environment(autoescape=True, trim_blocks=True).from_string((HERE / "page.html").read_text(encoding="utf-8"))
     return page.render(
         title=title,
@@ -59,10 +60,15 @@ def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]
                 "measure": block.measure,
                 "tasks": [str(task) for task in values["task"].values],
                 "values": [[[_short(v) for v in row] for row in task] for task in values.to_numpy()],
+                "effect": block.effect,
+                "effects": {
+                    task: [[e.lesion, *(_short(v) for v in (e.value, e.low, e.high))] for e in effects]
+                    for task, effects in block.effects.items()
+                },
                 "chosen": {task: [f"{layer}.{head}" for layer, head in heads] for task, heads in block.chosen.items()},
             }
         )
-        return {"kind": "maps", "id": maps[-1]["id"], **common}
+        return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": values.sizes["task"] == 1, **common}
     frame = block.frame
     words = [i for i in range(frame.shape[1]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, i])]
     rows = [[cell(value, block.digits) for value in row] for row in frame.itertuples(index=False)]
@@ -76,6 +82,7 @@ def cell(value: Any, digits: int) -> str:
     if isinstance(value, bool | np.bool_ | int | np.integer):
         return str(value)
     if isinstance(value, float | np.floating):
+        value = value or 0.0  # not "-0.0"
         return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.2g}"
     return str(value)
 

@@ -46,10 +46,27 @@ function paint(map) {
   });
 }
 
+// what lesions leave of a task: a bar with its interval, and the same in words
+function effectsOf(map, task) {
+  const box = make("div", undefined, "effects"), most = Math.max(100, ...Object.values(map.effects).flat().map(e => e[1] || 0));
+  for (const [lesion, value, low, high] of map.effects[task]) {
+    const row = make("div", undefined, "effect"), track = make("span", undefined, "track"), bar = make("i"), known = low !== null && high !== null;
+    bar.style.width = `${100 * Math.max(0, value) / most}%`;
+    track.append(bar);
+    if (known) { const whisker = make("u"); whisker.style.left = `${100 * Math.max(0, low) / most}%`; whisker.style.width = `${100 * (Math.min(most, high) - Math.max(0, low)) / most}%`; track.append(whisker); }
+    row.append(make("span", `${lesion}: `), make("b", value === null ? "–" : `${value.toFixed(value < 1 ? 1 : 0)} %`), make("small", known ? ` (${Math.max(0, low).toFixed(0)}–${high.toFixed(0)})` : ""), track);
+    box.append(row);
+  }
+  box.append(make("div", `% ${map.effect}`.replace("% of", "Percent of").replace(/^% (\w)/, "Percent of $1"), "caption"));
+  return box;
+}
+
 function build(map) {
   const box = document.getElementById(map.id);
+  const layers = map.values[0].length;
+  box.style.setProperty("--cell", layers > 26 ? "12px" : layers > 13 ? "15px" : "22px");
   map.cells = map.tasks.map((task, t) => {
-    const figure = make("div", undefined, "map");
+    const figure = make("div", undefined, map.tasks.length === 1 && map.effects[task] ? "map alone" : "map");
     figure.append(make("h4", task));
     const table = make("table", undefined, "heads");
     table.setAttribute("role", "grid");
@@ -73,6 +90,10 @@ function build(map) {
       });
       table.append(row);
     }
+    const foot = make("tfoot"), numbers = make("tr"), wide = map.values[t][0].length, step = wide > 16 ? Math.ceil(wide / 8) : 1;
+    numbers.append(make("th"), ...Array.from({ length: wide }, (_, h) => make("th", h % step ? "" : String(h))));
+    foot.append(numbers);
+    table.append(foot);
     const at = event => { const c = event.target.closest("td[data-head]"); return c && c.dataset.head.split(".").map(Number); };
     table.addEventListener("mousemove", event => {
       const place = at(event);
@@ -94,7 +115,8 @@ function build(map) {
         event.preventDefault();
       } else if (event.key === "Enter" || event.key === " ") { profile(map, ...place); event.preventDefault(); }
     });
-    figure.append(table, make("div", "head →", "caption"));
+    figure.append(table);
+    if (map.effects[task]) figure.append(effectsOf(map, task));
     box.append(figure);
     return cells;
   });
@@ -147,6 +169,7 @@ function sortable(table) {
   });
 }
 
+document.querySelectorAll(".headline, .findings li, .caption").forEach(e => { e.textContent = e.textContent.replace(/(\d) %/g, "$1\u00a0%"); });  // a number keeps its sign
 document.querySelectorAll("table.data:has(thead)").forEach(sortable);
 report.maps.forEach(build);
 const theme = document.getElementById("theme");

@@ -47,7 +47,12 @@ class Induction:
         """Accuracy in percent under each lesion, with its 95 % interval over sequences."""
         values = 100 * self.accuracy.to_numpy().T  # (lesions, sequences)
         low, high = t_interval(values)
-        columns = {"lesion": list(self.accuracy), "accuracy": values.mean(1), "low": np.maximum(low, 0), "high": np.minimum(high, 100)}
+        columns = {
+            "lesion": list(self.accuracy),
+            "accuracy": values.mean(1),
+            "low": np.maximum(low, 0),
+            "high": np.minimum(high, 100),
+        }
         return pd.DataFrame(columns)
 
     def save(self, folder: str | Path) -> Path:
@@ -100,7 +105,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
     rows = []
     for sequence in tokens[SEARCHED:]:
         others = HeadSet(other_heads(random, ranked[:strongest], heads))
-        gates = torch.stack([torch.ones(heads.shape), *(1 - torch.from_numpy(one.to_mask(heads.shape)).float() for one in (chosen, others))])
+        gates = torch.stack(
+            [torch.ones(heads.shape), *(1 - torch.from_numpy(one.to_mask(heads.shape)).float() for one in (chosen, others))]
+        )
         with torch.inference_mode(), heads.gated(gates):  # one lesion a row
             logits = model(input_ids=sequence.expand(len(gates), -1), use_cache=False).logits
         rows.append(copied(logits, sequence))
@@ -109,8 +116,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
 
 
 def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor:
-    """Random tokens, each sequence twice in a row: (count, 2 · LENGTH). Special tokens, which come first, are left out."""
-    half = torch.from_numpy(random.integers(min(100, vocabulary // 2), vocabulary, (count, LENGTH)))
+    """Random common tokens, each sequence twice in a row: (count, 2 · LENGTH); byte-pair vocabularies begin with special tokens, then go
+    from common to rare."""
+    half = torch.from_numpy(random.integers(min(100, vocabulary // 2), min(10_000, vocabulary), (count, LENGTH)))
     return torch.cat([half, half], dim=1)
 
 

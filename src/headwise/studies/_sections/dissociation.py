@@ -3,9 +3,11 @@
 import json
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Effect, HeadMaps, Section, Table, between, number, sign
+from headwise.lesions._statistics import interval
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -99,6 +101,23 @@ def _task_finding(task: str, row: Any, level: float) -> str:
     return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
 
 
+def effects(found: Any) -> dict[str, list[Effect]]:
+    """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
+    analysis, shown = found.analysis, {}
+    for place, task in enumerate(analysis.tasks):
+        others = [other for other in range(len(analysis.tasks)) if other != place]
+        sides = {"without its own heads": [place], "without another task's heads": others}
+        shown[task] = []
+        for name, rows in sides.items():
+            if not rows:
+                continue
+            draws = analysis.draws[:, rows, place].mean(1)  # (bootstrap,)
+            examples = int(analysis.examples[place])
+            low, high = interval(draws, analysis.level, examples=examples) if len(draws) else (np.nan, np.nan)
+            shown[task].append(Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * float(low), 100 * float(high)))
+    return shown
+
+
 def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     """Figures and tables in the order of the paper."""
 
@@ -114,7 +133,10 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             "importance",
             found.scores,
             found.sets,
-            "Framed heads are the task's top set. Choose a head to see what every task makes of it.",
+            f"Framed: the top {100 * found.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
+            f"another task, are silenced; 100 % is the intact model, lines: {percent} % intervals. Choose a head to see its ranks.",
+            effects=effects(found),
+            effect="of intact performance",
         ),
         chart(
             "lesions",
@@ -134,7 +156,7 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             "layers",
             "Where the chosen heads lie (Fig. 4)",
             "layers",
-            "The line is the mean over tasks, σ the spread between tasks.",
+            "The dash is the mean over tasks, σ the spread between tasks.",
         ),
     ]
     if found.fractions:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from headwise.figures._blocks import Effect, HeadMaps, Section, Table, between, number
+from headwise.figures._blocks import Effect, HeadMaps, Section, Table, number
 from headwise.studies._induction import JUDGED, LENGTH, SEARCHED
 
 
@@ -11,7 +11,7 @@ def section(found: Any, label: str) -> Section:
     summary = found.summary.set_index("lesion")
     names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
     effects = [Effect(str(name), row.accuracy, row.low, row.high) for name, row in summary.iterrows()]
-    intact, without, others = (f"{number(e.value, 0)} %{between(e.low, e.high, 0)}" for e in effects)
+    intact, without, others = (f"{_short(e.value)} % ({_short(e.low)} to {_short(e.high)})" for e in effects)
     total = int(found.scores.notnull().sum())
     maps = HeadMaps(
         "induction",
@@ -19,26 +19,33 @@ def section(found: Any, label: str) -> Section:
         "attention to the token that followed before",
         found.scores.expand_dims(task=["induction"]),
         {"induction": list(found.heads)},
-        f"Framed: the {len(found.heads)} heads that were silenced. Bars: accuracy on {len(found.accuracy)} held-out sequences, with 95 % intervals.",
+        f"Framed: the {len(found.heads)} heads that were silenced. Bars: accuracy on {len(found.accuracy)} other sequences, 95 % intervals.",
         effects={"induction": effects},
         effect="repeated tokens predicted",
     )
     return Section(
         title=f"Heads that copy: {found.model}",
         findings=[
-            f"{found.model} repeats random tokens with an accuracy of {intact}; without {len(found.heads)} of its {total} heads "
-            f"it is {without}, without {len(found.heads)} other heads of the same layers {others}.",
+            f"{found.model} predicts {intact} of repeated random tokens; with {len(found.heads)} of its {total} heads silenced, its "
+            f"strongest induction heads, {without}; with {len(found.heads)} other heads of the same layers silenced, {others} (95 % intervals).",
             f"The induction heads are {names} (layer.head, both from 0).",
         ],
         blocks=[
             maps,
-            Table("copying", "Repeated tokens predicted, in percent", found.summary, "Mean and 95 % interval (t over sequences)."),
+            Table(
+                "copying", "Repeated tokens predicted, in percent", found.summary, "Mean and 95 % interval (t over sequences)."
+            ),
         ],
         methods=(
-            f"{LENGTH} random tokens were written twice. A head's induction score is its mean attention, in the second half, to the token "
-            f"that followed the same token in the first half, over {SEARCHED} sequences. The highest heads were silenced (output zero) on "
+            f"{LENGTH} random tokens, of the ten thousand most common, were written twice. "
+            "A head's induction score is its mean attention, in the second half, to the "
+            f"token that followed the same token in the first half, over {SEARCHED} sequences. The highest heads were silenced (output zero) on "
             f"{JUDGED} other sequences, beside as many other heads of the same layers, drawn anew for each sequence. Accuracy is the "
             "fraction of tokens of the second half, from its second on, that the model predicts. The weights are 4-bit ones, dequantised."
         ),
         settings={"heads": names, "model": found.model},
     )
+
+
+def _short(value: float) -> str:
+    return number(value, 0 if value >= 1 or value == 0 else 1)

@@ -31,7 +31,7 @@ def section(trained: Sequence[Any], label: str) -> Section:
         title=f"Training: {label}",
         findings=findings(scores),
         blocks=[
-            score_chart(scores),
+            *([score_chart(scores)] if len(trained) > 1 else []),  # one mark a task says no more than the table
             Chart(
                 "training-loss",
                 "Training loss",
