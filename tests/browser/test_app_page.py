@@ -88,6 +88,7 @@ def test_a_gate_can_be_dragged_and_a_lesion_kept_and_exported(watched, served: s
 
 def test_top_heads_examples_and_evaluation(watched, served: str) -> None:  # type: ignore[no-untyped-def]
     page = opened(watched, served)
+    page.fill("#percent", "30")
     page.click("#top")
     until(page, "gates.size === 7")  # floor(0.3 × 24)
     page.select_option("#evaluate-task", "tense")
@@ -95,8 +96,9 @@ def test_top_heads_examples_and_evaluation(watched, served: str) -> None:  # typ
     page.click("#evaluate")
     until(page, "document.getElementById('result').textContent.includes('with this lesion')")
     assert "tense, accuracy on 16 examples" in page.locator("#result").inner_text()
-    until(page, "document.getElementById('example').options.length > 5")
-    page.select_option("#example", index=2)
+    page.select_option("#task", "topic")
+    until(page, "document.querySelectorAll('#examples button').length === 4")
+    page.locator("#examples button").nth(2).click()
     answered(page)
     assert page.locator("#text").input_value() != TEXT
 

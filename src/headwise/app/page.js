@@ -19,6 +19,7 @@ const percent = v => `${(100 * v).toFixed(1)} %`;
 async function predict() {
   const number = ++asked, began = performance.now();
   $("count").textContent = gates.size;
+  $("heads-word").textContent = gates.size === 1 ? "head" : "heads";
   try {
     const answers = await call("api/predict", { text: $("text").value, second: $("second").value, gates: list() });
     if (number !== asked) return;  // a later question overtook this one
@@ -59,6 +60,13 @@ function answer(found) {
 // ---- heads
 const cells = new Map();
 function build() {
+  const most = Math.max(...model.counts), top = make("tr"), thead = make("thead");
+  top.append(make("th"), ...Array.from({ length: most }, (_, h) => make("th", String(h))));
+  thead.append(top);
+  $("grid").append(thead);
+  $("grid").classList.toggle("mixed", model.kinds.some(kind => kind !== "self"));
+  $("grid").style.setProperty("--columns", most);
+  $("grid").style.setProperty("--cell", `${Math.max(20, Math.min(46, Math.floor(430 / model.layers)))}px`);
   for (let l = model.layers - 1; l >= 0; l--) {
     const row = make("tr");
     row.append(make("th", model.kinds[l] === "self" ? String(l) : `${l} ${model.kinds[l]}`));
@@ -122,6 +130,25 @@ $("top").addEventListener("click", async () => {
 });
 
 // ---- attention
+// every head's map in its cell: rows attend to columns, as in the large one
+async function lookAtAll() {
+  const wanted = $("maps").checked;
+  $("grid").classList.toggle("seen", wanted);
+  if (!wanted) { for (const cell of cells.values()) cell.replaceChildren(); return; }
+  try {
+    const found = await call("api/attentions", { text: $("text").value, second: $("second").value }), n = found.size;
+    const ink = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim().split(" ").map(Number);
+    for (const [key, cell] of cells) {
+      const [l, h] = key.split(".").map(Number), weights = atob(found.maps[l][h]), canvas = make("canvas");
+      canvas.width = canvas.height = n;
+      const drawing = canvas.getContext("2d"), image = drawing.createImageData(n, n);
+      for (let i = 0; i < n * n; i++) image.data.set([...ink, weights.charCodeAt(i)], 4 * i);
+      drawing.putImageData(image, 0, 0);
+      cell.replaceChildren(canvas);
+    }
+  } catch (error) { $("maps").checked = false; $("grid").classList.remove("seen"); $("attention-hint").textContent = error.message; }
+}
+$("maps").addEventListener("change", lookAtAll);
 async function look() {
   if (now === null) return;
   const [layer, head] = now.split(".").map(Number);
@@ -143,7 +170,7 @@ async function look() {
       body.append(line);
     });
     $("attention").replaceChildren(thead, body);
-    $("attention-hint").textContent = "Rows attend to columns; darker is more. The map is the intact model's.";
+    $("attention-hint").textContent = "rows attend to columns, in the intact model";
   } catch (error) { $("attention").replaceChildren(); $("attention-hint").textContent = error.message; }
 }
 
@@ -173,23 +200,22 @@ $("export").addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 });
 
-// ---- data
+// ---- data: examples are one click, of the tasks that came with data or of the page's own
+const OWN = [["The committee praised a brilliant but exhausting performance."], ["The keys to the old cabinet are on the table."], ["When Mary and John went to the store, John gave a drink to"], ["The cat sat on the mat. The cat sat on the"]];
+function offer(texts) {
+  $("examples").querySelectorAll("button").forEach(button => button.remove());
+  $("examples").append(...texts.slice(0, 4).map(text => {
+    const button = make("button", text.join(" ‖ "));
+    button.type = "button";
+    button.title = button.textContent;
+    button.addEventListener("click", () => { $("text").value = text[0]; $("second").value = text[1] || ""; asked_anew(); });
+    return button;
+  }));
+}
 async function examples() {
-  try {
-    const texts = await call("api/examples", { task: $("task").value });
-    $("example").replaceChildren(make("option", "choose…"), ...texts.map(text => { const o = make("option", text.join(" ‖ ").slice(0, 120)); o.texts = text; return o; }));
-  } catch (error) { problem(error); }
+  try { offer(await call("api/examples", { task: $("task").value })); } catch (error) { problem(error); }
 }
 $("task").addEventListener("change", examples);
-$("example").addEventListener("change", () => {
-  const texts = $("example").selectedOptions[0].texts;
-  if (!texts) return;
-  $("text").value = texts[0];
-  $("second").value = texts[1] || "";
-  $("pair").open = texts.length > 1;
-  predict();
-  look();
-});
 $("evaluate").addEventListener("click", async () => {
   try {
     await call("api/evaluate", { task: $("evaluate-task").value, gates: list(), size: Number($("size").value) });
@@ -208,10 +234,12 @@ $("evaluate").addEventListener("click", async () => {
   } catch (error) { problem(error); }
 });
 
+function asked_anew() { predict(); look(); lookAtAll(); }
 let typing = 0;
-for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(() => { predict(); look(); }, 250); });
+for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(asked_anew, 250); });
 const set = name => { document.documentElement.dataset.theme = name; $("theme").textContent = name === "dark" ? "Light" : "Dark"; };
 $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+$("theme").addEventListener("click", () => { look(); lookAtAll(); });  // their ink is the theme's
 set(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 
 (async () => {
@@ -223,8 +251,11 @@ set(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   build();
   const known = model.tasks.filter(task => task.data);
   for (const id of ["task", "top-task", "evaluate-task"]) $(id).replaceChildren(...known.map(task => make("option", task.name)));
-  for (const id of ["data-row", "top-row", "evaluate-row"]) $(id).hidden = !known.length;
-  if (known.length) examples();
+  for (const id of ["top-row", "evaluate-row"]) $(id).hidden = !known.length;
+  $("task").hidden = known.length < 2;
+  $("second").hidden = !model.tasks.some(task => task.pair !== false && ["classes", "number"].includes(task.kind));  // a language model continues one text
+  if (known.length) await examples(); else offer(model.tasks.some(task => task.kind === "masked-token") ? [] : OWN);
   await predict();
+  await lookAtAll();
   document.documentElement.dataset.ready = "yes";
 })();

@@ -47,6 +47,7 @@ def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
         "/api/attention": lambda given: session.attention(
             given.get("text"), given.get("second", ""), given.get("layer"), given.get("head")
         ),
+        "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
         "/api/examples": lambda given: session.examples(given.get("task")),
         "/api/top": lambda given: session.top(given.get("task"), given.get("fraction", 0.3)),
         "/api/evaluate": lambda given: session.evaluate(given.get("task"), given.get("gates", []), given.get("size", 100)),

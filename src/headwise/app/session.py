@@ -1,6 +1,7 @@
 """The model behind the page: predictions with and without a lesion, attention of a head, rankings, and evaluation of a sample."""
 
 import threading
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from headwise.tasks import Batch, Task, batches, encode
 
 MAX_TOKENS = 256
 SHOWN = 10  # next tokens listed
+GLANCED = 32  # tokens of the small maps of every head
 SAMPLE = 1000  # most examples of one evaluation
 SCORED = 200  # training examples a ranking reads
 
@@ -38,6 +40,7 @@ class Session:
         self.model, self.name = model.eval(), name
         self.heads = Heads(model.encoder)
         self.data = {task.name: task for task in as_trained(model, tasks)}
+        self.pairs = {name: len(task.split("validation").texts[0]) > 1 for name, task in self.data.items()}
         self.lock = threading.Lock()
         self.job: dict[str, Any] = {"running": False, "done": 0, "total": 0, "result": None, "error": ""}
         self._scores: dict[str, Any] = {}
@@ -50,7 +53,10 @@ class Session:
             "heads": self.heads.shape[1],
             "counts": [site.n_heads for site in self.heads.sites],
             "kinds": [site.kind for site in self.heads.sites],
-            "tasks": [{"name": t.name, "kind": t.kind, "data": t.name in self.data} for t in self.model.tasks.values()],
+            "tasks": [
+                {"name": t.name, "kind": t.kind, "data": t.name in self.data, "pair": self.pairs.get(t.name)}  # None: not known
+                for t in self.model.tasks.values()
+            ],
             "max_text": MAX_TEXT,
         }
 
@@ -83,7 +89,10 @@ class Session:
             states = self.model.states(batch)  # one pass for all tasks
             answers = []
             for task in self.model.tasks.values():
-                if task.kind in ("classes", "number", "tags"):
+                if self.pairs.get(task.name) and not other:
+                    note = f"{task.name} compares two sentences: type the second one"
+                    answers.append({"task": task.name, "kind": task.kind, "note": note})
+                elif task.kind in ("classes", "number", "tags"):
                     asked = batch if task.kind == "tags" else replace(batch, labels=batch.labels.new_full((2,), -1))  # unlabelled
                     answers.append(self._answer(task, self.model.decoders[task.name](states, asked).logits, batch))
                 else:
@@ -95,12 +104,24 @@ class Session:
     def attention(self, text: Any, second: Any, layer: Any, head: Any) -> dict[str, Any]:
         """The attention map of one head: tokens, and (from, to) weights."""
         self.gates([[layer, head, 1]])
+        maps, batch = self._attention(text, second)
+        found = maps[layer][0, head]  # (tokens, tokens)
+        tokens = self.model.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
+        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found.float().cpu().tolist()]}
+
+    def attentions(self, text: Any, second: Any) -> dict[str, Any]:
+        """Every head's attention map at a glance: among the first tokens, a byte per weight, in base64, [layer][head]."""
+        maps, _ = self._attention(text, second)
+        size = min(GLANCED, maps[0].shape[-1])
+        small = [(255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu() for layer in maps]
+        return {"size": size, "maps": [[b64encode(head.numpy().tobytes()).decode() for head in layer] for layer in small]}
+
+    def _attention(self, text: Any, second: Any) -> tuple[Sequence[Tensor], Batch]:
+        """Of each layer, (1, heads, tokens, tokens)."""
         batch = self._batch(check_text(text), check_text(second, empty=True), rows=1)
         with self.lock, torch.inference_mode(), self.heads.recorded(attention=True) as tape:
             self.model.encoder(**batch.inputs)
-        found = tape.attention[layer][0, head]  # (tokens, tokens)
-        tokens = self.model.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
-        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found.float().cpu().tolist()]}
+        return tape.attention, batch
 
     def examples(self, name: Any, count: int = 20) -> list[list[str]]:
         """Some validation texts of a task."""

@@ -99,8 +99,12 @@ def run(
         own_bars()
     board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
-    if not emit({"run": str(folder), **counts}, as_json):
+    found = None if board.failed or board.blocked else _section(study, folder)
+    said = list(found.findings) if found else []
+    if not emit({"run": str(folder), **counts, "findings": said}, as_json):
         print_mapping(str(folder), counts)
+        if found:
+            _print_section(found, folder)
     if board.failed or board.blocked:
         typer.echo(f"{board.failed} cells failed: see headwise study show {folder}; rerun the study to retry them", err=True)
         raise typer.Exit(1)
@@ -201,6 +205,28 @@ def export(
     written = {"rows": rows, "parquet": f"{target}.parquet", "csv": f"{target}.csv"}
     if not emit(written, as_json):
         print_mapping(str(folder), written)
+
+
+def _section(study: Any, folder: Path) -> Any:
+    """What a report says about a finished run; None where its kind has no section, or the run no results."""
+    from headwise.engine._run import Run
+
+    run = Run(folder)
+    return study.section(run) if study.section is not None and run.files else None
+
+
+def _print_section(found: Any, folder: Path) -> None:
+    """The first table, which holds the scores, and the findings."""
+    from headwise.figures import Table
+    from headwise.report.html import cell
+
+    for block in [block for block in found.blocks if isinstance(block, Table)][:1]:
+        rows = [[cell(value, block.digits) for value in row] for row in block.frame.head(LISTED).itertuples(index=False)]
+        more = len(block.frame) - len(rows)
+        print_table(block.title, [str(name) for name in block.frame.columns], rows, f"and {more} more rows" if more else "")
+    for sentence in found.findings[:LISTED]:
+        typer.echo(sentence)
+    typer.echo(f"report: headwise report {folder}")
 
 
 def _open(

@@ -90,8 +90,10 @@ def findings(scores: pd.DataFrame) -> list[str]:
     """Averages, and paired differences between methods where several were trained."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
+    metrics = list(dict.fromkeys(scores["metric"])) if "metric" in scores else []
+    unlike = f"; a mean over unlike metrics ({', '.join(map(str, metrics))})" if len(metrics) > 1 else ""
     said = [
-        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} ({_count(len(values), 'seed')})."
+        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} ({_count(len(values), 'seed')}){unlike}."
         for method, values in by_method.items()
     ]
     base = "multi-task" if "multi-task" in by_method else next(iter(by_method))
