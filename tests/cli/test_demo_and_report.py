@@ -32,14 +32,14 @@ def run(*words: object) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A model of 2 × 4 heads in the place of the embedded one, with its tokenizer."""
+    """A model of 2 × 8 heads in the place of the embedded one, with its tokenizer."""
     from transformers import BertConfig, BertModel
 
     place = tmp_path_factory.mktemp("tiny")
     tokenizer = open_tokenizer(default_model())
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16,
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=8, intermediate_size=16,
         max_position_embeddings=64,
     )  # fmt: skip
     BertModel(config).save_pretrained(place)
@@ -75,7 +75,7 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
     pairs = pd.DataFrame(found["pairs"])
     assert len(pairs) == len(demo.TASKS) * (len(demo.TASKS) - 1) // 2
     assert pairs["D"].tolist() == pytest.approx(saved.table("pairs")["D"].tolist())
-    assert {len(heads) for heads in saved.sets.values()} == {int(demo.FRACTION * 8)}
+    assert {len(heads) for heads in saved.sets.values()} == {int(demo.FRACTION * 16)}
     low, high = saved.analysis.d_interval()
     assert found["d_interval"] == pytest.approx([low, high])
     trained = TrainingResult.load(out / "model")

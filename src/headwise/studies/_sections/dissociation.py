@@ -103,7 +103,8 @@ def _task_finding(task: str, row: Any, level: float) -> str:
 
 def effects(found: Any) -> dict[str, list[Effect]]:
     """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
-    analysis, shown = found.analysis, {}
+    analysis = found.analysis
+    shown: dict[str, list[Effect]] = {}
     for place, task in enumerate(analysis.tasks):
         others = [other for other in range(len(analysis.tasks)) if other != place]
         sides = {"without its own heads": [place], "without another task's heads": others}
