@@ -28,7 +28,12 @@ def measured(seed: int, folder: Path) -> dict[str, Any]:
         "d_interval": [round(100 * low, 1), round(100 * high, 1)],
         "scores": found["scores"]["score"].round(1).to_dict(),
         "pairs": [
-            {"pair": f"{row.A} – {row.B}", "d": round(row.D, 1), "interval": [round(row.D_low, 1), round(row.D_high, 1)], "verdict": row.verdict}
+            {
+                "pair": f"{row.A} – {row.B}",
+                "d": round(row.D, 1),
+                "interval": [round(row.D_low, 1), round(row.D_high, 1)],
+                "verdict": row.verdict,
+            }
             for row in found["pairs"].itertuples()
         ],
         "copying": None if copying is None else copying.to_dict("index"),

@@ -103,6 +103,73 @@ def test_top_heads_examples_and_evaluation(watched, served: str) -> None:  # typ
     assert page.locator("#text").input_value() != TEXT
 
 
+def test_every_head_shows_its_attention_at_a_glance(watched, served: str, model) -> None:  # type: ignore[no-untyped-def]
+    page = opened(watched, served)
+    until(page, "document.querySelectorAll('#grid canvas').length === 24")
+    inputs = model.tokenizer(TEXT, return_tensors="pt")
+    with torch.no_grad(), Heads(model.encoder).recorded(attention=True) as tape:
+        model.encoder(**inputs)
+    expected = (255 * tape.attention[2][0, 3]).round().flatten().tolist()
+    size = inputs["input_ids"].shape[1]
+    until(page, f"document.querySelector('#grid canvas').width === {size}")
+    drawn = page.evaluate(
+        "[...document.querySelector('#grid td[data-head=\"2.3\"] canvas').getContext('2d')"
+        f".getImageData(0, 0, {size}, {size}).data].filter((v, i) => i % 4 === 3)"
+    )
+    assert drawn == pytest.approx(expected, abs=1)
+    assert page.locator("#grid thead th").all_inner_texts() == ["", *map(str, range(6))]
+    page.locator("#maps").uncheck()
+    assert page.locator("#grid canvas").count() == 0
+
+
+def test_pair_tasks_ask_for_the_second_sentence() -> None:
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    from headwise.app import Session
+    from headwise.heads import default_model
+    from headwise.models import MultiTaskModel
+    from headwise.tasks import grammar
+
+    tasks = grammar.tasks(["topic", "paraphrase"], size=64)
+    config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    session = Session(MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks), tasks)
+    topic, paraphrase = session.predict("A sentence.", "", [])
+    assert "classes" in topic
+    assert paraphrase["note"] == "paraphrase compares two sentences: type the second one"
+    assert "classes" in session.predict("A sentence.", "Another one.", [])[1]
+    assert [task["pair"] for task in session.describe()["tasks"]] == [False, True]
+
+
+def test_a_language_model_has_no_empty_menus(watched, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    import threading
+
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from headwise.app import Server, open_session
+    from headwise.heads import default_model
+
+    tokenizer = AutoTokenizer.from_pretrained(default_model())
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=16
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    server = Server(open_session(tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = watched.page
+    page.goto(server.url)
+    page.wait_for_selector("html[data-ready=yes]")
+    assert not [menu for menu in page.locator("select").all() if menu.is_visible()]
+    assert not page.locator("#second").is_visible()
+    before = page.locator("#text").input_value()
+    page.locator("#examples button").nth(1).click()
+    answered(page)
+    assert page.locator("#text").input_value() != before
+    assert page.locator(".answer .line").count() >= 10
+    server.shutdown()
+
+
 def test_strangers_and_nonsense_are_refused(served: str) -> None:
     def ask(path: str, body: bytes, **headers: str) -> tuple[int, str]:
         request = urllib.request.Request(served + path, data=body, headers={"Content-Type": "application/json", **headers})

@@ -23,7 +23,7 @@ def test_the_page_shows_the_numbers_of_the_run(watched, report: Path, dissociati
     page.goto(report.as_uri())
     page.wait_for_selector("html[data-ready=yes]")
     assert page.locator("h1").inner_text() == "A <i>title</i>"
-    assert "<script>alert(1)<" in page.locator("h2").nth(1).inner_text()
+    assert "<script>alert(1)<" in page.locator("h2").nth(0).inner_text()
     table = pd.read_csv(dissociation / "performance.csv")
     shown = page.locator("section#section-1 table.data").first.locator("tbody tr").all_inner_texts()
     assert len(shown) == len(table)
@@ -42,6 +42,36 @@ def test_the_page_shows_the_numbers_of_the_run(watched, report: Path, dissociati
     assert shown[: relative.size] == pytest.approx(relative[~np.isnan(relative)].tolist(), abs=0.051)
     assert watched.fits()
     assert all(url.startswith(("file:", "data:", "blob:")) for url in watched.requests)
+
+
+def test_the_first_screen_is_the_finding_and_its_figure(watched, report: Path, dissociation: Path) -> None:  # type: ignore[no-untyped-def]
+    page = watched.page
+    page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    headline, table = page.locator(".headline").first, page.locator("table.heads").first
+    assert "the dissociation score D is" in headline.inner_text().replace("\u00a0", " ")
+    assert headline.bounding_box()["y"] < table.bounding_box()["y"] < 800 - table.bounding_box()["height"]
+    lesions = page.locator(".map").first.locator(".effect").all_inner_texts()
+    relative = pd.read_csv(dissociation / "relative.csv").set_index("lesion")
+    task = page.locator(".map h4").first.inner_text()
+    assert f"without its own heads: {relative.loc[f'{task}†', task]:.0f} %" in lesions[0]
+    assert [head.strip() for head in table.locator("tfoot th").all_inner_texts()] == ["", "0", "1", "2", "3", "4", "5"]
+
+
+def test_wide_tables_scroll_inside_their_box_and_print_whole(browser, report: Path) -> None:  # type: ignore[no-untyped-def]
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(report.as_uri())
+    page.wait_for_selector("html[data-ready=yes]")
+    box = page.get_by_role("region", name="Every pair of tasks")
+    assert box.evaluate("e => e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX === 'auto'")
+    box.evaluate("e => { e.scrollLeft = 1000; }")
+    first = box.locator("tbody tr").first.locator("td").first
+    assert abs(first.bounding_box()["x"] - box.bounding_box()["x"]) < 2  # the names stay in sight
+    page.emulate_media(media="print")
+    assert box.evaluate("e => getComputedStyle(e).overflowX") == "visible"
+    assert not page.locator("#theme").is_visible()
+    page.close()
 
 
 def test_heads_answer_to_mouse_and_keys(watched, report: Path, dissociation: Path) -> None:  # type: ignore[no-untyped-def]

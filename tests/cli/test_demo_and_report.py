@@ -20,7 +20,6 @@ from headwise.studies import _demo as demo
 from headwise.training._result import TrainingResult
 from pictures import assert_drawn
 
-
 REAL = demo._induction.small_language_model
 
 

@@ -93,7 +93,8 @@ def findings(scores: pd.DataFrame) -> list[str]:
     metrics = list(dict.fromkeys(scores["metric"])) if "metric" in scores else []
     unlike = f"; a mean over unlike metrics ({', '.join(map(str, metrics))})" if len(metrics) > 1 else ""
     said = [
-        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} ({_count(len(values), 'seed')}){unlike}."
+        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} "
+        f"({_count(len(values), 'seed')}){unlike}."
         for method, values in by_method.items()
     ]
     base = "multi-task" if "multi-task" in by_method else next(iter(by_method))
