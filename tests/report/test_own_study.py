@@ -48,3 +48,16 @@ def test_a_report_imports_no_module_that_a_folder_names(run: Path, monkeypatch: 
     monkeypatch.delitem(sys.modules, __name__)
     with pytest.raises(HeadwiseError, match="whose module is not imported"):
         read([run])
+
+
+def test_study_run_ends_with_the_scores(run: Path) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from headwise.cli import app
+
+    words = ["study", "run", str(run), "--jobs", "0", "--quiet"]
+    shown = CliRunner().invoke(app, words, catch_exceptions=False).stdout
+    assert shown.index("computed") < shown.index("Counts") < shown.index("Seven heads.")
+    assert json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)["findings"] == ["Seven heads."]
