@@ -175,7 +175,7 @@ def test_the_report_verb_writes_page_figures_and_tables(made: tuple[Path, dict[s
     assert any("Training" in title for title in titles)
     assert any("issociation" in title or "heads" in title for title in titles)
     names = {Path(file).name for file in written["figures"]}
-    assert {"1-training.csv", "1-training.tex", "1-training-scores.pdf", "2-performance.csv", "2-pairs.csv"} <= names
+    assert {"1-training.csv", "1-training.tex", "1-training-loss.pdf", "2-performance.csv", "2-pairs.csv"} <= names
     pairs = pd.read_csv(tmp_path / "f" / "2-pairs.csv")
     assert pairs["D"].tolist() == pytest.approx([row["D"] for row in found["pairs"]])
     for file in written["figures"]:

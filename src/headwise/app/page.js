@@ -205,9 +205,9 @@ const OWN = [["The committee praised a brilliant but exhausting performance."], 
 function offer(texts) {
   $("examples").querySelectorAll("button").forEach(button => button.remove());
   $("examples").append(...texts.slice(0, 4).map(text => {
-    const button = make("button", text.join(" ‖ "));
+    const whole = text.join(" ‖ "), button = make("button", whole.length > 34 ? `${whole.slice(0, 33)}…` : whole);
     button.type = "button";
-    button.title = button.textContent;
+    button.title = whole;
     button.addEventListener("click", () => { $("text").value = text[0]; $("second").value = text[1] || ""; asked_anew(); });
     return button;
   }));
