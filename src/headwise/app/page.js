@@ -208,7 +208,7 @@ function offer(texts) {
     const whole = text.join(" ‖ "), button = make("button", whole.length > 34 ? `${whole.slice(0, 33)}…` : whole);
     button.type = "button";
     button.title = whole;
-    button.addEventListener("click", () => { $("text").value = text[0]; $("second").value = text[1] || ""; asked_anew(); });
+    button.addEventListener("click", () => { $("text").value = text[0]; $("second").value = text[1] || ""; askAgain(); });
     return button;
   }));
 }
@@ -234,9 +234,9 @@ $("evaluate").addEventListener("click", async () => {
   } catch (error) { problem(error); }
 });
 
-function asked_anew() { predict(); look(); lookAtAll(); }
+function askAgain() { predict(); look(); lookAtAll(); }
 let typing = 0;
-for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(asked_anew, 250); });
+for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(askAgain, 250); });
 const set = name => { document.documentElement.dataset.theme = name; $("theme").textContent = name === "dark" ? "Light" : "Dark"; };
 $("theme").addEventListener("click", () => set(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
 $("theme").addEventListener("click", () => { look(); lookAtAll(); });  // their ink is the theme's

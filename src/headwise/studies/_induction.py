@@ -91,7 +91,7 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
         model: a causal language model of transformers.
         name: of the model, for reports.
         strongest: heads to silence.
-        seed: of the tokens, and of the other heads of the same layers, drawn anew for every sequence.
+        seed: of the tokens, and of the other heads of the same layers, drawn again for each sequence.
     """
     random = np.random.default_rng(seed)
     vocabulary = int(model.config.vocab_size)

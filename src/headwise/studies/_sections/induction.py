@@ -40,7 +40,7 @@ def section(found: Any, label: str) -> Section:
             f"{LENGTH} random tokens, of the ten thousand most common, were written twice. "
             "A head's induction score is its mean attention, in the second half, to the "
             f"token that followed the same token in the first half, over {SEARCHED} sequences. The highest heads were silenced (output zero) on "
-            f"{JUDGED} other sequences, beside as many other heads of the same layers, drawn anew for each sequence. Accuracy is the "
+            f"{JUDGED} other sequences, beside as many other heads of the same layers, drawn again for each sequence. Accuracy is the "
             "fraction of tokens of the second half, from its second on, that the model predicts. The weights are 4-bit ones, dequantised."
         ),
         settings={"heads": names, "model": found.model},
