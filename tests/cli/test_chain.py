@@ -110,7 +110,7 @@ def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> Non
     shutil.copytree(trained, tmp_path / "model")
     tasks = json.dumps(manifest.read(tmp_path / "model")["tasks"]).replace(str(trained.parent / "data"), "/gone/away")
     manifest.amend(tmp_path / "model", tasks=json.loads(tasks))
-    with pytest.raises(HeadwiseError, match="learnt qqp from /gone/away, which has gone: give --data"):
+    with pytest.raises(HeadwiseError, match="learnt qqp from /gone/away, which no longer exists: give --data"):
         remembered_tasks(tmp_path / "model", TaskSource())
 
 
