@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test dist faults test-browser pictures lint types docs architectures clean
+.PHONY: demo test dist faults test-browser pictures lint types docs notebooks architectures clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,9 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
+
+notebooks: $(READY)  # runs docs/notebooks/*.py and writes them with their outputs; NOTEBOOKS="which-heads" for some of them
+	OMP_NUM_THREADS=2 $(BIN)/python docs/render.py $(NOTEBOOKS)
 
 architectures: $(READY)
 	$(BIN)/python benchmarks/architectures.py

@@ -9,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+RENDERED = {
+    path.with_suffix(".md") for path in (ROOT / "docs" / "notebooks").glob("*.py")
+}  # test_notebooks.py runs their scripts
 BLOCK = re.compile(r"^```(?:python|py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -16,7 +19,9 @@ def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page) and page not in RENDERED], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
@@ -60,3 +65,26 @@ def test_what_contributing_names_is_there() -> None:
         assert re.search(rf"^{name}\b.*= \{{", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), f"{path} has no {name}"
     rooms = set(re.findall(r"`src/headwise/(\w+)`", text))
     assert rooms >= ROOMS
+
+
+def test_every_page_is_in_the_navigation_and_in_the_index_for_machines() -> None:
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+    listed = re.findall(r"^\s+- (?:.*?:\s*)?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(pages)
+    lines = re.findall(
+        r"^- \[.+?\]\((\S+\.md)\): \S.*[.?]$", (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(lines) == sorted(pages)
+
+
+def test_readme_and_index_link_what_a_user_needs() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md", "reference.md"}
+    for place, prefix in ((ROOT / "README.md", "docs/"), (ROOT / "docs" / "index.md", "")):
+        linked = re.findall(rf"\]\({prefix}([\w-]+\.md)\)", place.read_text(encoding="utf-8"))
+        assert pages <= set(linked), pages - set(linked)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))):
+        assert (page.parent / target).exists(), f"{page.name} links {target}"

@@ -71,7 +71,7 @@ def markdown(frame: pd.DataFrame, decimals: int) -> str:
 
 
 def filled(page: str, folder: Path = HERE) -> str:
-    """A page with all its tables written anew from their files."""
+    """A page with all its tables rewritten from their files."""
 
     def table(found: re.Match[str]) -> str:
         return f"<!-- table: {found['rest']} -->\n\n{markdown(*chosen(found['rest'], folder))}"

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from headwise.cli.dissociate import _caption as caption
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, number
 from headwise.report import read
 from headwise.studies._sections import dissociation, grids, probing, similarity, stemcells, training, transfer
 from headwise.training._result import TrainingResult
@@ -327,3 +327,15 @@ def test_a_grid_without_enough_seeds_says_so() -> None:
     assert "too few seeds" in grids.of_specialization(run).findings[-1]
     run.low = 2.0
     assert "above 0 for 1 of 1 results" in grids.of_specialization(run).findings[-1]
+
+
+def test_no_minus_zero_and_an_average_over_different_metrics_in_a_table_says_so() -> None:
+    assert number(-0.04) == number(0.0) == "0.0"
+    assert number(-0.04, sign=True) == "+0.0"
+    assert number(-0.06) == "-0.1"
+    rows = {"method": "iat", "seed": 0, "split": "validation", "chance": 0.5, "examples": 9, "at_chance": False}
+    scores = pd.DataFrame(
+        [{**rows, "task": "a", "score": 0.8, "metric": "count-f1"}, {**rows, "task": "b", "score": 0.9, "metric": "accuracy"}]
+    )
+    table = TrainingResult(scores, pd.DataFrame(), pd.DataFrame(), {}).table()
+    assert table["metric"].to_list() == ["F1", "accuracy", "different metrics"]

@@ -48,7 +48,7 @@ def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataAr
 
     Args:
         model: a transformers model, a folder or hub id of one, or a folder that headwise saved.
-        tokenizer: its tokenizer; default: the one beside its weights.
+        tokenizer: its tokenizer; default: the one saved with its weights.
 
     Returns:
         (role, layer, head), with chance levels as the coordinate `chance` (role, layer), the layers' `kind`, and settings and notes in

@@ -70,17 +70,17 @@ ROLES: dict[str, Role] = {
 class Roles(Settings):
     """Settings of `headwise.roles`."""
 
-    out: Path | None = option(None, "Keep the roles in this folder; finished ones are shown again.", short="-o", decides=False)
+    out: Path | None = option(None, "Save the roles in this folder; finished ones are shown again.", short="-o", decides=False)
     roles: tuple[str, ...] = option((), "Which roles; default: all.")
     texts: Any = option(
         None,
         "Texts: a file with one a line, or a table with a column sentence; in Python also a list. Default: sentences of the embedded "
         "grammar, which are synthetic.",
     )
-    examples: int = option(64, "At most this many texts, from the first.", ge=1)
+    examples: int = option(64, "At most this many texts.", ge=1)
     max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
     sequences: int = option(8, "Sequences of repeated random tokens.", ge=1)
-    repeated: int = option(50, "Random tokens of such a sequence, which then come a second time.", ge=2)
+    repeated: int = option(50, "Random tokens per sequence; each sequence is repeated once.", ge=2)
     window: int = option(5, "Tokens on either side of the query that are local.", ge=1)
     exclude_first: bool = option(
         False, "Leave attention to the first token out of previous-token, duplicate-token and induction (`exclude_bos`)."

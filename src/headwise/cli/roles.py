@@ -29,7 +29,7 @@ def roles(
     ],
     as_json: Json = False,
 ) -> None:
-    """Scores every head for every role and prints each role's strongest heads, beside the chance level.
+    """Scores every head for every role and prints each role's strongest heads, next to the chance level.
 
     headwise roles --model gpt2 --roles induction previous-token --texts wiki.txt --out runs/gpt2-roles
     """

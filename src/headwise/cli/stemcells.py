@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Group,
         rich_markup_mode=None,
-        help="Do tasks of different nature claim the same heads, and does training them together spoil those heads?\n\n"
+        help="Do tasks of different nature claim the same heads, and does training them together harm those heads?\n\n"
         "headwise stemcells --recipe recipes/stemcells-small.toml --out runs/stemcells --figures",
         no_args_is_help=False,
     )
@@ -88,7 +88,7 @@ def probe(
     labels: Annotated[bool, typer.Option("--labels", help="Also show the best head of every label.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Parameter-free probes of every head of a model, as it comes: centroids from train, best head chosen on validation, figures on test.
+    """Probes every head of a model without any training: centroids from train, best head chosen on validation, scores on test.
 
     headwise stemcells probe --model bert-base-uncased --data DIR/ewt --tasks treebank:pos treebank:dep --labels
     """

@@ -82,7 +82,7 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by workers.")] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:

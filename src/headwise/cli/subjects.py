@@ -3,9 +3,12 @@
 
 def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
     """How tasks are read and judged, in one line: "metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens"."""
-    metric = ", ".join(f"{name} {metric}" for name, metric in metrics.items())
-    if len(set(metrics.values())) == 1 and len(metrics) > 1:
-        metric = next(iter(metrics.values()))
+    from headwise.tasks._metrics import label
+
+    shown = {name: label(metric) for name, metric in metrics.items()}
+    metric = ", ".join(f"{name} {metric}" for name, metric in shown.items())
+    if len(set(shown.values())) == 1 and len(shown) > 1:
+        metric = next(iter(shown.values()))
     cut = ", ".join(f"{name} {length}" for name, length in lengths.items())
     if len(set(lengths.values())) == 1:
         cut = str(next(iter(lengths.values())))

@@ -25,7 +25,7 @@ def train(
     model: Annotated[str, typer.Option("--model", "-m", help="A model folder or hub id; 'demo' is the embedded MiniLM.")],
     out: Annotated[Path, typer.Option("--out", "-o", help=help_of(Train, "out"))],
     method: Annotated[
-        list[str] | None, typer.Option(help=f"One or more methods, which are compared: {', '.join(METHODS)}. [default: iat]")
+        list[str] | None, typer.Option(help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat]")
     ] = None,
     alpha: Annotated[
         list[float] | None,
@@ -38,7 +38,7 @@ def train(
     variant: Annotated[
         str | None, typer.Option(help="How iat and others score heads: eq4 (default), michel, iap, iat, ...")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from --seed on.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, counted from --seed.", min=1)] = 1,
     as_json: Json = False,
 ) -> None:
     """Trains a model on tasks by one or several methods, and prints tasks × methods, mean ± sd over seeds.
@@ -47,6 +47,7 @@ def train(
     """
     from accelerate import PartialState
 
+    from headwise.tasks._metrics import label
     from headwise.training._grid import compare
     from headwise.training._submission import write_submissions
 
@@ -86,9 +87,14 @@ def train(
     caption += f"; synthetic text: {', '.join(synthetic)}" if synthetic else ""
     asked = result.scores[result.scores["split"] == "validation"].drop_duplicates("task").set_index("task")
     rows = [
-        [task, *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]), *values]
+        [
+            task,
+            *([label(asked["metric"][task]), f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]),
+            *values,
+        ]
         for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
     ]
+    caption += "; the average mixes different metrics" if asked["metric"].map(label).nunique() > 1 else ""
     caption += "; at chance: no better than a guess that ignores the text" if table.stack().str.contains("chance").any() else ""
     print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
     for note in result.notes:

@@ -23,7 +23,9 @@ def transfer(
     sources: Annotated[list[str], typer.Option("--from", help="Trained models, as METHOD=FOLDER, or runs of `headwise train`.")],
     tasks: Annotated[list[str], typer.Option("--to", "--tasks", help=help_of(TaskSource, "names"))],
     baseline: Annotated[str, typer.Option(help="Method to compare the others with; default: the first.")] = "",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where results go; run again, it resumes.")] = Path("runs/transfer"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")] = Path(
+        "runs/transfer"
+    ),
     jobs: Jobs = None,
     as_json: Json = False,
     trust_remote_code: Trust = False,

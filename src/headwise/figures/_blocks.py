@@ -92,7 +92,7 @@ class Section:
 
 def number(value: Any, digits: int = 1, sign: bool = False) -> str:
     """A number for a sentence; a dash where there is none."""
-    value = float(value)
+    value = round(float(value), digits) + 0.0  # 0.0 turns -0.0 into 0.0
     return "–" if np.isnan(value) else f"{value:{'+' if sign else ''}.{digits}f}"
 
 

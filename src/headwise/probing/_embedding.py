@@ -48,7 +48,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         pooling: "cls", "last" or "mean"; default: by the kind of model.
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
         fraction: with scores: the share of all heads, 0 to 1.
-        trust_remote_code: run code that a folder or hub id brings along; read it first.
+        trust_remote_code: run the code that a folder or hub id contains; read that code first.
 
     Raises:
         HeadwiseError: the set is empty, or the model has no such heads.

@@ -129,10 +129,10 @@ class Profiling(Settings):
         "random weights: the same architecture; permuted labels: the same model; fixed offset: for arcs, a fixed distance between words. "
         "Each chooses its best head (or distance) per label on validation, as the model does. Or none.",
     )
-    examples: int | None = option(None, "At most this many sentences of each split, drawn by the seed.", ge=1)
+    examples: int | None = option(None, "At most this many sentences per split, drawn at random.", ge=1)
     batch_size: int = option(32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False)
-    max_length: int | None = option(None, "Tokens the model reads at once; longer sentences are read in windows.", ge=1)
-    seed: int = option(0, "Seed of samples, random weights and shuffles.", ge=0)
+    max_length: int | None = option(None, "Maximum number of tokens per window; longer sentences are split into windows.", ge=1)
+    seed: int = option(0, "Random seed for samples, random weights and shuffles.", ge=0)
     tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
     quiet: bool = option(False, "Do not show progress.", decides=False)
     trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)

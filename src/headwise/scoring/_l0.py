@@ -1,4 +1,4 @@
-"""`l0`: gates that pay for being open (Voita et al. 2019)."""
+"""`l0`: gates with a penalty for being open (Voita et al. 2019)."""
 
 from typing import Any
 

@@ -55,7 +55,7 @@ def push_to_hub(
         own = (folder / "README.md").is_file() and not (folder / "README.md").read_text(encoding="utf-8").startswith(
             "Open this folder"
         )
-        ignored = LEFT if own else [*LEFT, "README.md"]  # a README of one's own stays
+        ignored = LEFT if own else [*LEFT, "README.md"]  # the user's README stays
         api.upload_folder(repo_id=name, folder_path=str(folder), commit_message=message, ignore_patterns=ignored)
         if not own:
             api.upload_folder(repo_id=name, folder_path=aside, commit_message="Model card")

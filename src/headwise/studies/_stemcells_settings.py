@@ -53,7 +53,7 @@ class StemCells(Settings):
     """Settings of `headwise.studies.stem_cell_study`, and the keys of a recipe of kind "stem-cells"."""
 
     tasks: tuple[Name, ...] = option(
-        ("pos", "ner", "dep", "con", "srl"), "Layers of annotation that are learnt: two or more of pos, xpos, ner, dep, con, srl."
+        ("pos", "ner", "dep", "con", "srl"), "Annotation layers to train on: two or more of pos, xpos, ner, dep, con, srl."
     )
     data: DataPath | None = option(
         None, "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar."
@@ -62,17 +62,17 @@ class StemCells(Settings):
     size: int = option(600, "Sentences of the grammar.", ge=64)
     runs: int = option(3, "Runs of every training.", ge=2)
     pairs: bool = option(True, "Also train every pair of tasks.")
-    fraction: float = option(0.3, "Fraction of all heads that every task may claim: k.", gt=0, lt=1)
+    fraction: float = option(0.3, "Fraction of all heads that each task may claim (k).", gt=0, lt=1)
     gates: tuple[Gates, ...] = option(
         ("subset", "l0"),
-        "Ways to learn claims, the first being the one the hypothesis is tested with: subset, l0, causal-gating, gate-gradient, dynamic.",
+        "Ways to learn claims; the first one tests the hypothesis: subset, l0, causal-gating, gate-gradient, dynamic.",
         min_length=1,
     )
-    gate_steps: int = option(300, "Steps in which claims are learnt.", ge=1)
-    gate_examples: int | None = option(10_000, "At most this many examples of each task to learn claims on.", ge=16)
+    gate_steps: int = option(300, "Training steps for learning claims.", ge=1)
+    gate_examples: int | None = option(10_000, "At most this many examples per task for learning claims.", ge=16)
     control: bool = option(True, "Also learn claims in encoders with random weights.")
     important_heads: bool = option(True, "Also train all tasks by important-head training.")
-    probe_examples: int | None = option(None, "At most this many sentences of each split to probe on; default: all.", ge=16)
+    probe_examples: int | None = option(None, "At most this many sentences per split for probing; default: all.", ge=16)
 
 
 # What `headwise stemcells` runs without a recipe: about an hour on two cores, a few minutes on a GPU.

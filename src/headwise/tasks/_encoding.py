@@ -47,7 +47,7 @@ class Encoded:
         special: (tokens,) 1 at tokens the tokenizer added; word and token kinds and minimal pairs only.
         words: (tokens,) number of the word a token belongs to, if this row owns the word, else -1; word kinds only.
         context_words: (tokens,) the same for every word in the row, owned or not: a long sentence's windows overlap, and a word is
-            owned by the one window where it has most context.
+            owned by the one window where it has the most context.
         max_length: rows are no longer than this.
         pad, pad_type, mask: token numbers for padding, its token type, and masking (-1: the tokenizer has no mask token).
         vocabulary: number of token numbers.

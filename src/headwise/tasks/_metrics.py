@@ -156,6 +156,25 @@ METRICS: dict[str, Metric] = {
 }
 
 
+LABELS = {
+    "f1": "F1",
+    "macro-f1": "macro F1",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "count-accuracy": "accuracy",
+    "count-f1": "F1",
+    "las": "LAS",
+    "uas": "UAS",
+    "token-accuracy": "token accuracy",
+}
+
+
+def label(name: str) -> str:
+    """A metric's name as tables and sentences show it."""
+    return LABELS.get(name, name)
+
+
 def find(name: str, kind: str) -> Metric:
     """The metric called `name`, checked to fit tasks of `kind`.
 

@@ -16,7 +16,7 @@ class TaskSource(Settings):
         (), "Tasks: presets (sst2), grammar:topic, treebank:dep, or names in the tasks file.", flag="--tasks"
     )
     data: DataPath | None = option(
-        None, "Folder that holds the presets' data sets, or a treebank; default: the model's own, else the hub."
+        None, "Folder with the presets' data sets, or a treebank; default: the one used in training, else the hub."
     )
     file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
     size: int | None = option(None, "Training examples per grammar task; default: as in the model's training, else 2000.", ge=10)

@@ -15,6 +15,7 @@ from headwise.heads import HeadSet
 from headwise.models import MultiTaskModel, TaskModel
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
+from headwise.tasks._metrics import label
 from headwise.training._evaluation import Evaluation
 from headwise.training._masks import from_json, to_json
 
@@ -65,7 +66,9 @@ class TrainingResult:
         """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
         rows = self.scores[self.scores["split"] == split].drop(columns="split").copy()
         rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
-        average = {"task": "average", "metric": "", "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
+        rows["metric"] = rows["metric"].map(label)
+        mixed = "different metrics" if rows["metric"].nunique() > 1 else ""
+        average = {"task": "average", "metric": mixed, "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
         rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
         return rows.set_index("task")
 

@@ -21,7 +21,7 @@ class Train(Exact):
     )
     batch_size: int = option(32, "Examples per optimizer step, over all processes and micro-batches together.", ge=1)
     micro_batch_size: int | None = option(
-        None, "At most this many examples per forward pass of one process; default: all of its share.", ge=1
+        None, "At most this many examples per forward pass of one process; default: no limit.", ge=1
     )
     learning_rate: float = option(
         2e-5, "Peak learning rate of the encoder, and of everything else by default.", also="--lr", gt=0
@@ -63,7 +63,7 @@ class Train(Exact):
     )
     predict: tuple[str, ...] = option((), "More splits to predict, e.g. test; labels are not needed.")
     options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] for ticket-share.", flag="--set")
-    seed: int = option(0, "Seed of order, dropout and new weights.", ge=0)
+    seed: int = option(0, "Random seed for the order of examples, dropout and new weights.", ge=0)
     device: Literal["cpu"] | None = option(None, "cpu to train on the CPU; default: a GPU if there is one.", decides=False)
     graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
     log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)

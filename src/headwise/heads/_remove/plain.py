@@ -36,7 +36,7 @@ def what_is_left(sites: Sequence[Site], head_set: HeadSet) -> Left:
 
 
 def as_ordinary(model: Any, left: Left, head_dim: int, done: list[Surgery], same: Any) -> PreTrainedModel | None:
-    """The model built anew by its own class, with the same tensors, from a configuration that says what is left; None if none can.
+    """The model rebuilt by its own class, with the same tensors, from a configuration that says what is left; None if none can.
 
     Args:
         model: the smaller model.

@@ -61,7 +61,7 @@ def findings(found: Any) -> list[str]:
         own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
         sentence = (
-            f"As many heads drawn at random change a task by {number((random - intact).mean(), sign=True)} points on average, its own "
+            f"The same number of random heads changes a task by {number((random - intact).mean(), sign=True)} points on average, its own "
             f"heads by {number((own - intact).mean(), sign=True)}"
         )
         if "random lowest" in performance.index:
@@ -78,7 +78,7 @@ def findings(found: Any) -> list[str]:
     tested = pairs["p_fdr"].notna()
     if tested.any():
         passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())
-        whose = "it matters whose heads are whose"
+        whose = "it matters which heads belong to which task"
         said.append(
             f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
             if passed

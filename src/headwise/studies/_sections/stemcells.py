@@ -46,9 +46,9 @@ def section(run: Any) -> Section:
     blocks += [
         Chart(
             "effects",
-            "Does training together spoil shared heads?",
+            "Does training together harm shared heads?",
             lambda: figures.effects(effects),
-            "Points of probe score. Negative: spoiled more than other heads.",
+            "Points of probe score. Negative: harmed more than other heads.",
         ),
         Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
         Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
