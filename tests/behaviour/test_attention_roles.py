@@ -186,3 +186,15 @@ def test_what_cannot_be_is_said() -> None:
         hw.roles(model, words, texts="nowhere.txt", repeated=5, quiet=True)
     with pytest.raises(HeadwiseError, match=r"'induktion' is unknown \(did you mean 'induction'"):
         hw.roles(model, words, roles=["induktion"])
+
+
+@pytest.mark.parametrize("examples", [1, 20])
+def test_without_texts_the_grammar_writes_some_and_it_is_said(examples: int) -> None:
+    from headwise.behaviour._inputs import given_texts
+
+    found = given_texts(None, examples, 0)
+    assert len(found) == len(set(found)) == examples
+    assert found == given_texts(None, examples, 0) != given_texts(None, examples, 1)
+    read = hw.roles(build("gpt2"), tokenizer(), roles=["self"], examples=examples, quiet=True).attrs["texts"]
+    assert read["texts"] == examples
+    assert read["synthetic"]

@@ -18,8 +18,8 @@ from headwise.heads._use.attention_rows import QueryRows, rows_on
 from headwise.heads._use.blocks import in_backward
 
 AT_ONCE = 1 << 24  # numbers of attention that exist at once, for all heads of a layer
-ACROSS = "its queries and keys are different sequences"
-BACKWARD = "it sees nothing after the query"
+ACROSS = "in cross-attention queries and keys are different sequences"
+BACKWARD = "a causal layer sees nothing after the query"
 
 
 class Watch:

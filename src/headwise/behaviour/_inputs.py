@@ -166,7 +166,7 @@ def given_texts(texts: Any, examples: int, seed: int) -> tuple[str, ...]:
     if texts is None:
         from headwise.tasks.grammar import task
 
-        found = [" ".join(text) for text in task("topic", size=max(examples, 16), seed=seed).split("train").texts]
+        found = [" ".join(text) for text in task("topic", size=max(examples, 16), seed=seed, held_out=16).split("train").texts]
     elif isinstance(texts, str | Path):
         if not Path(texts).exists():
             raise HeadwiseError(f"looked for texts in {texts}, which does not exist")

@@ -24,7 +24,7 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._task import Task
 
 ROWS = 512  # patched rows of one pass, at most
-TOKENS = {"cpu": 1 << 13, "cuda": 1 << 17}  # and their tokens
+TOKENS = {"cpu": 1 << 11, "cuda": 1 << 17}  # and their tokens
 
 
 class Contrasting(Reading):
