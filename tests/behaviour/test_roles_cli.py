@@ -57,10 +57,10 @@ def test_the_report_shows_saved_roles(folder: Path, tmp_path: Path) -> None:
     score, chance = float(found.sel(role="induction")[1, 1]), float(found["chance"].sel(role="induction")[1])
     assert f"The strongest head for induction is 1.1: {score:.2f}, where chance is {chance:.2f}." in section.findings
     assert not any("function-vector" in said for said in section.findings)  # there were no pairs
-    maps, _, definitions = section.blocks
+    chart, maps, _, definitions = section.blocks
     np.testing.assert_array_equal(maps.values.sel(task="induction"), found.sel(role="induction"))  # type: ignore[union-attr]
     assert "function-vector" not in maps.values["task"]  # type: ignore[union-attr]
-    drawn = maps.draw()  # type: ignore[union-attr]
+    drawn = chart.draw()  # type: ignore[union-attr]
     np.testing.assert_array_equal(drawn.axes[0].collections[0].get_array(), found[0])
     row = definitions.frame.set_index("role").loc["function-vector"]  # type: ignore[union-attr]
     assert "give pairs=" in row["note"]

@@ -1,15 +1,18 @@
 """What heads do, as `headwise roles --out` leaves it."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headwise.behaviour._tables import strongest
-from headwise.figures._blocks import HeadMaps, Section, Table, number
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number
+from headwise.figures._probing import heatmaps
 from headwise.scoring import top_heads
 
 TOP = 3
+FRAMED = "The framed head is the role's strongest."
 SAID = ("induction", "previous-token", "duplicate-token", "copying", "retrieval", "function-vector")  # in sentences, where known
 
 
@@ -25,7 +28,8 @@ def section(found: Any, label: str) -> Section:
         title=f"What heads do: {label}",
         findings=_findings(found, best),
         blocks=[
-            HeadMaps("roles", "Every head in every role", "score", maps, best, "The framed head is the role's strongest."),
+            Chart("role-maps", "Every head in every role", partial(heatmaps, maps, chosen=best), FRAMED),
+            HeadMaps("roles", "One role at a time", "score", maps, best, FRAMED),
             Table(
                 "roles-top", "Strongest heads of each role", strongest(found, TOP), "Head 2.5 is the sixth of the third layer.", 3
             ),
