@@ -73,14 +73,17 @@ def card_of(place: Path) -> str:
 
 
 def test_a_model_without_heads(hub: Path) -> None:
-    heads = Heads(bert())
+    model = bert()
+    model.config._name_or_path = "org/whole"
+    heads = Heads(model)
     smaller: Any = heads.remove(HeadSet([(0, 1), (1, 0), (1, 2)]))
     assert hw.push_to_hub(smaller, "me/cut", tokenizer=planted.tokenizer()) == "https://hub/me/cut"
     again = hw.from_pretrained("me/cut")
     with torch.no_grad():
         assert torch.equal(again(**heads.example)[0], smaller(**heads.example)[0])
     text = card_of(hub / "me" / "cut")
-    assert "removed 3 of the 8 attention heads" in text
+    assert "base_model: org/whole" in text
+    assert "removed 3 of the 8 attention heads of org/whole" in text
     assert "| 1 | 2 | 0 2 |" in text
     assert 'hw.from_pretrained("me/cut")' in text
     assert "![" in text

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from headwise._base.adapters import check_savable
-from headwise._base.opener import open_tokenizer
+from headwise._base.opener import identity, open_tokenizer
 from headwise._base.writing import make_folder, saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
@@ -180,7 +180,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
         `SentenceTransformer(path, trust_remote_code=True)`, which allows that library to import headwise's class."""
         check_savable(self.model)
-        removed = {"removed": cut} if (cut := cuts(self.model)) else {}
+        removed: dict[str, Any] = {"removed": cut} if (cut := cuts(self.model)) else {}
         folder = make_folder(output_path)
         with saving(folder, self.model.state_dict().values()):
             self.model.save_pretrained(folder)
@@ -189,6 +189,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         name = f"{type(self).__module__}.{type(self).__name__}"
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         write_bytes(folder / "modules.json", (json.dumps(modules, indent=2) + "\n").encode())
+        removed["base"] = identity(self.model.config)[0]
         manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length, **removed)
 
     @classmethod

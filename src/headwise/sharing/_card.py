@@ -130,7 +130,7 @@ class Shown:
 
 def _removed(shown: Shown) -> None:
     config = read_config(shown.folder)
-    shown.base = identity(config)[0]
+    shown.base = shown.record.get("base") or identity(config)[0]
     surgeries = shown.record["surgeries"]
     cuts = [cut["removed"] for cut in surgeries] or config.headwise_removed
     left = _heads_left(config, cuts, ordinary=not surgeries)  # (layers, heads)
@@ -147,7 +147,7 @@ def _removed(shown: Shown) -> None:
         for i, row in enumerate(left)
     ]
     shown.results.append(_markdown(pd.DataFrame(rows)))
-    _draw(shown, left, "Heads of every layer; dark: still there, light: removed")
+    _draw(shown, left, "Heads of every layer; dark: removed")
 
 
 def _heads_left(config: Any, cuts: list[list[list[int]]], *, ordinary: bool) -> np.ndarray[Any, Any]:
@@ -168,7 +168,7 @@ def _heads_left(config: Any, cuts: list[list[list[int]]], *, ordinary: bool) -> 
 
 def _embedding(shown: Shown) -> None:
     config = read_config(shown.folder)
-    shown.base = identity(config)[0]
+    shown.base = shown.record.get("base") or identity(config)[0]
     heads = shown.record["heads"]
     layers = max(config.num_hidden_layers, 1 + max(layer for layer, _ in heads))
     chosen = np.zeros((layers, max(config.num_attention_heads, 1 + max(head for _, head in heads))))
@@ -177,11 +177,12 @@ def _embedding(shown: Shown) -> None:
     shown.title = f"Sentence vectors from {len(heads)} attention heads"
     named = ", ".join(f"{layer}.{head}" for layer, head in heads)
     shown.done.append(
-        f"A head embedding: the outputs of heads {named} (layer.head), {shown.record['pooling']} pooling, one after the other. "
+        f"A head embedding: the outputs of heads {named} (layer.head) of {_text(shown.base)}, "
+        f"{shown.record['pooling']} pooling, one after the other. "
         f"Layers above {max(layer for layer, _ in heads)} are not computed. It is a module of sentence-transformers and a transformer of "
         "scikit-learn."
     )
-    _draw(shown, chosen, "Heads whose outputs make the vector")
+    _draw(shown, chosen, "Heads of every layer; bright: those whose outputs make the vector")
 
 
 def _trained(shown: Shown) -> None:

@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from headwise._base.opener import open_config, open_weights, read_tensors
+from headwise._base.opener import identity, open_config, open_weights, read_tensors
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, save_tensors, saving, write_bytes
 from headwise.errors import HeadwiseError
@@ -57,7 +57,9 @@ def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] |
             type(model).save_pretrained(model, target, state_dict=state_dict)
     if not (target / "README.md").exists():
         write_bytes(target / "README.md", _note(model, bool(facts)).encode())
-    manifest.write(target, KIND, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}))
+    base, revision = identity(model.config)
+    about = {"base": base, "revision": revision}
+    manifest.write(target, KIND, **about, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}))
 
 
 def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> None:
