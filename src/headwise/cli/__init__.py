@@ -11,7 +11,7 @@ from headwise.errors import HeadwiseError, Interrupted
 
 SECTIONS = {
     "First steps": {
-        "demo": "five tasks on an embedded model: the heads each needs, a report",
+        "demo": "the heads that matter in two small models, and a report",
         "inspect": "every attention layer of a model, and what it is made of",
         "app": "a page to silence heads by hand and watch predictions change",
     },
