@@ -170,7 +170,7 @@ def test_encodings_are_remembered_in_memory_and_on_disk(
 
 
 def test_errors_of_encode(wordpiece: Tokenizer) -> None:
-    with pytest.raises(HeadwiseError, match="max_length=2 leaves no room for text beside the special tokens; give at least 3"):
+    with pytest.raises(HeadwiseError, match="max_length=2 leaves no room for text next to the special tokens; give at least 3"):
         encode(plain([("a",)]), wordpiece, 2)
 
 

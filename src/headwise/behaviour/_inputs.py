@@ -84,7 +84,7 @@ class Reader:
         limit = min(max_length, self.limit - self.paired if self.limit is not None else max_length)
         room = limit - len(self.before) - len(self.after)
         if room < 1:
-            raise HeadwiseError(f"max_length={max_length} leaves no room for text beside the special tokens")
+            raise HeadwiseError(f"max_length={max_length} leaves no room for text next to the special tokens")
         found = self.tokenizer(list(texts), add_special_tokens=False, truncation=True, max_length=room)["input_ids"]
         rows = [[*self.before, *row, *self.after] for row in found if row]
         return [row for row in rows if len(row) > 1]

@@ -31,7 +31,7 @@ SECTIONS = {
     },
     "From finding to use": {
         "steer": "steer a language model towards one kind of statement",
-        "eval": "lm-evaluation-harness on a changed model beside the intact one",
+        "eval": "compare a changed model with the intact one in lm-evaluation-harness",
     },
     "Studies and results": {
         "study": "run a recipe, resume it, show, check, export",

@@ -1,4 +1,4 @@
-"""`headwise eval`: lm-evaluation-harness on a changed model beside the intact one."""
+"""`headwise eval`: compare a changed model with the intact one in lm-evaluation-harness."""
 
 from typing import Annotated
 
@@ -20,7 +20,7 @@ def evaluate(
     tasks: Annotated[list[str], typer.Option("--tasks", help="Tasks of lm-evaluation-harness.")],
     as_json: Json = False,
 ) -> None:
-    """Runs lm-evaluation-harness on a changed model beside the intact one: paired differences, with intervals over examples.
+    """Runs lm-evaluation-harness on a changed model and on the intact one: paired differences, with intervals over examples.
 
     headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out runs/gpt2-silenced
     """

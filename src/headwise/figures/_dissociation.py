@@ -87,7 +87,7 @@ def heads_per_layer(table: pd.DataFrame) -> "Figure":
 
 
 def sweep(table: pd.DataFrame) -> "Figure":
-    """D over the share of heads silenced, with its interval, and D of each task."""
+    """D by fraction of heads silenced, with its interval, and D of each task."""
     figure, axes = panels(size=(4.2, 3.0))
     ax: Axes = axes[0, 0]
     share = 100 * table["fraction"].to_numpy(dtype=float)
@@ -158,6 +158,6 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
         )
         for plain in some.loc[some["method"] == "multi-task", "average"]:
             ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)
-    ax.set_xlabel({"alpha": "α: heads each task updates (%)", "delta": "δ: last share of the steps (%)"}[setting])
+    ax.set_xlabel({"alpha": "α: heads each task updates (%)", "delta": "δ: last part of training (%)"}[setting])
     ax.set_ylabel("average performance (%)")
     return legend_above(figure, 3)

@@ -1,4 +1,4 @@
-"""EleutherAI's lm-evaluation-harness on a changed model beside the intact one (extra `eval`)."""
+"""EleutherAI's lm-evaluation-harness on a changed model and on the intact one (extra `eval`)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`headwise.harness.evaluate`: lm-evaluation-harness on a changed model beside the intact one."""
+"""`headwise.harness.evaluate`: compare a changed model with the intact one in lm-evaluation-harness."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -130,7 +130,7 @@ def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling:
     if root.base_model is not root:  # it has a head of its own
         return as_task_model(model, tokenizer, tasks or [_own_task(root)])
     if need == "answers":
-        raise no_head(str(root.config.name_or_path or "the model"), "head", f"{type(root).__name__} is an encoder alone")
+        raise no_head(str(root.config.name_or_path or "the model"), "head", f"{type(root).__name__} is an encoder without a head")
     with_padding(model, tokenizer)
     return MultiTaskModel(model, tokenizer, tasks, pooling)
 

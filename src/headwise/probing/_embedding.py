@@ -210,7 +210,7 @@ def _heads_of(given: Any, fraction: float | None) -> HeadSet:
     if isinstance(given, HeadSet) or np.ndim(given) != 2:
         raise HeadwiseError("fraction takes the highest of scores (layers, heads): give scores instead of a set of heads")
     if not 0 < fraction <= 1:
-        raise HeadwiseError(f"fraction is {fraction}; it is the share of all heads, above 0 and at most 1")
+        raise HeadwiseError(f"fraction is {fraction}; it is a fraction of all heads, above 0 and at most 1")
     order = ranked(np.asarray(given, dtype=float))
     return HeadSet(order[: max(1, int(np.floor(fraction * len(order) + 1e-9)))])
 

@@ -85,7 +85,7 @@ class Recording:
         """Features of heads of equal width, each a set of its own: (heads, examples, dim), for compared pairs (…, 2·dim)."""
         dims = {self.dims[layer] for layer, _ in members}
         if len(dims) != 1:
-            raise HeadwiseError(f"heads of widths {sorted(dims)} cannot be read as one array: read each width by itself")
+            raise HeadwiseError(f"heads of widths {sorted(dims)} cannot be read as one array: read each width separately")
         dim = dims.pop()
         sides = []
         for side in range(self.sides):

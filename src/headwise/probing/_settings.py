@@ -70,7 +70,7 @@ class Probe(Settings):
     folds: int | None = option(
         None,
         "Choose by cross-validation on train and validation together; default: by the validation split, and by five folds of train "
-        "where a task has no validation split beside the one it is tested on.",
+        "where a task has no validation split other than its test split.",
         ge=2,
     )
     top: int | None = option(

@@ -20,7 +20,7 @@ class CausalGating(Reading):
 
     pressure: float = option(
         0.3,
-        "Force on every gate, as a multiple of what the average head saves: (mean loss without heads - mean loss with them) / heads, "
+        "Pressure on every gate, as a multiple of what the average head saves: (mean loss without heads - mean loss with them) / heads, "
         "so that it means the same for every model and task.",
     )
     steps: int = option(200, "Batches of each of the three fits.", ge=1)

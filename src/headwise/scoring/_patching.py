@@ -34,7 +34,7 @@ class Contrasting(Reading):
         "denoise", "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt (noise)."
     )
     tokens: Literal["all", "last"] = option(
-        "all", "Patch every token, for prompts with equal numbers of tokens; or the last one alone."
+        "all", "Patch every token, for prompts with equal numbers of tokens; or only the last one."
     )
 
 

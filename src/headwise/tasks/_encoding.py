@@ -121,7 +121,7 @@ def encode(
     )
     if room is not None and room < 1:
         raise HeadwiseError(
-            f"max_length={limit} leaves no room for text beside the special tokens; give at least {limit - room + 1}"
+            f"max_length={limit} leaves no room for text next to the special tokens; give at least {limit - room + 1}"
         )
     split = windows if windows is not None else examples.kind in (*WORD_KINDS, *TOKEN_KINDS)
     key = _key(examples, tokenizer, limit, split)

@@ -17,7 +17,7 @@ class Train(Exact):
     """Settings of `headwise.train`, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs)."""
 
     epochs: int = option(
-        5, "Epochs; one has as many steps as all tasks together have batches, each step a batch of one task.", ge=1
+        5, "Epochs; one epoch has one step per batch of all tasks together, and each step is a batch of one task.", ge=1
     )
     batch_size: int = option(32, "Examples per optimizer step, over all processes and micro-batches together.", ge=1)
     micro_batch_size: int | None = option(

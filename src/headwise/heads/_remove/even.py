@@ -16,7 +16,7 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
     if len(kinds) > 1:
         said = ", ".join(f"{heads} heads in {groups} groups" for heads, groups in kinds)
         raise HeadwiseError(
-            f"the layers of this model are unlike ({said}), so that none can lose the same: choose heads by top_heads"
+            f"the layers of this model differ ({said}), so they cannot all lose the same heads: choose heads with top_heads"
         )
     heads, groups = kinds[0]
     values = np.asarray(scores, dtype=float)

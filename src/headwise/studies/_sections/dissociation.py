@@ -155,13 +155,13 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
         chart("overlap", "Heads shared by two tasks", "overlap", "Table 11."),
         chart(
             "layers",
-            "Where the chosen heads lie (Fig. 4)",
+            "Where the chosen heads are (Fig. 4)",
             "layers",
             "The dash is the mean over tasks, σ the spread between tasks.",
         ),
     ]
     if found.fractions:
-        shown.append(chart("sweep", "Dissociation over the share of heads", "sweep"))
+        shown.append(chart("sweep", "Dissociation by fraction of heads", "sweep"))
     if found.tests:
         shown.append(
             chart(

@@ -20,7 +20,7 @@ SHOWN = {
         "performance-mean": "Performance under lesions, in percent (Table 3)",
         "overlap-mean": "Heads shared by two tasks, in percent (Table 11)",
         "layers-mean": "Heads chosen per layer (Fig. 4)",
-        "sweep-mean": "D over the share of heads silenced",
+        "sweep-mean": "D by fraction of heads silenced",
         "paradigms": "D within and across input paradigms",
         "training": "Performance of the methods, in percent",
     },

@@ -51,4 +51,4 @@ def _findings(found: Any, best: dict[str, Any]) -> list[str]:
     sinks = found.attrs.get("sinks")
     if sinks is not None:
         said.append(f"{number(100 * sinks)} % of the heads give the first token more than 0.3 of their attention.")
-    return said or ["No role of those that are asked for is defined in this model."]
+    return said or ["None of the requested roles is defined in this model."]

@@ -123,7 +123,9 @@ def method_of(method: "str | Method", settings: Train) -> "Method":
 
     if isinstance(method, Method):
         for name in settings.options:
-            raise HeadwiseError(f"{name!r} cannot be set beside a method that is an object: set it where that is made")
+            raise HeadwiseError(
+                f"{name!r} cannot be combined with a method given as an object: set it when you create the object"
+            )
         return method
     own = {name: value for name, value in settings.given().items() if name in settings.decides() and name in option_names(method)}
     return make_method(method, **{**own, **settings.options})

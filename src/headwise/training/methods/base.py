@@ -149,8 +149,8 @@ def stay_behind(method: str, encoder: Any) -> None:
         HeadwiseError: always, with the reason.
     """
     raise HeadwiseError(
-        f"a model trained by {method} cannot be a source of transfer: {STAYS[method]}; train the new task beside the others, "
-        "or take a source of another method"
+        f"a model trained by {method} cannot be a source of transfer: {STAYS[method]}; train the new task together with the others, "
+        "or use a source trained by another method"
     )
 
 
