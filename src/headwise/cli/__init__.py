@@ -31,7 +31,7 @@ SECTIONS = {
     },
     "From finding to use": {
         "steer": "steer a language model towards one kind of statement",
-        "eval": "compare a changed model with the intact one in lm-evaluation-harness",
+        "eval": "lm-evaluation-harness on a changed and on the intact model",
     },
     "Studies and results": {
         "study": "run a recipe, resume it, show, check, export",
