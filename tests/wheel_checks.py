@@ -23,7 +23,7 @@ NEEDS = {
     "study validate specialization-five --scale small": "demo",
     "train --model MODEL --tasks grammar:tense --method lora --epochs 1 --out lora": "peft",
     "score --model MODEL --tasks sst2": "data",
-    "report SCORES --output page.html": "report",
+    "report SCORES --figures figures": "figures",
     "study run RECIPE --engine ray --out with-ray": "ray",
 }
 MODEL = """

@@ -229,7 +229,7 @@ def _results(shown: Shown, sections: list[Section]) -> None:
         shown.results.append("\n".join(f"- {_text(finding)}" for finding in section.findings))
     for block in first.blocks:
         if isinstance(block, Table):
-            shown.results.append(f"**{_text(block.title)}**\n\n{_markdown(block.frame.round(block.digits))}")
+            shown.results.append(f"**{_text(block.title)}**\n\n{_markdown(block.frame)}")
     _first_figure(shown, first)
 
 
@@ -265,10 +265,16 @@ def _markdown(frame: pd.DataFrame) -> str:
     table = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
     lines = ["| " + " | ".join(_text(name) for name in table.columns) + " |", "|" + "---|" * table.shape[1]]
     for row in table.head(MOST).itertuples(index=False):
-        lines.append("| " + " | ".join("–" if value is None or value != value else _text(value) for value in row) + " |")
+        lines.append("| " + " | ".join(_cell(value) for value in row) + " |")
     if len(table) > MOST:
         lines.append(f"\n{len(table) - MOST} further rows are in the files.")
     return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else _text(value)
 
 
 def _text(value: Any) -> str:
