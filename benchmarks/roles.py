@@ -73,7 +73,7 @@ def measure(
                 "weights": weights,
                 "role": role,
                 "rank": rank + 1,
-                "head": f"{layer}.{head}",
+                "head": f"L{layer}H{head}",
                 "share": 100 * float(one[layer, head]),
                 "chance": 100 * float(scores["chance"].sel(role=role, layer=layer)),
             }
@@ -110,7 +110,7 @@ def measure(
     for draw in range(draws):
         chosen = same_layers(top, heads, rng)
         means.append(judged(chosen).mean(0))
-        places = " ".join(f"{layer}.{head}" for layer, head in chosen)
+        places = " ".join(f"L{layer}H{head}" for layer, head in chosen)
         drawn.append(
             {"model": name, "weights": weights, "draw": draw, "heads": places, "accuracy": means[-1][0], "loss": means[-1][1]}
         )

@@ -1,15 +1,19 @@
 """Inference-time intervention: a planted direction is found and steered, and every figure equals a slow computation."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from typer.testing import CliRunner
 
 import headwise as hw
+from headwise.cli import app
 from headwise.errors import HeadwiseError
 
 NAMES = [f"w{i}" for i in range(60)]
@@ -177,3 +181,28 @@ def test_what_cannot_be_steered_is_refused() -> None:
         hw.steer(planted(), statements(), tokenizer=tokenizer(), target="fin")
     with pytest.raises(HeadwiseError, match="top is 99; the model has 8 heads"):
         hw.steer(planted(), statements(), tokenizer=tokenizer(), top=99, quiet=True)
+
+
+def test_the_verb_shows_strengths_and_keeps_the_model(tmp_path: Path) -> None:
+    planted().save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    for task, name, columns in ((statements(), "weather", ["text", "label"]), (pairs(), "agree", ["good", "bad"])):
+        rows = []
+        for split in task.splits:
+            for example in task.split(split):
+                given = [*example.text] if len(columns) == len(example.text) else [*example.text, task.classes[example.label]]
+                rows.append(dict(zip(columns, given, strict=True)) | {"split": split})
+        pd.DataFrame(rows).to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "tasks.toml").write_text(
+        '[weather]\npath = "weather.csv"\nkind = "classes"\n\n'
+        '[agree]\npath = "agree.csv"\nkind = "minimal-pairs"\ntext = ["good", "bad"]\n'
+    )
+    arguments = ["steer", "--model", str(tmp_path / "model"), "--tasks-file", str(tmp_path / "tasks.toml"), "--target", "fine"]
+    arguments += ["--top", "1", "--strengths", "2", "4", "--max-kl", "5", "--out", str(tmp_path / "out"), "--quiet"]
+    shown = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
+    record = json.loads(shown.stdout)
+    assert [(row["layer"], row["head"]) for row in record["heads"]] == [PLANTED]
+    assert record["strength"] in (2.0, 4.0)
+    again = CliRunner().invoke(app, arguments, catch_exceptions=False)  # shown from the folder
+    assert "Strengths (test, reported)" in again.output
+    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
