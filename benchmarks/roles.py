@@ -92,7 +92,9 @@ def measure(
         return found
 
     def line(label: str, values: np.ndarray, unit: str) -> None:
-        (low, high), mean = t_interval(values[:, 0]), values.mean(0)
+        mean = values.mean(0)
+        few = len(np.unique(values[:, 0])) < 3  # nothing, or a single token, varies: t has no meaning
+        low, high = (np.nan, np.nan) if few else t_interval(values[:, 0])
         facts = {
             "model": name,
             "weights": weights,
