@@ -205,7 +205,7 @@ const OWN = [["The committee praised a brilliant but exhausting performance."], 
 function offer(texts) {
   $("examples").querySelectorAll("button").forEach(button => button.remove());
   $("examples").append(...texts.slice(0, 4).map(text => {
-    const whole = text.join(" ‖ "), button = make("button", whole.length > 34 ? `${whole.slice(0, 33)}…` : whole);
+    const whole = text.join(" ‖ "), button = make("button", whole.length > 30 ? `${whole.slice(0, 29)}…` : whole);
     button.type = "button";
     button.title = whole;
     button.addEventListener("click", () => { $("text").value = text[0]; $("second").value = text[1] || ""; askAgain(); });
