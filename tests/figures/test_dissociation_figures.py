@@ -146,3 +146,19 @@ def test_a_grid_of_models_and_methods_and_sweeps_of_training() -> None:
     assert swept.lines[0].get_xydata().tolist() == [[10.0, 80.0], [30.0, 81.0]]
     assert "α" in swept.get_xlabel()
     assert [line.get_ydata()[0] for line in swept.lines if line.get_linestyle() == ":"] == [79.0]
+
+
+def test_what_lesions_leave_stands_with_the_map() -> None:
+    from headwise.figures import Effect
+
+    scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    effects = {name: [Effect("own", 60.0, 50.0, 130.0), Effect("others", 90.0)] for name in "ab"}
+    axes = heatmaps(scores, legend="importance", effects=effects, effect="of intact").axes
+    bars = axes[2]
+    assert [bar.get_width() for bar in bars.patches] == [60.0, 90.0]
+    assert [list(line.get_xdata()) for line in bars.lines] == [[50.0, 130.0]]
+    assert bars.get_xlim() == (0, 130)
+    assert words(bars.get_yticklabels()) == ["own", "others"]
+    alone = heatmaps(scores[:1], legend="importance", effects=effects, effect="of intact")
+    first, second = (ax.get_position() for ax in alone.axes[:2])
+    assert first.x1 < second.x0

@@ -54,8 +54,11 @@ def heatmaps(
     tasks = [str(name) for name in values["task"].values]
     columns = min(WIDE, len(tasks))
     below = effects if len(tasks) <= WIDE else None
-    rows = 2 if below else -(-len(tasks) // columns)
-    figure, axes = panels(rows, columns, size=(2.9, 2.4))
+    if below and len(tasks) == 1:  # one map with its lesions beside it
+        figure, axes = panels(1, 2, size=(2.9, 3.0))
+        axes = axes.T
+    else:
+        figure, axes = panels(2 if below else -(-len(tasks) // columns), columns, size=(2.9, 2.4))
     array = within_layers(values.values) if sort else values.values
     if legend:
         low, high = (bound(array, axis=(1, 2), keepdims=True) for bound in (np.nanmin, np.nanmax))
@@ -91,7 +94,7 @@ def lesion_bars(ax: "Axes", effects: Sequence[Any], what: str, *, named: bool = 
         if np.isfinite(one.low) and np.isfinite(one.high):
             ax.plot([one.low, one.high], [y, y], color=COLOURS[7], linewidth=1.2)
     ax.set_yticks(place, [fill(one.lesion, 18) if named else "" for one in effects])
-    ax.set_xlim(0, max(100.0, *(one.value for one in effects)) if effects else 100.0)
+    ax.set_xlim(0, max([100.0, *(end for one in effects for end in (one.value, one.high) if np.isfinite(end))]))
     ax.set_ylim(max(len(effects), 3) - 0.4, -0.6)
     ax.set_xlabel(f"{what} (%)" if what else "%")
 
