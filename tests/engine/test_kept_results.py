@@ -173,7 +173,7 @@ def test_every_kind_of_folder_that_is_written_can_be_loaded() -> None:
     for file in root.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
         for kind in re.findall(r"manifest\.write\([^,]+,\s*([\w\"-]+)", text):
-            named = re.search(rf'^{kind} = "([\w-]+)"', text, re.MULTILINE) if not kind.startswith('"') else None
+            named = re.search(rf'^{kind}(?:, \w+)* = "([\w-]+)"', text, re.MULTILINE) if not kind.startswith('"') else None
             kinds.add(named[1] if named else kind.strip('"'))
     assert kinds == set(LOADERS)
     for loader in LOADERS.values():

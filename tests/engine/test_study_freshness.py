@@ -56,7 +56,7 @@ def test_a_file_that_changes_between_plan_and_cell_fails_the_cell(tmp_path: Path
     (tmp_path / "numbers.txt").write_text("1 2 5")
     (outcome,) = run_batch(str(tmp_path / "run"), [plan.task(0)], None)
     assert outcome["state"] == "failed"
-    assert "numbers.txt has changed since the study was planned: run the study again" in outcome["error"]
+    assert "numbers.txt has changed since the study was planned: rerun the study" in outcome["error"]
     assert ran(tmp_path).computed == 3  # planned anew
     assert totals(tmp_path) == {1: 8, 2: 16, 3: 24}
 

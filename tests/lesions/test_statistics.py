@@ -89,7 +89,7 @@ def test_equal_sets_leave_nothing_to_test() -> None:
     a, b = random_pair(np.random.default_rng(0))
     found = resplit_test(0.0, a, a, lambda pairs: [0.0] * len(pairs))
     assert np.isnan(found.p)
-    assert "no head" in found.note
+    assert "do not differ in any head" in found.note
     with pytest.raises(HeadwiseError, match="199"):
         resplit_test(0.0, a, b, lambda pairs: [0.0], draws=5)
 
