@@ -66,7 +66,7 @@ def test_two_processes_share_the_work_and_ctrl_c_leaves_a_run_that_goes_on(tmp_p
     rivals[0].send_signal(signal.SIGINT)
     _, said = rivals[0].communicate()
     assert rivals[0].returncode == 130
-    assert said == "stopped; nothing finished is lost. Go on with: headwise study run runs/r\n"
+    assert said == "interrupted; finished work is kept, resume with: headwise study run runs/r\n"
     assert rivals[1].wait() == 0
     rivals[1].stderr.close()
     numbers = (tmp_path / "trace").read_text().split()
@@ -92,7 +92,8 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert not engine.open(tmp_path / "run").damage()
 
 
-def test_a_disk_that_fills_up_keeps_what_was_finished(small_disk: Path) -> None:
+def test_a_disk_that_fills_up_keeps_what_was_finished(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwise.engine._study._check_size", lambda run, cells, needed: 100.0)  # else it is refused beforehand
     recipe = TrivialRecipe(kind="many", cells=6, megabytes=1)
     run = small_disk / "run"
     subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headwise.errors import HeadwiseError
-from headwise.lesions._statistics import interval, resample_counts
+from headwise.lesions._statistics import FEWEST, interval, resample_counts
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # by task, as lm-evaluation-harness logs them
 
@@ -50,7 +50,7 @@ def summary(examples: pd.DataFrame, bootstrap: int, level: float, seed: int) -> 
         difference = (part["changed"] - part["intact"]).to_numpy()
         n = len(difference)
         low = high = np.nan
-        if bootstrap and n > 1:
+        if bootstrap and n >= FEWEST:
             draws = resample_counts(n, bootstrap, seed) @ difference / n
             low, high = map(float, interval(draws, level, examples=n))
         means = {"intact": part["intact"].mean(), "changed": part["changed"].mean(), "difference": difference.mean()}

@@ -15,6 +15,7 @@ from headwise.heads import HeadSet
 from headwise.lesions._dissociation import overall
 
 Array = NDArray[np.float64]
+FEWEST = 50  # examples for a bootstrap interval of a mean; fewer do not hold the level
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def steer(model: Any, tasks: Task | Iterable[Task], settings: Steer) -> Steering
 
     Args:
         model: a left-to-right language model: a folder, a hub id, a live transformers model.
-        tasks: labelled statements (kind "classes", one text each), and optionally pairs (kind "minimal-pairs") whose first text
+        tasks: labelled statements (kind "classes", one text each), and optionally pairs, of kind "minimal-pairs", whose first text
             steering should make more probable.
 
     Returns:

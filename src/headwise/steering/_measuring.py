@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise._base.progress import track
 from headwise.heads import Heads
-from headwise.lesions._statistics import interval, resample_counts
+from headwise.lesions._statistics import FEWEST, interval, resample_counts
 from headwise.models._decoders.language import by_example, gold_tokens
 from headwise.models._plain import TaskModel
 from headwise.steering._settings import Steer
@@ -73,7 +73,7 @@ class Judged:
         for name, (values, weights) in figures.items():
             found[name] = values @ weights
             low, high = np.full((2, len(strengths)), np.nan)
-            if settings.bootstrap and fewest > 1:
+            if settings.bootstrap and fewest >= FEWEST:
                 low, high = interval((counts * weights) @ values.T, settings.level, examples=fewest)
             found |= {f"{name}_low": low, f"{name}_high": high}
         return pd.DataFrame({**found, "examples": n})
