@@ -25,6 +25,12 @@ from headwise.steering import Steering
 HARNESS = find_spec("lm_eval") is not None
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals of fewer examples than would hold their level, so that the arithmetic can be checked on small data."""
+    monkeypatch.setattr("headwise.harness._pairing.FEWEST", 2)
+
+
 def sample(number: int, acc: float, **more: Any) -> dict[str, Any]:
     return {
         "doc_id": number,

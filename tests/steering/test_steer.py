@@ -21,6 +21,12 @@ WORDS = ["<pad>", "<s>", "</s>", "sun", "rain", "yes", "no", ".", *NAMES]
 PLANTED, QUIET = (1, 2), {"quiet": True, "bootstrap": 200}
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Intervals of fewer examples than would hold their level, so that the arithmetic can be checked on small data."""
+    monkeypatch.setattr("headwise.steering._measuring.FEWEST", 2)
+
+
 def tokenizer() -> Any:
     inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
