@@ -139,7 +139,7 @@ def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation
         np.testing.assert_allclose(ax.collections[0].get_array().filled(np.nan), table.to_numpy(float))
         assert [text.get_text() for text in ax.get_yticklabels()] == list(table.index)
     (ax,) = again.plot("pairs").axes
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx(found.table("pairs")["D"].tolist())
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx(found.table("pairs")["D"].tolist())
     for kind in ("layers", "overlap", "scores", "sweep", "null"):
         again.plot(kind).savefig(tmp_path / f"{kind}.png")
         assert_drawn(tmp_path / f"{kind}.png")

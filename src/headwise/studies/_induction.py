@@ -16,6 +16,7 @@ from torch import Tensor
 from headwise._base import command
 from headwise._base.inference import t_interval
 from headwise.heads import Heads, HeadSet
+from headwise.models import open_model
 from headwise.store import _manifest as manifest
 
 KIND = "induction"
@@ -78,10 +79,7 @@ def small_language_model() -> Any | None:
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None or find_spec("gguf") is None:
         return None
-    from transformers import AutoModelForCausalLM
-
-    folder = str(Path(spec.origin).parent)
-    return AutoModelForCausalLM.from_pretrained(folder, gguf_file=FILE, dtype=torch.float32).eval()
+    return open_model(Path(spec.origin).parent / FILE, need="heads", dtype="float32").eval()
 
 
 def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0) -> Induction:
