@@ -111,7 +111,7 @@ def test_tokens_are_gathered_in_the_space_they_take(
     encoded = encode(examples, wordpiece, 64, remember=False)
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    arrays = (encoded.ids, encoded.types, encoded.special, encoded.starts, encoded.rows)
+    arrays = (encoded.ids, encoded.types, encoded.special, encoded.starts, encoded.rows, encoded.sizes)
     tokens = sum(array.nbytes for array in arrays if array is not None)
     assert tokens > 2 * MB
     assert held < 1.1 * tokens + MB
