@@ -90,7 +90,7 @@ def test_the_documented_command_is_one_training_by_two_processes(tmp_path: Path,
     assert done.returncode == 0, done.stderr[-3000:]
     printed = [json.loads(done.stdout)]  # and nothing else, from one of the processes
     monkeypatch.chdir(tmp_path)
-    printed.append(json.loads(CliRunner().invoke(app, ["train", *words, "--set", "device=cpu", "--out", "one"]).stdout))
+    printed.append(json.loads(CliRunner().invoke(app, ["train", *words, "--device", "cpu", "--out", "one"]).stdout))
     two, one = (TrainingResult.load(tmp_path / out) for out in ("two", "one"))
     assert (two.description["processes"], one.description["processes"]) == (2, 1)
     np.testing.assert_allclose(two.history["loss"], one.history["loss"], atol=1e-5)
