@@ -14,7 +14,7 @@ from headwise.behaviour import Roles
 from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
-from headwise.harness import Evaluate, evaluate
+from headwise.harness import Evaluate, run_harness
 from headwise.lesions import Dissociate, Lesion
 from headwise.probing import Generate, Probe, Profiling, generate, profile
 from headwise.probing._settings import ProbingTasks
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "generate": (generate, Generate),
     "roles": (hw.roles, Roles),
     "steer": (hw.steer, Steer),
-    "eval": (evaluate, Evaluate),
+    "eval": (run_harness, Evaluate),
     "similarity": (studies.similarity_study, Similarity),
     "profile": (profile, Profiling),
     "stemcells": (studies.stem_cell_study, StemCells),

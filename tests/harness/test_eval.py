@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.harness import Evaluate, evaluate
+from headwise.harness import Evaluate, run_harness
 from headwise.harness import _running as running
 from headwise.harness._pairing import paired, summary
 from headwise.harness._running import changing
@@ -119,21 +119,21 @@ def test_files_say_what_is_changed(tmp_path: Path) -> None:
 
 def test_changes_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match="exactly one of silence, gates and steer; got none"):
-        evaluate(model(), "x")
+        run_harness(model(), "x")
     with pytest.raises(HeadwiseError, match="got silence and gates"):
-        evaluate(model(), "x", silence=[(0, 1)], gates=np.ones((2, 4)))
+        run_harness(model(), "x", silence=[(0, 1)], gates=np.ones((2, 4)))
     with pytest.raises(HeadwiseError, match="nothing would be changed"):
-        evaluate(model(), "x", silence=[])
+        run_harness(model(), "x", silence=[])
     with pytest.raises(HeadwiseError, match="nothing would be changed: give strength"):
-        evaluate(model(), "x", steer=steering(0.0))
+        run_harness(model(), "x", steer=steering(0.0))
     with pytest.raises(HeadwiseError, match=r"looked for .*none\.json"):
-        evaluate(model(), "x", silence=str(tmp_path / "none.json"))
+        run_harness(model(), "x", silence=str(tmp_path / "none.json"))
 
 
 def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"lm-eval is not installed; install it with: pip install 'headwise\[eval\]'"):
-        evaluate(model(), "x", silence=[(0, 1)])
+        run_harness(model(), "x", silence=[(0, 1)])
 
 
 TASK = """
@@ -187,4 +187,4 @@ def test_a_local_task_is_run_on_both_models(tmp_path: Path, monkeypatch: pytest.
     assert found.table.loc[0, "difference"] == pytest.approx((examples["changed"] - examples["intact"]).mean())
     assert not np.array_equal(examples["changed"], examples["intact"])
     with pytest.raises(HeadwiseError, match="lm-eval has no task 'copid'"):
-        evaluate(plain, "copid", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words)
+        run_harness(plain, "copid", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words)

@@ -24,7 +24,7 @@ def evaluate(
 
     headwise eval --model gpt2 --silence heads.json --tasks blimp hellaswag --limit 200 --out runs/gpt2-silenced
     """
-    from headwise.harness import evaluate as run
+    from headwise.harness import run_harness as run
 
     own_bars()
     result = run(model, tasks, **settings.given())

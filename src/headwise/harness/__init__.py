@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.harness._result import Evaluation as Evaluation
-    from headwise.harness._running import evaluate as evaluate
+    from headwise.harness._result import HarnessResult as HarnessResult
+    from headwise.harness._running import run_harness as run_harness
     from headwise.harness._settings import Evaluate as Evaluate
 
 # public name -> the module that defines it
-_WHERE = {"Evaluate": "_settings", "Evaluation": "_result", "evaluate": "_running"}
+_WHERE = {"Evaluate": "_settings", "HarnessResult": "_result", "run_harness": "_running"}
 
 __all__ = sorted(_WHERE)
 

@@ -1,4 +1,4 @@
-"""`Evaluation`: both models on every task, and every example."""
+"""`HarnessResult`: both models on every task, and every example."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ KIND, FACTS, TABLES = "harness-evaluation", "evaluation.json", ("table", "exampl
 
 
 @dataclass
-class Evaluation:
-    """What `headwise.harness.evaluate` found.
+class HarnessResult:
+    """What `headwise.harness.run_harness` found.
 
     Attributes:
         table: by task, filter and metric the intact and the changed model, their difference, and its interval over examples.
@@ -41,8 +41,8 @@ class Evaluation:
             manifest.write(aside, KIND, command=command.given(), provenance=surroundings())
 
 
-def load_folder(folder: Path, record: Mapping[str, Any]) -> Evaluation:
-    """Opens what `Evaluation.save` wrote; `headwise.load` calls this."""
+def load_folder(folder: Path, record: Mapping[str, Any]) -> HarnessResult:
+    """Opens what `HarnessResult.save` wrote; `headwise.load` calls this."""
     facts = read_json(folder / FACTS)
     table, examples = (pd.read_csv(folder / f"{name}.csv") for name in TABLES)
-    return Evaluation(table, examples, facts["settings"], facts["notes"])
+    return HarnessResult(table, examples, facts["settings"], facts["notes"])

@@ -1,4 +1,4 @@
-"""`headwise.harness.evaluate`: compare a changed model with the intact one in lm-evaluation-harness."""
+"""`headwise.harness.run_harness`: compare a changed model with the intact one in lm-evaluation-harness."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -12,7 +12,7 @@ import torch
 from headwise._base.parsing import parse_json, reading
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.harness._pairing import Samples, paired, summary
-from headwise.harness._result import Evaluation
+from headwise.harness._result import HarnessResult
 from headwise.harness._settings import Evaluate
 from headwise.heads import Heads, HeadSet
 from headwise.models._opening import open_with_tokenizer
@@ -24,7 +24,7 @@ Change = tuple[str, Callable[[Heads], AbstractContextManager[Any]]]
 
 
 @operation(Evaluate)
-def evaluate(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> Evaluation:
+def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> HarnessResult:
     """Runs tasks of EleutherAI's lm-evaluation-harness on the intact model and on the changed one, paired example by example.
 
     Args:
@@ -32,7 +32,7 @@ def evaluate(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> Eval
         tasks: names of the harness's tasks, or of those in the folder `include`.
 
     Returns:
-        both models, their differences with intervals over examples, and every example: see `Evaluation`.
+        both models, their differences with intervals over examples, and every example: see `HarnessResult`.
 
     Raises:
         MissingExtra: lm-eval is not installed (extra `eval`).
@@ -66,7 +66,7 @@ def evaluate(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> Eval
         "model": str(live.config.name_or_path) or type(live).__name__,
         **{name: getattr(settings, name) for name in noted},
     }
-    result = Evaluation(summary(examples, settings.bootstrap, settings.level, settings.seed), examples, facts, notes)
+    result = HarnessResult(summary(examples, settings.bootstrap, settings.level, settings.seed), examples, facts, notes)
     if settings.out is not None:
         result.save(settings.out)
     return result

@@ -1,4 +1,4 @@
-"""Settings of `headwise.harness.evaluate`: declared once, without torch."""
+"""Settings of `headwise.harness.run_harness`: declared once, without torch."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from headwise.settings import DataPath, Settings, option
 
 
 class Evaluate(Settings):
-    """Settings of `headwise.harness.evaluate`: one of silence, gates and steer says what is changed."""
+    """Settings of `headwise.harness.run_harness`: one of silence, gates and steer says what is changed."""
 
     out: Path | None = option(None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False)
     silence: Any = option(None, "Heads to silence: a JSON file [[layer, head], ...]; in Python also a HeadSet.")
