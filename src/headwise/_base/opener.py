@@ -45,8 +45,7 @@ def open_config(name: str | Path) -> Any:
     from transformers import AutoConfig
 
     place = model_place(name)
-    adapter = find_adapter(place)
-    if adapter is not None:
+    if (adapter := find_adapter(place)) is not None:
         return open_config(adapter.base)
     folder, options = in_gguf(place)
     config = _read(place, "model", lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trusted(), **options))

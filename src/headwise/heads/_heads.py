@@ -223,11 +223,10 @@ class Heads:
         Args:
             pooling: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
             attention: also record attention: True for whole maps (eager attention while recording); or of some queries only, which are
-                recomputed from q and k while the model keeps the attention it has: "last" (the last real token of each pass),
-                "generated" (each token that `generate()` adds), or a list of positions among the real tokens, negative ones from
-                the end of the prompt. Before dropout; rows of padding are zero, those of a query that is not there NaN.
-            hidden: also record each layer's output, pooled in the same way.
-            detach: cut what is recorded from the autograd graph.
+                recomputed from q and k while the model keeps its attention: "last" (real token of each pass), "generated" (each token
+                that `generate()` adds), or positions among the real tokens, negative ones from the end of the prompt. Before dropout;
+                rows of padding are zero, those of a query that is not there NaN.
+            hidden, detach: also record each layer's output, pooled in the same way; cut what is recorded from the autograd graph.
         """
         queries = None if isinstance(attention, bool) else QueryRows(attention)
         tape = Tape(self.sites, check_pooling(pooling), detach, queries)
