@@ -15,7 +15,9 @@ def register(app: typer.Typer) -> None:
 
 def report(
     folders: Annotated[list[Path], typer.Argument(help="Runs, training folders, or folders that .save() wrote.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The HTML file to write. Default: report.html")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--out", "--output", "-o", help="The HTML file to write. Default: report.html")
+    ] = None,
     figures: Annotated[Path | None, typer.Option(help="Also write each figure (PDF, PNG) and table (LaTeX, CSV) here.")] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "headwise report",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
