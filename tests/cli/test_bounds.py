@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+from headwise._base import command
 from headwise.cli import app, main
 
 TASKS = ["--tasks-file", "tasks.toml"]
@@ -93,3 +94,4 @@ def test_a_number_out_of_bounds_is_one_line(
     assert option[2:].replace("-", "_") in lines[0].replace("-", "_"), lines[0]
     assert printed == ""
     assert not out.exists()
+    assert command.given() == ""  # a refused command does not sign what is made after it

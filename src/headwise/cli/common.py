@@ -62,8 +62,12 @@ class Verb(TyperCommand):
                 spread += [current, argument]
             else:
                 spread.append(argument)
-        with _one_line():
-            return super().parse_args(ctx, spread)
+        try:
+            with _one_line():
+                return super().parse_args(ctx, spread)
+        except BaseException:
+            ctx.close()  # nothing enters a context whose options are wrong, so nothing else would end what began with it
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Runs it; a full disk that nothing nearer has reported becomes a `NoSpace` of the file's folder, else of what the verb writes to."""
