@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from functools import wraps
 from numbers import Number
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec, Self, TypeVar, get_args, overload
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 from pydantic.fields import FieldInfo
@@ -134,6 +134,20 @@ def placed(value: str | Path, info: ValidationInfo) -> Path:
 
 DataPath = Annotated[Path, BeforeValidator(_existing)]
 """A file or folder that must exist, relative to the recipe or the current folder; counts by its content."""
+
+
+class Opening(Settings):
+    """How a model that is named by a folder or a hub id is opened: part of the settings of every operation that opens one to look at it."""
+
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
+        None,
+        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; "
+        "auto on a GPU.",
+    )
+    device: str | None = option(
+        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+    )
+    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 
 
 @overload

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from headwise.settings import Settings, option
+from headwise.settings import Opening, option
 
 
-class Reading(Settings):
+class Reading(Opening):
     """What every estimator and every lesion reads, beside its own settings."""
 
     split: str = option("train", "Split of the data to read.")
@@ -19,17 +19,8 @@ class Reading(Settings):
         "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA GPUs), or float32, the "
         "type of the weights.",
     )
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
-        None,
-        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; "
-        "auto on a GPU.",
-    )
     seed: int = option(0, "Random seed.", ge=0)
     silenced: Any = option(None, "Heads to keep silenced throughout, a HeadSet.", live=True)
     tokenizer: Any = option(None, "Tokenizer of a plain transformers model; default: the one saved with its weights.", live=True)
     heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
-    device: str | None = option(
-        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
-    )
     quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)

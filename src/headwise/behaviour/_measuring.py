@@ -1,7 +1,6 @@
 """`headwise.roles`: what every head does."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,6 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 
-from headwise._base.opener import open_tokenizer, tokenizer_beside
-from headwise._base.places import model_place
 from headwise._base.progress import track
 from headwise.behaviour._attention import attention_roles
 from headwise.behaviour._files import keep
@@ -24,7 +21,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
 from headwise.heads._inputs import root_of
 from headwise.heads._use.attention_rows import check_maps
-from headwise.models._opening import open_model
+from headwise.models._opening import open_with_tokenizer
 from headwise.settings import operation
 from headwise.store._decision import decision
 from headwise.store._entry import kept
@@ -76,16 +73,7 @@ def _contents(settings: Roles) -> dict[str, Any]:
 
 def _roles(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
     """Roles that are not there yet."""
-    by_name = isinstance(model, str | Path)
-    live = open_model(
-        model,
-        need="heads",
-        device=settings.device or "auto",
-        dtype=settings.dtype,
-        trust_remote_code=settings.trust_remote_code,
-    )
-    if tokenizer is None:
-        tokenizer = open_tokenizer(model_place(model)) if by_name else tokenizer_beside(model)
+    live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
     training = live.training
     live.eval()
     try:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from headwise.errors import did_you_mean
-from headwise.settings import Settings, option
+from headwise.settings import Opening, option
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ ROLES: dict[str, Role] = {
 }
 
 
-class Roles(Settings):
+class Roles(Opening):
     """Settings of `headwise.roles`."""
 
     out: Path | None = option(None, "Save the roles in this folder; finished ones are shown again.", short="-o", decides=False)
@@ -107,16 +107,8 @@ class Roles(Settings):
     )
     batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
     seed: int = option(0, "Random seed.", ge=0)
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
-        None,
-        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
-    )
-    device: str | None = option(
-        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
-    )
     heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
     quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 
     @field_validator("roles")
     @classmethod

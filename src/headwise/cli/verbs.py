@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from headwise.cli.common import Verb, trust
 from headwise.errors import HeadwiseError
-from headwise.settings import Settings, checked, marks
+from headwise.settings import Opening, Settings, checked, marks
 
 SIMPLE = (str, int, float, bool, Path)
 
@@ -69,7 +69,8 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 def options_of(table: type[Settings]) -> list[str]:
     """The fields of a settings class that the command line can give."""
-    return [name for name, field in table.model_fields.items() if not marks(field)["live"]]
+    given = [name for name, field in table.model_fields.items() if not marks(field)["live"]]
+    return sorted(given, key=lambda name: name in Opening.model_fields)  # how a model is opened comes last
 
 
 def help_of(table: type[Settings], field: str) -> str:

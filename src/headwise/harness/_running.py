@@ -45,7 +45,7 @@ def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> H
         raise HeadwiseError(f"{settings.out} exists already; choose another folder, or remove it first")
     if find_spec("lm_eval") is None:
         raise MissingExtra("lm-eval", "eval")
-    live, tokenizer = open_with_tokenizer(model, settings)
+    live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
     training = live.training
     live.eval()
     try:

@@ -1,12 +1,12 @@
 """Settings of `headwise.harness.run_harness`: declared once, without torch."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from headwise.settings import DataPath, Settings, option
+from headwise.settings import DataPath, Opening, option
 
 
-class Evaluate(Settings):
+class Evaluate(Opening):
     """Settings of `headwise.harness.run_harness`: one of silence, gates and steer says what is changed."""
 
     out: Path | None = option(None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False)
@@ -21,13 +21,5 @@ class Evaluate(Settings):
     bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
     level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
     seed: int = option(0, "Random seed of prompts, generation and intervals.", ge=0)
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
-        None,
-        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
-    )
     tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
     heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
-    device: str | None = option(
-        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
-    )
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)

@@ -19,6 +19,7 @@ from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.models._model import MultiTaskModel, with_padding
 from headwise.models._plain import ANSWERS, AUTO, TaskModel, as_task_model, head_kind, is_peft
 from headwise.models._pooling import default_pooling
+from headwise.settings import Opening
 from headwise.store import _manifest as manifest
 from headwise.tasks._kinds import KINDS
 
@@ -77,17 +78,18 @@ def open_model(
     return made if device is None else made.to(device)
 
 
-def open_with_tokenizer(model: Any, settings: Any) -> tuple[Any, Any]:
+def open_with_tokenizer(model: Any, settings: Opening, tokenizer: Any = None) -> tuple[Any, Any]:
     """A transformers model to look at, and its tokenizer.
 
     Args:
         model: as `open_model` has it.
-        settings: of an operation, with tokenizer, device, dtype and trust_remote_code.
+        settings: of an operation: device, dtype and trust_remote_code.
+        tokenizer: default: the one beside the model's weights.
     """
     options = {name: getattr(settings, name) for name in ("dtype", "trust_remote_code")}
     live = open_model(model, need="heads", device=settings.device or "auto", **options)
-    if settings.tokenizer is not None:
-        return live, settings.tokenizer
+    if tokenizer is not None:
+        return live, tokenizer
     with trusting(settings.trust_remote_code):
         return live, open_tokenizer(_beside(model)) if isinstance(model, str | Path) else tokenizer_beside(model)
 

@@ -84,7 +84,7 @@ def _asked(tasks: Task | Iterable[Task]) -> tuple[Task, Task | None]:
 
 def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) -> tuple[Steering, Heads, Any]:
     """A result that is not there yet, the heads of the model, and its tokenizer."""
-    live, tokenizer = open_with_tokenizer(model, settings)
+    live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
     judged = SavedTask(pairs.name, "minimal-pairs", (), "accuracy") if pairs else _running(statements)
     answering = as_task_model(live, tokenizer, judged)
     training = live.training

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headwise.settings import Settings, option
+from headwise.settings import Opening, option
 
 
-class Steer(Settings):
+class Steer(Opening):
     """Settings of `headwise.steer`."""
 
     out: Path | None = option(
@@ -32,13 +32,5 @@ class Steer(Settings):
     bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
     level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
     seed: int = option(0, "Random seed.", ge=0)
-    dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = option(
-        None,
-        "Data type of the weights when a model is loaded from a folder or the hub; auto: the checkpoint's own. Default: float32; auto on a GPU.",
-    )
     tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
-    device: str | None = option(
-        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
-    )
     quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
