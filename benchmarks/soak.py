@@ -81,7 +81,7 @@ def digests(run: Path) -> dict[str, str]:
 
 
 def start(folder: Path, out: Path, jobs: int, pause: float) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "headwise.cli", "study", "run", "recipe.toml", "--out", str(out)]
+    command = [sys.executable, "-m", "headwise", "study", "run", "recipe.toml", "--out", str(out)]
     command += ["--jobs", str(jobs), "--threads", "1", "--json"]
     paths = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]))
     env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(os.getpid()), "HEADWISE_SOAK_PAUSE": str(pause)}

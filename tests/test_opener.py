@@ -73,7 +73,7 @@ def reviews() -> hw.Task:
 
 def test_code_in_a_model_folder_does_not_run_and_nobody_is_asked(tmp_path: Path) -> None:
     folder = with_code(tmp_path / "model")
-    command = [sys.executable, "-m", "headwise.cli", "inspect", str(folder)]
+    command = [sys.executable, "-m", "headwise", "inspect", str(folder)]
     refused = subprocess.run(command, input="y\n", capture_output=True, text=True)
     assert refused.returncode == 2
     assert not (folder / "it-ran").exists()

@@ -101,7 +101,7 @@ def test_json_is_all_there_is_on_standard_output(tmp_path: Path, engine: list[st
     (tmp_path / "loud.py").write_text(PRINTING)
     (tmp_path / "r.toml").write_text('kind = "loud:study"\n')
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(headwise.__file__).parent.parent)])}
-    command = [sys.executable, "-m", "headwise.cli", "study", "run", "r.toml", "--out", "run", "--json", *engine]
+    command = [sys.executable, "-m", "headwise", "study", "run", "r.toml", "--out", "run", "--json", *engine]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["computed"] == 1

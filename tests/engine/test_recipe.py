@@ -99,6 +99,9 @@ def test_overrides(tmp_path: Path) -> None:
     for wrong in ("steps", "=3", "widths.7=1", "title.x=3", "training..steps=1"):
         with pytest.raises(RecipeError, match="--set"):
             override(data, [wrong])
+    models: dict[str, dict[str, str]] = {"models": {"MiniLM-L6": "hub"}}
+    override(models, ['models."MiniLM-L6"=folder', 'models."gpt2.small"=other'])  # quoted as in the recipe
+    assert models == {"models": {"MiniLM-L6": "folder", "gpt2.small": "other"}}
     override(data, ["training.stepz=9"])
     with pytest.raises(RecipeError, match=r"training\.stepz: unknown key; did you mean 'steps'\?"):
         read_recipe(GridRecipe, data, tmp_path)

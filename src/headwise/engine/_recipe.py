@@ -1,5 +1,6 @@
 """Recipes: a study described in TOML, read by a pydantic model, with one clear message for each mistake."""
 
+import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -154,8 +155,8 @@ def override(data: dict[str, Any], sets: Sequence[str]) -> None:
 
 def _apply(data: dict[str, Any], given: str) -> None:
     name, equals, text = given.partition("=")
-    parts = name.strip().split(".")
-    if not equals or not all(parts):
+    parts = next(csv.reader([name.strip()], delimiter="."), [])  # models."gpt2.small" has two parts
+    if not equals or not parts or not all(parts):
         raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
     value = set_value(text)
     place: Any = data
