@@ -21,7 +21,8 @@ from headwise.store._atomic import flush, write_text
 from headwise.store._fingerprints import content, fingerprint, remembering
 
 PLAN = "plan.jsonl"
-RECIPE = "recipe.json"
+RECIPE = "recipe.json"  # as it was given, to resume the run
+SETTINGS = "settings.json"  # the same with its defaults, for readers
 FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
 FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged", "files")
 

@@ -196,6 +196,13 @@ def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Pat
     """
     try:
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
-        return model.model_validate_json(json.dumps(data, default=str), strict=True, context={"base": Path(base)})
+        given = json.dumps(_with_defaults(model, data), default=str)
+        return model.model_validate_json(given, strict=True, context={"base": Path(base)})
     except ValidationError as error:
         raise RecipeError("\n".join(mistakes(model, error))) from None
+
+
+def _with_defaults(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
+    """`data` with, in each table that it gives, what this kind of study has as its own defaults of that table."""
+    own = {name: field.default.to_table() for name, field in model.model_fields.items() if isinstance(field.default, Settings)}
+    return {name: {**own.get(name, {}), **value} if isinstance(value, Mapping) else value for name, value in data.items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise._base.parsing import read_json
-from headwise.engine._plan import RECIPE, read_plan
+from headwise.engine._plan import RECIPE, SETTINGS, read_plan
 from headwise.engine._schedule import read_index
 from headwise.engine._steps import Task, label
 from headwise.errors import HeadwiseError
@@ -107,7 +107,8 @@ class Run:
     @property
     def recipe(self) -> dict[str, Any]:
         """The recipe as it was run, with its defaults."""
-        return read_json(self.folder / RECIPE)
+        there = (self.folder / SETTINGS).is_file()  # older runs have one file for both
+        return read_json(self.folder / (SETTINGS if there else RECIPE))
 
     def damage(self) -> dict[str, list[str]]:
         """Result folder to what is wrong with it, for every result that is not as it was written."""

@@ -9,7 +9,7 @@ from typing import Any
 from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
-from headwise.engine._plan import PLAN, RECIPE, prepare, sweep, write_plan
+from headwise.engine._plan import PLAN, RECIPE, SETTINGS, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run
 from headwise.engine._run import open as open_run
@@ -57,7 +57,8 @@ def run_study(
     try:
         now = recipe.model_dump(mode="json")
         prepare(run, recipe.kind, begins=not _goes_on(run, now))
-        write_text(run / RECIPE, json.dumps(now, indent=1))
+        write_text(run / RECIPE, json.dumps({"kind": recipe.kind, **recipe.to_table()}, indent=1))
+        write_text(run / SETTINGS, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
         _check_size(run, len(plan), plan.megabytes)
         workers = engines.start(engine, run, jobs, threads, address)
@@ -81,7 +82,7 @@ def run_study(
 def _goes_on(run: Path, recipe: dict[str, Any]) -> bool:
     """Whether a run was begun with this very recipe."""
     try:
-        return bool(read_json(run / RECIPE) == json.loads(json.dumps(recipe)))
+        return bool(read_json(run / SETTINGS) == json.loads(json.dumps(recipe)))
     except HeadwiseError:  # there is none, or it is damaged
         return False
 

@@ -14,25 +14,17 @@ from headwise.probing._results import Probes, ranked
 from headwise.probing._settings import Probe, ProbingTasks
 from headwise.studies._probing_study import ProbeConfig, open_tasks, probe_task, task_names
 from headwise.studies._sections.grids import of_finetuning
+from headwise.studies._training import APART, not_of_recipes
 from headwise.tasks import KINDS
 from headwise.tasks import _metrics as metrics
 from headwise.tasks._task import Task
-
-
-class FineTuning(engine.Settings):
-    """Settings of the fine-tunings; the defaults are the paper's (A.4)."""
-
-    epochs: int = Field(3, ge=1)
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(2e-5, gt=0)
-    warmup: float = Field(0.1, ge=0, le=1)
-    max_length: int = Field(128, ge=8)
-    max_examples: int | None = Field(None, ge=1)
-    precision: Literal["no", "bf16", "fp16"] = "no"
+from headwise.training._settings import Train
 
 
 class FineTuningRecipe(engine.Recipe):
-    """Every model × task × embedding × seed. `after` probes the heads again after fine-tuning, for the first seed."""
+    """Every model × task × embedding × seed. `after` probes the heads again after fine-tuning, for the first seed.
+
+    The defaults of `training` are the paper's (A.4)."""
 
     kind: Literal["head-finetuning"]
     models: dict[str, engine.ModelName] = Field(min_length=1)
@@ -41,7 +33,7 @@ class FineTuningRecipe(engine.Recipe):
     seeds: int = Field(5, ge=1)
     after: bool = True
     probing: Probe = Probe(pairs="together")
-    training: FineTuning = FineTuning()
+    training: Train = Train(epochs=3, max_length=128)
 
 
 class FineTuneConfig(engine.Settings):
@@ -50,7 +42,7 @@ class FineTuneConfig(engine.Settings):
     tasks: ProbingTasks
     embedding: str
     probing: Probe
-    training: FineTuning
+    training: Train
     after: bool
 
 
@@ -72,7 +64,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     from headwise.probing._probes import probe
     from headwise.probing._splits import three_splits
     from headwise.store._loading import load
-    from headwise.training import Train, TrainingRun, evaluate
+    from headwise.training import TrainingRun, evaluate
 
     (given,) = open_tasks(config.tasks, [config.task])
     splits = three_splits(given, config.probing.examples, config.probing.seed)
@@ -81,8 +73,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     source = source_of(before, task.name, config.embedding)
     opened = open_model(str(config.model), need="encoder")
     model = EmbeddedModel(opened.encoder, opened.tokenizer, [task], source, before.data.attrs["pooling"])
-    settings = Train(seed=out.seed, **config.training.model_dump())
-    TrainingRun(model, [task], settings=settings).train()
+    TrainingRun(model, [task], settings=config.training.with_changes(seed=out.seed)).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)
     scores = {
         name: metrics.score(name, task.kind, result.predictions, splits["test"].labels) for name in KINDS[task.kind].metrics
@@ -147,6 +138,7 @@ def check(recipe: FineTuningRecipe) -> Iterable[str]:
         task_names(recipe.tasks)
     except HeadwiseError as error:
         yield f"tasks: {error}"
+    yield from not_of_recipes(recipe.training, {*APART, "pooling", "random_weights", "decoder_options"})
 
 
 study = engine.Study(FineTuningRecipe, cells, check, of_finetuning)

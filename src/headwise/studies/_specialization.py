@@ -22,6 +22,7 @@ from headwise.studies._training import (
     alpha_and_delta,
     model_name,
     not_of_recipes,
+    of_methods,
     train_methods,
 )
 from headwise.tasks._source import TaskSource
@@ -83,7 +84,7 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 sweep=swept,
                 method_options=recipe.method_options,
                 keep_models=recipe.keep_models or recipe.dissociate,
-                training=training,
+                training=of_methods(training, methods),
             )
             cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=500)
             trained.append(cell)

@@ -2,9 +2,8 @@
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from headwise.settings import DataPath, Settings, option
+from headwise.training._settings import Train
 
 Name = Literal["pos", "xpos", "ner", "dep", "con", "srl"]
 Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]
@@ -34,19 +33,10 @@ SMALL: dict[str, Any] = PAPER | {
 }
 
 
-class Training(Settings):
-    """Settings of all trainings; the defaults are the paper's."""
+class Training(Train):
+    """Settings of all trainings."""
 
-    epochs: int = Field(PAPER["epochs"], ge=1)
-    batch_size: int = Field(32, ge=1)
-    learning_rate: float = Field(PAPER["learning_rate"], gt=0)
-    gated_learning_rate: float = Field(1e-5, gt=0)
-    decoder_learning_rate: float = Field(PAPER["decoder_learning_rate"], gt=0)
-    gate_learning_rate: float = Field(PAPER["gate_learning_rate"], gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-    max_length: int = Field(PAPER["max_length"], ge=16)
-    max_examples: int | None = Field(None, ge=16)
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    gated_learning_rate: float = option(1e-5, "Peak learning rate of the encoder under gates.", gt=0)
 
 
 class StemCells(Settings):

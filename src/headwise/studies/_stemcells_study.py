@@ -12,14 +12,16 @@ from headwise import engine
 from headwise.settings import operation
 from headwise.studies._sections.stemcells import section
 from headwise.studies._stemcells_settings import PAPER, Gates, Name, StemCells, Training
+from headwise.studies._training import APART, not_of_recipes
+from headwise.training._settings import Train
 
 
 class StemCellRecipe(StemCells, engine.Recipe):
-    """`model` is the encoder that every training starts from; `training` holds for all of them."""
+    """`model` is the encoder that every training starts from; `training` holds for all of them, and its defaults are the paper's."""
 
     kind: Literal["stem-cells"] = "stem-cells"
     model: engine.ModelName
-    training: Training = Training()
+    training: Training = Training(**PAPER)
 
 
 class _Asked(engine.Settings):
@@ -67,12 +69,13 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     from headwise.training import train as run
 
     tasks = config.open()
-    chosen = PAPER | config.training.model_dump(exclude={"gated_learning_rate"})
+    chosen = config.training.part(Train) | {"seed": out.seed, "quiet": True}
+    chosen["random_weights"] |= config.random_weights
     options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(config.method, {})
     method: Any = make_method(config.method, **options)
     if config.method == "gated":
         chosen["learning_rate"] = config.training.gated_learning_rate
-    result = run(config.model, tasks, method, **chosen, seed=out.seed, random_weights=config.random_weights, quiet=True)
+    result = run(config.model, tasks, method, **chosen)
     scores, sentences = examine(result.model, tasks, "test", quiet=True)
     out.table("scores", scores)
     out.table("sentences", sentences)
@@ -244,6 +247,7 @@ def check(recipe: StemCellRecipe) -> Iterable[str]:
         yield f"tasks: at least two different tasks of {', '.join(get_args(Name))} are needed, given {list(recipe.tasks)}"
     if len(set(recipe.tasks)) < len(recipe.tasks):
         yield f"tasks: a task is given twice: {list(recipe.tasks)}"
+    yield from not_of_recipes(recipe.training, APART - set(PAPER))
 
 
 study = engine.Study(StemCellRecipe, cells, check, section)

@@ -4,7 +4,8 @@ Tables 5, 12 and 13 of the first paper: plain multi-task training and important-
 """
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from headwise.settings import marks
 from headwise.studies._sections.grids import of_training
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Sampling, Train
-from headwise.training.methods import known_method, make_method, option_names
+from headwise.training.methods import METHODS, known_method, make_method, option_names
 
 APART = {
     "seed",
@@ -127,6 +128,12 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
 
 
+def of_methods(training: Train, methods: Sequence[str]) -> Train:
+    """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
+    own = {f.name: f.default for method in methods for f in fields(METHODS[method]) if f.init and f.name in training.decides()}
+    return training.with_changes(**{name: value for name, value in own.items() if name not in training.model_fields_set})
+
+
 def _has(methods: Iterable[str], option: str) -> bool:
     return any(option in option_names(method) for method in methods)
 
@@ -231,7 +238,7 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
         model=model,
         methods=group,
         tasks=recipe.tasks,
-        training=recipe.training.with_changes(sampling=sampling, predict=recipe.predict),
+        training=of_methods(recipe.training, group).with_changes(sampling=sampling, predict=recipe.predict),
         options=recipe.method_options.get(group[0], {}),
         teacher=teacher if group == ("single-task",) else None,
         sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
@@ -272,12 +279,12 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         yield f"tasks: {error}"
 
 
-def not_of_recipes(training: Train) -> Iterator[str]:
-    """What the `[training]` table of a recipe says that is not its to say."""
+def not_of_recipes(training: Train, apart: Collection[str] = APART) -> Iterator[str]:
+    """What the `[training]` table of a recipe says that is not its to say: the names in `apart`, and options of methods."""
     if training.options:
         yield f"training: {', '.join(training.options)} are options of methods, which have their own keys: method_options, alpha, delta"
     for name, field in Train.model_fields.items():
-        if name in training.model_fields_set and (name in APART or marks(field)["live"]):
+        if name in training.model_fields_set and (name in apart or marks(field)["live"]):
             yield f"training.{name}: the study sets it, or the command that runs it; leave it out"
 
 
