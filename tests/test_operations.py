@@ -75,6 +75,7 @@ TABLES = [
     (TransferRecipe, "tasks", TaskSource),
     (TrainingRecipe, "training", Train),
     (SpecializationRecipe, "training", Train),
+    (FineTuningRecipe, "training", Train),
     (TransferRecipe, "fewshot", FewShot),
 ]
 
@@ -106,6 +107,24 @@ def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: 
                 assert all(str(part) in shown.help for part in parts)
         live = [field for field in table.model_fields if field not in options_of(table)]
         assert not any(flag(field, table) in options for field in live)
+
+
+@pytest.mark.parametrize("name", ["quiet", "tokenizer", "heads", "bootstrap", "level", "trust_remote_code"])
+def test_a_setting_of_many_operations_is_declared_once(name: str) -> None:
+    declared = [settings.model_fields[name] for _, settings in FUNCTIONS.values() if name in settings.model_fields]
+    assert len(declared) > 1
+    assert len({(field.description, field.default, str(field.metadata), str(field.annotation)) for field in declared}) == 1
+
+
+def test_an_option_of_many_verbs_is_declared_once() -> None:
+    group: Any = typer.main.get_command(app)
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for verb in (*group.commands.values(), *group.commands["study"].commands.values(), group.commands["stemcells"]):
+        for param in verb.params:
+            if {"--json", "--jobs", "--trust-remote-code"} & set(param.opts):
+                found.setdefault(param.opts[-1], set()).add((param.help, *param.opts))
+    assert set(found) == {"--json", "--jobs", "--trust-remote-code"}
+    assert all(len(said) == 1 for said in found.values()), found
 
 
 @pytest.mark.parametrize(("recipe", "field", "settings"), TABLES)

@@ -116,6 +116,17 @@ def marks(field: FieldInfo) -> dict[str, Any]:
     return {"flag": "", "short": "", "also": "", "live": False, "decides": True, **noted}
 
 
+# Settings of many operations; each says which of them it has.
+SEED: Any = option(0, "Random seed.", ge=0)
+QUIET: Any = option(False, "Do not show progress.", decides=False)
+TRUST: Any = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+TOKENIZER: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+HEADS: Any = option(None, "The model's `Heads`, if already built.", live=True)
+BOOTSTRAP: Any = option(1000, "Bootstrap resamples for the intervals.", ge=0)
+LEVEL: Any = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+OUT: Any = option(None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False)
+
+
 def _existing(value: Any, info: ValidationInfo) -> Any:
     if not isinstance(value, str | Path):
         return value  # pydantic's own message says what is allowed
@@ -147,7 +158,7 @@ class Opening(Settings):
     device: str | None = option(
         None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
     )
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+    trust_remote_code: bool = TRUST
 
 
 @overload

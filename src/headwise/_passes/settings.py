@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from headwise.settings import Opening, option
+from headwise.settings import HEADS, QUIET, SEED, TOKENIZER, Opening, option
 
 
 class Reading(Opening):
@@ -19,8 +19,8 @@ class Reading(Opening):
         "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA GPUs), or float32, the "
         "type of the weights.",
     )
-    seed: int = option(0, "Random seed.", ge=0)
+    seed: int = SEED
     silenced: Any = option(None, "Heads to keep silenced throughout, a HeadSet.", live=True)
-    tokenizer: Any = option(None, "Tokenizer of a plain transformers model; default: the one saved with its weights.", live=True)
-    heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
+    tokenizer: Any = TOKENIZER
+    heads: Any = HEADS
+    quiet: bool = QUIET

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import field_validator
 
 from headwise.errors import did_you_mean
-from headwise.settings import Opening, option
+from headwise.settings import HEADS, QUIET, SEED, Opening, option
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Roles(Opening):
         "Python also a list of such rows. Default: documents of random tokens, and some tokens of one as the query.",
     )
     batch_size: int = option(8, "Texts per batch; the result does not depend on it.", ge=1, decides=False)
-    seed: int = option(0, "Random seed.", ge=0)
-    heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
+    seed: int = SEED
+    heads: Any = HEADS
+    quiet: bool = QUIET
 
     @field_validator("roles")
     @classmethod

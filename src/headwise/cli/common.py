@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
+from headwise import settings
 from headwise._base.command import carrying_out
 from headwise._base.opener import TRUST
 from headwise._base.progress import own_bars as own_bars
@@ -32,14 +33,25 @@ def trust(ctx: typer.Context, value: bool | None) -> bool | None:
     return value
 
 
-# of verbs that open models; the option itself does the work
-Trust = Annotated[
-    bool,
-    typer.Option("--trust-remote-code", callback=trust, help="Run the code that a model folder contains; read that code first."),
-]
-
+# Options of several verbs, beside those that their settings declare.
+Trust = Annotated[bool, typer.Option("--trust-remote-code", callback=trust, help=settings.TRUST.description)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", min=0, help="Number of cells to run in parallel; 0: all in this process.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        min=0,
+        help="Number of cells to run in parallel; 0: all in this process; default: chosen from GPUs, cores and memory.",
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")]
+Figures = Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw the figures, into OUT/figures.")]
+Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
+
+
+def of_model(help: str) -> Any:
+    """The option that names the model, with what a verb takes as one."""
+    return typer.Option("--model", "-m", help=help)
 
 
 class Verb(TyperCommand):

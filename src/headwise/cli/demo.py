@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Resumable, emit, own_bars, print_table
+from headwise.cli.common import Json, Out, Resumable, emit, own_bars, print_table
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
@@ -20,14 +20,14 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for the results; rerun the command to resume.")] = Path("runs/demo"),
+    out: Out = Path("runs/demo"),
     size: Annotated[
         int | None, typer.Option(min=16, help="Training examples per task; default: those of the tested demo.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; default: those of the tested demo.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the text, the training and the random tokens.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Two findings and a report in three minutes on two cores: heads with which a language model copies, and heads that tasks need.
 

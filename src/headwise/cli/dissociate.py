@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.common import Figures, Json, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import said
 from headwise.cli.verbs import verb
 from headwise.lesions._settings import Dissociate
@@ -23,8 +23,8 @@ def register(app: typer.Typer) -> None:
 def dissociate(
     source: TaskSource,
     settings: Dissociate,
-    model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`.")],
-    figures: Annotated[bool, typer.Option(help="With --out, also draw the figures.")] = True,
+    model: Annotated[str, of_model("A folder of `headwise train`.")],
+    figures: Figures = True,
     as_json: Json = False,
 ) -> None:
     """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb
 from headwise.harness._settings import Evaluate
 
@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     settings: Evaluate,
-    model: Annotated[str, typer.Option("--model", "-m", help="A language model: a folder, hub id or GGUF file.")],
+    model: Annotated[str, of_model("A language model: a folder, hub id or GGUF file.")],
     tasks: Annotated[list[str], typer.Option("--tasks", help="Tasks of lm-evaluation-harness.")],
     as_json: Json = False,
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Trust, Verb, emit, own_bars, print_table
+from headwise.cli.common import Json, Trust, Verb, emit, own_bars, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 def inspect(
     model: Annotated[str, typer.Argument(help="A model folder, a hub id, or 'demo' for the embedded MiniLM.")],
     partial: Annotated[bool, typer.Option("--partial", help="Allow attention layers that headwise cannot reach.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
     """Finds every attention layer of a model and prints what it is made of.

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Jobs, Json, Resumable, emit, print_table, run_recipe
+from headwise.cli.common import Figures, Jobs, Json, Out, Resumable, emit, of_model, print_table, run_recipe
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Probe, ProbingTasks
@@ -30,10 +30,10 @@ def probe(
     settings: Probe,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", "-m", help="Model folders or hub ids; NAME=FOLDER sets the name shown in tables."),
+        of_model("Model folders or hub ids; NAME=FOLDER sets the name shown in tables."),
     ] = None,
-    figures: Annotated[bool, typer.Option(help="Also draw heat maps, the sweep and the scatter plot.")] = True,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; rerun the command to resume.")] = Path("runs/probe"),
+    figures: Figures = True,
+    out: Out = Path("runs/probe"),
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Verb, emit
+from headwise.cli.common import Json, Verb, emit
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +20,7 @@ def report(
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Also write each figure (PDF, PNG) and table (LaTeX, CSV) here.")] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "headwise report",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Writes one self-contained HTML file that opens offline, for any mixture of studies.
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise.behaviour._settings import Roles
-from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb
 from headwise.settings import Settings, option
 
@@ -24,9 +24,7 @@ def register(app: typer.Typer) -> None:
 def roles(
     settings: Roles,
     shown: Shown,
-    model: Annotated[
-        str, typer.Option("--model", "-m", help="A transformers model, by folder or hub id, or a folder of `headwise train`.")
-    ],
+    model: Annotated[str, of_model("A transformers model, by folder or hub id, or a folder of `headwise train`.")],
     as_json: Json = False,
 ) -> None:
     """Scores every head for every role and prints each role's strongest heads, next to the chance level.

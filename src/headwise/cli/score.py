@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import said
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
@@ -29,7 +29,7 @@ def score(
     source: TaskSource,
     settings: Score,
     shown: Shown,
-    model: Annotated[str, typer.Option("--model", "-m", help="A folder of `headwise train`, or a plain transformers model.")],
+    model: Annotated[str, of_model("A folder of `headwise train`, or a plain transformers model.")],
     as_json: Json = False,
 ) -> None:
     """Scores every head for every task and prints each task's top heads, layer by layer.

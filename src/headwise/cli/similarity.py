@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Jobs, Json, Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Jobs, Json, Out, Resumable, Trust, emit, print_table, run_recipe
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
 from headwise.similarity._settings import Similarity
@@ -23,9 +23,7 @@ def similarity(
     models: Annotated[
         list[str], typer.Option("--models", help="Models trained on one task each, as TASK=FOLDER, or a single-task run.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; rerun the command to resume.")] = Path(
-        "runs/similarity"
-    ),
+    out: Out = Path("runs/similarity"),
     jobs: Jobs = None,
     as_json: Json = False,
     trust_remote_code: Trust = False,

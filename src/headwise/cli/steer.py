@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Json, emit, own_bars, print_table
+from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb
 from headwise.steering._settings import Steer
 from headwise.tasks._source import TaskSource
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 def steer(
     source: TaskSource,
     settings: Steer,
-    model: Annotated[str, typer.Option("--model", "-m", help="A left-to-right language model: a folder, hub id or GGUF file.")],
+    model: Annotated[str, of_model("A left-to-right language model: a folder, hub id or GGUF file.")],
     as_json: Json = False,
 ) -> None:
     """Finds the heads that tell statements apart and steers them: a table of strength against effect, and a steered model.

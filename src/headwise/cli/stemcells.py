@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Group, Jobs, Json, Trust, emit, own_bars, print_table
+from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb, with_options
 from headwise.probing._settings import Profiling
 from headwise.studies._stemcells_settings import StemCells
 from headwise.tasks._source import TaskSource
 
-Model = Annotated[str, typer.Option("--model", "-m", help="A folder or hub id; 'demo' is the embedded MiniLM.")]
+Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded MiniLM.")]
 SHOWN = ["stem-cells", "effects"]
 
 
@@ -34,11 +34,11 @@ def whole_study(
     context: typer.Context,
     settings: StemCells,
     recipe: Annotated[Path | None, typer.Option("--recipe", help="A recipe (TOML) of kind stem-cells.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The run's folder; rerun the command to resume.")] = Path("runs/stemcells"),
+    out: Out = Path("runs/stemcells"),
     model: Model = "",
-    sets: Annotated[list[str] | None, typer.Option("--set", help="Override a key: --set training.epochs=3")] = None,
+    sets: Sets = None,
     jobs: Jobs = None,
-    figures: Annotated[bool, typer.Option("--figures", help="Also draw the figures, into OUT/figures.")] = False,
+    figures: Figures = False,
     json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:

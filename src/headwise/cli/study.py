@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Trust, Verb, emit, own_bars, print_mapping, print_table
+from headwise.cli.common import Group, Jobs, Json, Sets, Trust, Verb, emit, own_bars, print_mapping, print_table
 from headwise.errors import HeadwiseError
+from headwise.settings import QUIET
 
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
@@ -19,9 +20,7 @@ Source = Annotated[
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
 Scale = Annotated[str | None, typer.Option("--scale", help="A scale that the recipe defines, e.g. small.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -74,15 +73,10 @@ def run(
     sets: Sets = None,
     scale: Scale = None,
     engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")] = "local",
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Number of cells to run in parallel; 0: all in this process; default: chosen from GPUs, cores and memory."
-        ),
-    ] = None,
+    jobs: Jobs = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by workers.")] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help=QUIET.description)] = False,
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, Resumable, emit, own_bars, print_table
+from headwise.cli.common import Json, Resumable, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import flag, help_of, options_of, verb
 from headwise.errors import HeadwiseError
 from headwise.tasks._source import TaskSource
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 def train(
     source: TaskSource,
     settings: Train,
-    model: Annotated[str, typer.Option("--model", "-m", help="A model folder or hub id; 'demo' is the embedded MiniLM.")],
+    model: Annotated[str, of_model("A model folder or hub id; 'demo' is the embedded MiniLM.")],
     out: Annotated[Path, typer.Option("--out", "-o", help=help_of(Train, "out"))],
     method: Annotated[
         list[str] | None, typer.Option(help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat]")

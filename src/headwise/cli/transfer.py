@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Jobs, Json, Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Jobs, Json, Out, Resumable, Trust, emit, print_table, run_recipe
 from headwise.cli.subjects import said
 from headwise.cli.verbs import help_of, verb
 from headwise.tasks._source import TaskSource
@@ -23,9 +23,7 @@ def transfer(
     sources: Annotated[list[str], typer.Option("--from", help="Trained models, as METHOD=FOLDER, or runs of `headwise train`.")],
     tasks: Annotated[list[str], typer.Option("--to", "--tasks", help=help_of(TaskSource, "names"))],
     baseline: Annotated[str, typer.Option(help="Method to compare the others with; default: the first.")] = "",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")] = Path(
-        "runs/transfer"
-    ),
+    out: Out = Path("runs/transfer"),
     jobs: Jobs = None,
     as_json: Json = False,
     trust_remote_code: Trust = False,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from headwise.settings import DataPath, Opening, option
+from headwise.settings import BOOTSTRAP, HEADS, LEVEL, TOKENIZER, DataPath, Opening, option
 
 
 class Evaluate(Opening):
@@ -18,8 +18,8 @@ class Evaluate(Opening):
     fewshot: int | None = option(None, "Number of examples in the prompt; default: the task's own.", ge=0)
     limit: int | None = option(None, "At most this many examples per task, from the first; default: all.", ge=1)
     batch_size: int = option(8, "Requests per batch; the result does not depend on it.", ge=1, decides=False)
-    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
-    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+    bootstrap: int = BOOTSTRAP
+    level: float = LEVEL
     seed: int = option(0, "Random seed of prompts, generation and intervals.", ge=0)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
-    heads: Any = option(None, "The model's `Heads`, if already built.", live=True)
+    tokenizer: Any = TOKENIZER
+    heads: Any = HEADS

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from headwise.scoring._settings import Estimation, Reading
-from headwise.settings import option
+from headwise.settings import BOOTSTRAP, LEVEL, OUT, option
 
 HELD_OUT = "Held-out split on which lesions are evaluated."
 JUDGED = "At most this many held-out examples per task, drawn at random; default: all."
@@ -31,9 +31,7 @@ class Lesion(Reading):
 class Dissociate(Estimation):
     """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
 
-    out: Path | None = option(
-        None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False
-    )
+    out: Path | None = OUT
 
     fraction: float = option(0.3, "Fraction of all heads to silence for each task (α).", gt=0, lt=1)
     fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "More fractions, for a sweep over α.")
@@ -55,5 +53,5 @@ class Dissociate(Estimation):
     score_examples: int | None = option(
         10_000, "At most this many training examples per task for scoring heads; None: all.", ge=1
     )
-    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
-    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
+    bootstrap: int = BOOTSTRAP
+    level: float = LEVEL

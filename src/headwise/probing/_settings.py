@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import field_validator
 
-from headwise.settings import Settings, option
+from headwise.settings import QUIET, TOKENIZER, TRUST, Settings, option
 from headwise.tasks._source import TaskSource
 
 Source = Literal["senteval", "treebank", "grammar", "tasks"]
@@ -107,9 +107,9 @@ class Probe(Settings):
         decides=False,
     )
     folder: str | Path | None = option(None, "Folder in which recordings are kept and reused; default: none.", live=True)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+    tokenizer: Any = TOKENIZER
+    quiet: bool = QUIET
+    trust_remote_code: bool = TRUST
 
     without_none = field_validator("controls", mode="before")(_without_none)
 
@@ -133,8 +133,8 @@ class Profiling(Settings):
     batch_size: int = option(32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False)
     max_length: int | None = option(None, "Maximum number of tokens per window; longer sentences are split into windows.", ge=1)
     seed: int = option(0, "Random seed for samples, random weights and shuffles.", ge=0)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+    tokenizer: Any = TOKENIZER
+    quiet: bool = QUIET
+    trust_remote_code: bool = TRUST
 
     without_none = field_validator("baselines", mode="before")(_without_none)

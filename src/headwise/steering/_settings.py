@@ -5,15 +5,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headwise.settings import Opening, option
+from headwise.settings import BOOTSTRAP, LEVEL, OUT, QUIET, SEED, TOKENIZER, Opening, option
 
 
 class Steer(Opening):
     """Settings of `headwise.steer`."""
 
-    out: Path | None = option(
-        None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False
-    )
+    out: Path | None = OUT
     target: str | None = option(None, "Class of statements to steer towards; default: the last class.")
     top: int | None = option(None, "Number of heads to steer, those with the best probes; default: 5 % of all heads.", ge=1)
     directions: Literal["mean", "probe"] = option(
@@ -29,8 +27,8 @@ class Steer(Opening):
     examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
     max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
     batch_size: int = option(16, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
-    bootstrap: int = option(1000, "Bootstrap resamples for the intervals.", ge=0)
-    level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
-    seed: int = option(0, "Random seed.", ge=0)
-    tokenizer: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
+    bootstrap: int = BOOTSTRAP
+    level: float = LEVEL
+    seed: int = SEED
+    tokenizer: Any = TOKENIZER
+    quiet: bool = QUIET

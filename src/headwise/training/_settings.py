@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from headwise.errors import did_you_mean
-from headwise.settings import Exact, Settings, option
+from headwise.settings import QUIET, TOKENIZER, TRUST, Exact, Settings, option
 
 Sampling = Literal["proportional", "square-root", "annealed", "temperature", "power", "uniform", "pooled"]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
@@ -69,12 +69,12 @@ class Train(Exact):
     log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints.", ge=0, decides=False)
     trackers: tuple[str, ...] = option((), "Trackers of accelerate, e.g. tensorboard, wandb.", decides=False)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
-    trust_remote_code: bool = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
+    quiet: bool = QUIET
+    trust_remote_code: bool = TRUST
     out: str | Path | None = option(
         None, "Folder for the model and the tables; rerun to resume or show them again.", decides=False
     )
-    tokenizer: Any = option(None, "Tokenizer of a live transformers model; default: the one saved with its weights.", live=True)
+    tokenizer: Any = TOKENIZER
     also: Mapping[str, Any] | None = option(
         None, "More tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
     )
@@ -127,7 +127,7 @@ class FewShot(Exact):
         None, "Seeds trained side by side; default: chosen from the device and its memory.", ge=1, decides=False
     )
     eval_batch_size: int = option(64, "Examples per evaluation pass and seed.", ge=1, decides=False)
-    quiet: bool = option(False, "Do not show progress.", decides=False)
+    quiet: bool = QUIET
     evaluate_on: Any = option(None, "Held-out `Examples`; default: the task's validation split.", live=True)
 
 
