@@ -46,6 +46,32 @@ def served(model: MultiTaskModel) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def continuing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Session]]:
+    """A small language model with a steering, served; its address, and its session."""
+    import pandas as pd
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    from headwise.app import open_session
+    from headwise.steering import Steering
+
+    folder, tokenizer = tmp_path_factory.mktemp("language"), AutoTokenizer.from_pretrained(default_model())
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 16}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), initializer_range=0.3, **sizes))
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    vectors = {(1, 2): torch.randn(8), (2, 0): torch.randn(8)}
+    table = pd.DataFrame({"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0]})
+    heads = pd.DataFrame({"layer": [1, 2], "head": [2, 0]})
+    Steering(table, heads, vectors, 2.0, {"task": "mood", "target": "pleasant", "model": "small"}).save(folder / "steering")
+    session = open_session(folder / "model", (), folder / "steering")
+    server = Server(session)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.url, session
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert found, "no Chromium on the PATH: `make test-browser` installs one"

@@ -1,6 +1,7 @@
 """The app in a real browser: clicks and drags change what the model itself says."""
 
 import json
+import os
 import urllib.request
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from headwise.heads import Heads, HeadSet
 
 pytestmark = pytest.mark.browser
 TEXT = "The nurse did not praise the tired surgeons."
+
+
+def pictured(watched, name: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """A picture of what is seen, in HEADWISE_PICTURES or beside the test."""
+    width = watched.page.viewport_size["width"]
+    watched.page.screenshot(path=Path(os.environ.get("HEADWISE_PICTURES", tmp_path)) / f"{name}-{width}.png")
+    assert watched.fits()
 
 
 def opened(watched, served: str):  # type: ignore[no-untyped-def]
@@ -140,34 +148,75 @@ def test_pair_tasks_ask_for_the_second_sentence() -> None:
     assert [task["pair"] for task in session.describe()["tasks"]] == [False, True]
 
 
-def test_a_language_model_has_no_empty_menus(watched, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    import threading
-
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
-
-    from headwise.app import Server, open_session
-    from headwise.heads import default_model
-
-    tokenizer = AutoTokenizer.from_pretrained(default_model())
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=16
-    )
-    LlamaForCausalLM(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    server = Server(open_session(tmp_path))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+def test_a_language_model_has_no_empty_menus(watched, continuing) -> None:  # type: ignore[no-untyped-def]
     page = watched.page
-    page.goto(server.url)
+    page.goto(continuing[0])
     page.wait_for_selector("html[data-ready=yes]")
-    assert not [menu for menu in page.locator("select").all() if menu.is_visible()]
+    assert [menu.get_attribute("id") for menu in page.locator("select").all() if menu.is_visible()] == ["mode"]
     assert not page.locator("#second").is_visible()
     before = page.locator("#text").input_value()
     page.locator("#examples button").nth(1).click()
     answered(page)
     assert page.locator("#text").input_value() != before
     assert page.locator(".answer .line").count() >= 10
-    server.shutdown()
+
+
+def percents(page) -> list[float]:  # type: ignore[no-untyped-def]
+    """What the changed model says, as shown."""
+    return [float(text.rstrip(" %")) for text in page.locator(".answer .line span:last-child").all_inner_texts()]
+
+
+def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    url, session = continuing
+    page = watched.page
+    page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
+    page.goto(url)
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.locator("#strength-value").inner_text() == "2"  # the chosen one
+    assert "steered by 2" in page.locator("#how").inner_text()
+    text = page.locator("#text").input_value()
+    assert percents(page) == pytest.approx([100 * p for p in session.predict(text, "", [], strength=2)[0]["gated"]], abs=0.06)
+    page.locator("#strength").fill("0")
+    for head in ("1.2", "2.3"):
+        page.locator(f'#grid td[data-head="{head}"]').click()
+    page.select_option("#mode", "all")
+    answered(page)
+    source = page.locator("#second").input_value()
+    assert source != text
+    (expected,) = session.predict(text, "", [], {"heads": [[1, 2], [2, 3]], "source": source, "tokens": "all"})
+    assert percents(page) == pytest.approx([100 * p for p in expected["gated"]], abs=0.06)
+    assert page.locator(".bars i.source").count() == len(expected["tokens"])
+    assert page.locator("#how").inner_text() == "patched"
+    if page.viewport_size["width"] > 1000:
+        assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")  # one screen
+    pictured(watched, "app-patch", tmp_path)
+    page.fill("#second", "Much shorter.")
+    until(page, "!document.getElementById('error').hidden")
+    assert "make them equally long, or patch the last token only" in page.locator("#error").inner_text()
+    assert "400" in watched.messages.pop()  # the browser's own word for a refusal
+
+
+def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    url, session = continuing
+    page = watched.page
+    page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
+    page.goto(url)
+    page.wait_for_selector("html[data-ready=yes]")
+    text = " ".join(f"The {word} cat sat on the mat number {i}." for i, word in enumerate(["old", "young", "grey"] * 40))
+    page.fill("#text", text)
+    answered(page)
+    page.locator('#grid td[data-head="2.1"]').click()
+    until(page, "document.querySelectorAll('#rows span').length > 500")
+    assert not page.locator("#attention").is_visible()
+    page.locator('#rows [data-token="40"]').click()
+    until(page, "document.querySelector('#rows .from').dataset.token === '40'")
+    weights = session.attention(text, "", 2, 1, 40)["weights"][0]
+    shown = page.evaluate("[...document.querySelectorAll('#rows span')].map(e => e.title)")
+    assert [float(title.split(": ")[1].rstrip(" %")) for title in shown] == pytest.approx([100 * w for w in weights], abs=0.06)
+    assert page.locator("#attention-hint").inner_text().startswith("from token 40 of ")
+    if page.viewport_size["width"] > 1000:
+        assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    pictured(watched, "app-rows", tmp_path)
 
 
 def test_strangers_and_nonsense_are_refused(served: str) -> None:

@@ -3,7 +3,7 @@
 const $ = id => document.getElementById(id);
 const make = (tag, text, cls) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (cls) e.className = cls; return e; };
 const gates = new Map();  // "layer.head" -> value, only where it is not 1
-let model = null, now = null, sets = [], asked = 0;
+let model = null, now = null, sets = [], asked = 0, from = null;  // from: the token whose row of attention is shown; null: the last
 
 async function call(path, given = {}) {
   const reply = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(given) });
@@ -20,8 +20,13 @@ async function predict() {
   const number = ++asked, began = performance.now();
   $("count").textContent = gates.size;
   $("heads-word").textContent = gates.size === 1 ? "head" : "heads";
+  $("how").textContent = (patching() ? "patched" : "silenced or gated") + (steered() ? `, steered by ${steered()}` : "");
+  $("source-key").hidden = !patching() || !gates.size;
+  const asks = { text: $("text").value, second: $("second").value, gates: patching() ? [] : list(), strength: steered() };
+  if (patching() && gates.size) asks.patch = { heads: list().map(gate => gate.slice(0, 2)), source: $("second").value, tokens: $("mode").value };
+  $("time").textContent = "running";
   try {
-    const answers = await call("api/predict", { text: $("text").value, second: $("second").value, gates: list() });
+    const answers = await call("api/predict", asks);
     if (number !== asked) return;  // a later question overtook this one
     problem(null);
     $("answers").replaceChildren(...answers.map(answer));
@@ -29,11 +34,13 @@ async function predict() {
     document.documentElement.dataset.answered = number;
   } catch (error) { if (number === asked) problem(error); }
 }
-function line(name, intact, gated, win) {
+const patching = () => model.continues && $("mode").value !== "silence";
+const steered = () => Number($("strength").value);
+function line(name, values, win) {  // values by kind: intact, source (of a patch), gated
   const row = make("div", undefined, win ? "line win" : "line"), bars = make("span", undefined, "bars");
-  for (const [kind, value] of [["intact", intact], ["gated", gated]]) { const bar = make("i", undefined, kind); bar.style.width = `${100 * value}%`; bars.append(bar); }
-  row.append(make("span", name), bars, make("span", percent(gated)));
-  row.title = `intact ${percent(intact)}, with this lesion ${percent(gated)}`;
+  for (const kind in values) { const bar = make("i", undefined, kind); bar.style.width = `${100 * values[kind]}%`; bars.append(bar); }
+  row.append(make("span", name), bars, make("span", percent(values.intact), "p"), make("span", percent(values.gated), "p"));
+  row.title = Object.keys(values).map(kind => `${kind === "gated" ? "changed" : kind} ${percent(values[kind])}`).join(", ");
   return row;
 }
 function answer(found) {
@@ -52,7 +59,8 @@ function answer(found) {
     box.append(tags);
   } else {
     const names = found.classes || found.tokens, best = found.gated.indexOf(Math.max(...found.gated));
-    names.forEach((name, i) => box.append(line(found.tokens ? JSON.stringify(name) : name, found.intact[i], found.gated[i], i === best)));
+    const kinds = ["intact", "source", "gated"].filter(kind => found[kind]);
+    names.forEach((name, i) => box.append(line(found.tokens ? JSON.stringify(name) : name, Object.fromEntries(kinds.map(kind => [kind, found[kind][i]])), i === best)));
   }
   return box;
 }
@@ -66,7 +74,7 @@ function build() {
   $("grid").append(thead);
   $("grid").classList.toggle("mixed", model.kinds.some(kind => kind !== "self"));
   $("grid").style.setProperty("--columns", most);
-  $("grid").style.setProperty("--cell", `${Math.max(20, Math.min(52, Math.floor(430 / model.layers)))}px`);
+  $("grid").style.setProperty("--cell", `${Math.max(14, Math.min(52, Math.floor(430 / model.layers)))}px`);
   for (let l = model.layers - 1; l >= 0; l--) {
     const row = make("tr");
     row.append(make("th", model.kinds[l] === "self" ? String(l) : `${l} ${model.kinds[l]}`));
@@ -82,18 +90,19 @@ function build() {
   paint();
 }
 function paint() {
+  $("grid").classList.toggle("patching", patching());
   for (const [key, cell] of cells) {
     const value = gates.has(key) ? gates.get(key) : 1;
     cell.classList.toggle("off", value === 0);
     cell.classList.toggle("now", key === now);
     cell.style.opacity = value === 0 ? 1 : 0.25 + 0.75 * value;
-    cell.title = `head ${key}, gate ${value}`;
+    cell.title = `head ${key}, ${patching() ? (value === 1 ? "not patched" : "patched") : `gate ${value}`}`;
     cell.setAttribute("aria-label", cell.title);
     cell.setAttribute("aria-selected", value === 0);
   }
   const value = now === null ? 1 : gates.has(now) ? gates.get(now) : 1;
   $("chosen").textContent = now === null ? "–" : now;
-  $("gate").disabled = now === null;
+  $("gate").disabled = now === null || patching();
   $("gate").value = value;
   $("gate-value").textContent = value;
 }
@@ -154,7 +163,10 @@ async function look() {
   const [layer, head] = now.split(".").map(Number);
   $("attention-head").textContent = now;
   try {
-    const found = await call("api/attention", { text: $("text").value, second: $("second").value, layer, head });
+    const found = await call("api/attention", { text: $("text").value, second: $("second").value, layer, head, query: from });
+    $("attention").hidden = found.query !== undefined;
+    $("rows").hidden = !$("attention").hidden;
+    if (found.query !== undefined) return row(found);
     const top = make("tr"), thead = make("thead"), body = make("tbody");
     top.append(make("th"), ...found.tokens.map(token => make("th", token)));
     thead.append(top);
@@ -174,6 +186,21 @@ async function look() {
   } catch (error) { $("attention").replaceChildren(); $("attention-hint").textContent = error.message; }
 }
 
+// a long text: the row of one token, on the text itself; a click on a token looks from there
+function row(found) {
+  const weights = found.weights[0], ink = getComputedStyle(document.documentElement).getPropertyValue("--heat");
+  $("rows").replaceChildren(...found.tokens.map((token, i) => {
+    const part = make("span", token, i === found.query ? "from" : undefined);
+    part.style.background = `rgb(${ink} / ${Math.sqrt(weights[i] || 0)})`;  // the square root, so that faint attention shows
+    part.title = `token ${i}: ${percent(weights[i] || 0)}`;
+    part.dataset.token = i;
+    return part;
+  }));
+  const first = weights.map((w, i) => [w, i]).sort((a, b) => b[0] - a[0]).slice(0, 3).map(([w, i]) => `${JSON.stringify(found.tokens[i])} ${percent(w)}`);
+  $("attention-hint").textContent = `from token ${found.query} of ${found.tokens.length}, framed, in the intact model: ${first.join(", ")}. Click a token to look from there.`;
+}
+$("rows").addEventListener("click", event => { const part = event.target.closest("[data-token]"); if (part) { from = Number(part.dataset.token); look(); } });
+
 // ---- named sets
 function listSets() {
   $("sets").replaceChildren(...sets.map((set, i) => {
@@ -190,6 +217,8 @@ $("keep").addEventListener("click", () => {
   sets = sets.filter(set => set.name !== name).concat({ name, gates: list() });
   store();
 });
+$("mode").addEventListener("change", () => { $("second").hidden = !patching(); $("evaluate-row").hidden = patching() || !model.tasks.some(task => task.data); paint(); predict(); });
+$("strength").addEventListener("input", () => { $("strength-value").textContent = $("strength").value; predict(); });
 $("export").addEventListener("click", () => {
   // silenced heads as a HeadSet reads them (HeadSet.from_json), and the gates between
   const record = { model: model.name, name: $("set-name").value.trim(), heads: list().filter(g => g[2] === 0).map(g => g.slice(0, 2)), gates: list() };
@@ -202,6 +231,8 @@ $("export").addEventListener("click", () => {
 
 // ---- data: examples are one click, of the tasks that came with data or of the page's own
 const OWN = [["The committee praised a brilliant but exhausting performance."], ["The keys to the old cabinet are on the table."], ["When Mary and John went to the store, John gave a drink to"], ["The cat sat on the mat. The cat sat on the"]];
+// texts to continue, each with a source for patches
+const BEGUN = [["When Mary and John went to the store, John gave a drink to", "When Mary and John went to the store, Mary gave a drink to"], ["The keys to the old cabinet", "The key to the old cabinet"], ["The capital of France is the city of", "The capital of Spain is the city of"], ["The cat sat on the mat. The cat sat on the", "The cat sat on the rug. The cat sat on the"]];
 function offer(texts) {
   $("examples").querySelectorAll("button").forEach(button => button.remove());
   $("examples").append(...texts.slice(0, 4).map(text => {
@@ -234,7 +265,7 @@ $("evaluate").addEventListener("click", async () => {
   } catch (error) { problem(error); }
 });
 
-function askAgain() { predict(); look(); lookAtAll(); }
+function askAgain() { from = null; predict(); look(); lookAtAll(); }
 let typing = 0;
 for (const id of ["text", "second"]) $(id).addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(askAgain, 250); });
 const set = name => { document.documentElement.dataset.theme = name; $("theme").textContent = name === "dark" ? "Light" : "Dark"; };
@@ -254,7 +285,22 @@ set(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   for (const id of ["top-row", "evaluate-row"]) $(id).hidden = !known.length;
   $("task").hidden = known.length < 2;
   $("second").hidden = !model.tasks.some(task => task.pair !== false && ["classes", "number"].includes(task.kind));  // a language model continues one text
-  if (known.length) await examples(); else offer(model.tasks.some(task => task.kind === "masked-token") ? [] : OWN);
+  $("mode-row").hidden = !model.continues;
+  if (model.continues) {
+    $("what").textContent = "Silence or patch attention heads by clicking them, and watch what the model says next.";
+    $("second").placeholder = "source of the patch: the text from which chosen heads take their outputs";
+    $("second").setAttribute("aria-label", "source of the patch");
+    [$("text").value, $("second").value] = BEGUN[0];
+  }
+  if (model.steering) {
+    const { target, strength, strongest, heads } = model.steering;
+    $("steer-row").hidden = false;
+    $("target").textContent = target;
+    Object.assign($("strength"), { max: strongest, step: strongest / 100, value: strength });
+    $("strength-value").textContent = $("strength").value;
+    heads.forEach(([l, h]) => cells.get(`${l}.${h}`).classList.add("steered"));
+  }
+  if (known.length) await examples(); else offer(model.continues ? BEGUN : model.tasks.some(task => task.kind === "masked-token") ? [] : OWN);
   await predict();
   await lookAtAll();
   document.documentElement.dataset.ready = "yes";

@@ -43,9 +43,11 @@ def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
     """What the page may ask, by path; each takes the JSON object that was sent."""
     return {
         "/api/model": lambda given: session.describe(),
-        "/api/predict": lambda given: session.predict(given.get("text"), given.get("second", ""), given.get("gates", [])),
+        "/api/predict": lambda given: session.predict(
+            given.get("text"), given.get("second", ""), given.get("gates", []), given.get("patch"), given.get("strength", 0)
+        ),
         "/api/attention": lambda given: session.attention(
-            given.get("text"), given.get("second", ""), given.get("layer"), given.get("head")
+            given.get("text"), given.get("second", ""), given.get("layer"), given.get("head"), given.get("query")
         ),
         "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
         "/api/examples": lambda given: session.examples(given.get("task")),

@@ -2,7 +2,7 @@
 
 import threading
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 
 from headwise._base.names import shown
-from headwise.app.values import MAX_TEXT, check_share, check_text, check_whole
+from headwise.app.answers import MAX_TOKENS, answer, read
+from headwise.app.language import LONG_TEXT, check_steering, continuations, continues, patching, pieces, prompt, row_of
+from headwise.app.values import MAX_TEXT, check_number, check_share, check_text, check_whole
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
+from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._decoders.output import SavedTask
 from headwise.models._memory import as_trained, length_of
-from headwise.tasks import Batch, Task, batches, encode
+from headwise.steering import Steering
+from headwise.tasks import Task, batches, encode
 
-MAX_TOKENS = 256
-SHOWN = 10  # next tokens listed
+MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
+STRONGEST = 100.0  # steering
 GLANCED = 32  # tokens of the small maps of every head
 SAMPLE = 1000  # most examples of one evaluation
 SCORED = 200  # training examples a ranking reads
@@ -34,11 +36,18 @@ class Session:
         model: a multi-task model, or a plain transformers model with its head, from `open_model`.
         tasks: tasks with data, for examples, rankings and evaluation; may be empty.
         name: shown on the page.
+        steering: of a language model: what `headwise steer` found.
+
+    Raises:
+        HeadwiseError: the steering does not fit the model.
     """
 
-    def __init__(self, model: MultiTaskModel | TaskModel, tasks: Sequence[Task] = (), name: str = "") -> None:
+    def __init__(
+        self, model: MultiTaskModel | TaskModel, tasks: Sequence[Task] = (), name: str = "", steering: Steering | None = None
+    ) -> None:
         self.model, self.name = model.eval(), name
         self.heads = Heads(model.encoder)
+        self.steering = None if steering is None else check_steering(steering, model, self.heads)
         self.data = {task.name: task for task in as_trained(model, tasks)}
         self.pairs = {name: len(task.split("validation").texts[0]) > 1 for name, task in self.data.items()}
         self.lock = threading.Lock()
@@ -57,7 +66,19 @@ class Session:
                 {"name": t.name, "kind": t.kind, "data": t.name in self.data, "pair": self.pairs.get(t.name)}  # None: not known
                 for t in self.model.tasks.values()
             ],
-            "max_text": MAX_TEXT,
+            "max_text": LONG_TEXT if continues(self.model) else MAX_TEXT,
+            "continues": continues(self.model),
+            "steering": self._steering(),
+        }
+
+    def _steering(self) -> dict[str, Any] | None:
+        if self.steering is None:
+            return None
+        return {
+            "target": str(self.steering.settings["target"]),
+            "strength": self.steering.strength,
+            "strongest": min(STRONGEST, float(self.steering.table["strength"].max())),
+            "heads": [[layer, head] for layer, head in self.steering.vectors],
         }
 
     def gates(self, given: Any) -> Tensor:
@@ -72,20 +93,37 @@ class Session:
         for entry in given:
             if not isinstance(entry, list) or len(entry) != 3:
                 raise HeadwiseError(f"{shown(entry)} is not [layer, head, value]")
-            layer = check_whole("layer", entry[0], 0, len(self.heads.sites) - 1)
-            head = check_whole(f"head of layer {layer}", entry[1], 0, self.heads.sites[layer].n_heads - 1)
+            layer, head = self._place(entry)
             gates[layer, head] = check_share(f"the gate of head {layer}.{head}", entry[2])
         return gates
 
-    def predict(self, text: Any, second: Any, gates: Any) -> list[dict[str, Any]]:
-        """Every task's answer to a text (or pair), intact and gated, from one pass over two rows."""
+    def _place(self, entry: list[Any]) -> tuple[int, int]:
+        layer = check_whole("layer", entry[0], 0, len(self.heads.sites) - 1)
+        return layer, check_whole(f"head of layer {layer}", entry[1], 0, self.heads.sites[layer].n_heads - 1)
+
+    def predict(self, text: Any, second: Any, gates: Any, patch: Any = None, strength: Any = 0) -> list[dict[str, Any]]:
+        """Every task's answer to a text (or pair), intact and changed.
+
+        Args:
+            text, second: what is typed.
+            gates: [[layer, head, value], ...].
+            patch: of a language model: {"heads": [[layer, head], ...], "source": another text, "tokens": "all" or "last"}.
+            strength: of the steering that the session was opened with.
+
+        Raises:
+            HeadwiseError: something is not as it must be; the message says what.
+        """
+        if continues(self.model):
+            return [self._continued(self.model, text, gates, patch, strength)]
+        if patch is not None or strength:
+            raise HeadwiseError("patches and steering are for left-to-right language models, and this model is none")
         first, other, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
         both = torch.stack([torch.ones_like(opened), opened]).to(self.model.device)  # (2, layers, heads)
-        batch = self._batch(first, other)
+        batch = read(self.model, first, other)
         with self.lock, torch.inference_mode(), self.heads.gated(both):
             if isinstance(self.model, TaskModel):
                 logits = self.model.encoder(**batch.inputs, **self.model._no_cache).logits.float()
-                return [self._answer(task, logits, batch) for task in self.model.tasks.values()]
+                return [answer(self.model, task, logits, batch) for task in self.model.tasks.values()]
             states = self.model.states(batch)  # one pass for all tasks
             answers = []
             for task in self.model.tasks.values():
@@ -94,34 +132,77 @@ class Session:
                     answers.append({"task": task.name, "kind": task.kind, "note": note})
                 elif task.kind in ("classes", "number", "tags"):
                     asked = batch if task.kind == "tags" else replace(batch, labels=batch.labels.new_full((2,), -1))  # unlabelled
-                    answers.append(self._answer(task, self.model.decoders[task.name](states, asked).logits, batch))
+                    answers.append(answer(self.model, task, self.model.decoders[task.name](states, asked).logits, batch))
                 else:
                     answers.append(
                         {"task": task.name, "kind": task.kind, "note": f"tasks of kind {task.kind} are not shown here"}
                     )
             return answers
 
-    def attention(self, text: Any, second: Any, layer: Any, head: Any) -> dict[str, Any]:
-        """The attention map of one head: tokens, and (from, to) weights."""
-        self.gates([[layer, head, 1]])
-        maps, batch = self._attention(text, second)
-        found = maps[layer][0, head]  # (tokens, tokens)
-        tokens = self.model.tokenizer.convert_ids_to_tokens(batch.inputs["input_ids"][0].tolist())
-        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found.float().cpu().tolist()]}
+    def _continued(self, model: TaskModel, text: Any, gates: Any, patch: Any, strength: Any) -> dict[str, Any]:
+        """What a language model says next, intact and changed, and after the source of the patch."""
+        opened, inputs, source = self.gates(gates), prompt(model, text), None
+        blocks: list[Any] = [self.heads.gated(opened.to(model.device))]
+        scale = check_number("strength", strength, 0, STRONGEST)
+        if scale and self.steering is None:
+            raise HeadwiseError("there is nothing to steer by: start the app with --steer and a folder of `headwise steer --out`")
+        if scale and self.steering is not None:
+            blocks.append(self.steering.applied(self.heads, scale))
+        length = inputs["input_ids"].shape[1]
+        if patch is not None:
+            if not isinstance(patch, dict):
+                raise HeadwiseError(f"{shown(patch)} is not a patch: heads, source and tokens are expected")
+            named = patch.get("heads")
+            if not isinstance(named, list) or not all(isinstance(one, list) and len(one) == 2 for one in named):
+                raise HeadwiseError("the heads of a patch must be a list of [layer, head]")
+            source, block = patching(model, self.heads, HeadSet(map(self._place, named)), patch, length)
+            blocks.append(block)
+        with self.lock, torch.inference_mode():
+            found = continuations(model, inputs, blocks, source)
+        return {"task": "next token", "kind": "next-token", "length": length, **found}
+
+    def attention(self, text: Any, second: Any, layer: Any, head: Any, query: Any = None) -> dict[str, Any]:
+        """The attention map of one head: tokens, and (from, to) weights.
+
+        Of a language model and a long text, only the row of one token, numbered `query` (default: the last).
+        """
+        self._place([layer, head])
+        if continues(self.model):
+            inputs = prompt(self.model, text)
+            tokens, length = pieces(self.model, text.strip(), inputs), inputs["input_ids"].shape[1]
+            if length > MAPPED or query is not None:
+                number = length - 1 if query is None else check_whole("query", query, 0, length - 1)
+                with self.lock, torch.inference_mode():
+                    return {
+                        "tokens": tokens,
+                        "query": number,
+                        "weights": [row_of(self.model, self.heads, inputs, layer, head, number)],
+                    }
+            found = self._attention(inputs)
+        elif query is not None:
+            raise HeadwiseError("single rows of attention are for left-to-right language models, and this model is none")
+        else:
+            inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
+            tokens = self.model.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
+            found = self._attention(inputs)
+        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found[layer][0, head].float().cpu().tolist()]}
 
     def attentions(self, text: Any, second: Any) -> dict[str, Any]:
         """Every head's attention map at a glance: among the first tokens, a byte per weight, in base64, [layer][head]."""
-        maps, _ = self._attention(text, second)
+        if continues(self.model):  # whose first tokens do not see the later ones
+            inputs = {name: value[:, :GLANCED] for name, value in prompt(self.model, text).items()}
+        else:
+            inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
+        maps = self._attention(inputs)
         size = min(GLANCED, maps[0].shape[-1])
         small = [(255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu() for layer in maps]
         return {"size": size, "maps": [[b64encode(head.numpy().tobytes()).decode() for head in layer] for layer in small]}
 
-    def _attention(self, text: Any, second: Any) -> tuple[Sequence[Tensor], Batch]:
+    def _attention(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         """Of each layer, (1, heads, tokens, tokens)."""
-        batch = self._batch(check_text(text), check_text(second, empty=True), rows=1)
         with self.lock, torch.inference_mode(), self.heads.recorded(attention=True) as tape:
-            self.model.encoder(**batch.inputs)
-        return tape.attention, batch
+            self.model.encoder(**inputs)
+        return tape.attention
 
     def examples(self, name: Any, count: int = 20) -> list[list[str]]:
         """Some validation texts of a task."""
@@ -172,64 +253,6 @@ class Session:
         finally:
             self.job["running"] = False
 
-    def _batch(self, text: str, second: str, rows: int = 2) -> Batch:
-        tokenizer = self.model.tokenizer
-        pair = [second] * rows if second else None
-        options: dict[str, Any] = {"truncation": True, "max_length": MAX_TOKENS, "return_tensors": "pt"}
-        inputs = tokenizer([text] * rows, pair, **options)
-        words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)
-        count = max(1, int(words.max()) + 1)
-        batch = Batch(
-            inputs={name: inputs[name] for name in tokenizer.model_input_names if name in inputs},
-            labels=torch.full((rows, count), -100),
-            index=torch.arange(rows),
-            owner=torch.arange(rows),
-            kind="classes",
-            words=words,
-            context_words=words,
-            n_words=torch.full((rows,), count),
-        )
-        return batch.to(self.model.device)
-
-    def _answer(self, task: SavedTask, logits: Tensor, batch: Batch) -> dict[str, Any]:
-        """One task's answer as JSON: rows 0 (intact) and 1 (gated) of the logits."""
-        answer: dict[str, Any] = {"task": task.name, "kind": task.kind}
-        if task.kind == "number":
-            return {**answer, "intact": float(logits[0]), "gated": float(logits[1])}
-        if task.kind == "classes":
-            intact, gated = logits.softmax(-1).cpu().tolist()
-            return {**answer, "classes": list(task.classes), "intact": intact, "gated": gated}
-        if task.kind == "tags":
-            ids = batch.inputs["input_ids"][0].tolist()
-            assert batch.words is not None
-            places = batch.words[0].tolist()
-            firsts = [places.index(word) for word in range(max(places) + 1) if word in places]
-            pieces = self.model.tokenizer.convert_ids_to_tokens(ids)
-            names = [
-                "".join(p.removeprefix("##") for p, w in zip(pieces, places, strict=True) if w == word)
-                for word in range(len(firsts))
-            ]
-            rows = logits[:, firsts] if isinstance(self.model, TaskModel) else logits[:, : len(firsts)]
-            intact, gated = (row.argmax(-1).tolist() for row in rows)
-            tags = [[word, task.classes[a], task.classes[b]] for word, a, b in zip(names, intact, gated, strict=True)]
-            return {**answer, "tags": tags}
-        if task.kind == "masked-token":
-            mask = self.model.tokenizer.mask_token_id
-            found = (batch.inputs["input_ids"][0] == mask).nonzero()
-            if not len(found):
-                return {**answer, "note": f"write {self.model.tokenizer.mask_token} where the model should guess a word"}
-            return {**answer, **self._tokens(logits[:, int(found[0])])}
-        last = int(batch.inputs["attention_mask"][0].nonzero()[-1])
-        return {**answer, **self._tokens(logits[:, last])}
-
-    def _tokens(self, logits: Tensor) -> dict[str, Any]:
-        """The likeliest tokens of the intact row, with both rows' probabilities, and the gated row's own likeliest."""
-        both = logits.softmax(-1)  # (2, vocabulary)
-        likely = {*both[0].topk(SHOWN).indices.tolist(), *both[1].topk(3).indices.tolist()}
-        chosen = sorted(likely, key=lambda token: -float(both[0, token]))
-        names = [self.model.tokenizer.decode([token]) for token in chosen]
-        return {"tokens": names, "intact": both[0, chosen].tolist(), "gated": both[1, chosen].tolist()}
-
     def _task(self, name: Any) -> Task:
         if not isinstance(name, str) or name not in self.data:
             have = ", ".join(self.data) or "none"
@@ -239,23 +262,28 @@ class Session:
         return self.data[name]
 
 
-def _words(inputs: Any, rows: int) -> Tensor:
-    """(rows, tokens) word numbers by the tokenizer's own pre-tokenisation, -1 at special tokens."""
-    return torch.tensor([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)])
+def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Path | None = None) -> Session:
+    """A session on a model folder, a hub id, a run of `headwise train`, or a folder of `headwise steer`, with the model it steers.
 
-
-def open_session(source: str | Path, tasks: Sequence[Task] = ()) -> Session:
-    """A session on a model folder, a hub id, or a run of `headwise train`.
+    Args:
+        source: the model.
+        tasks: with data.
+        steer: a folder of `headwise steer --out`.
 
     Raises:
-        HeadwiseError: it cannot be opened, or has no head that could answer.
+        HeadwiseError: it cannot be opened, or has no head that could answer; the steering belongs to another model.
     """
     from headwise.models import open_model
     from headwise.store import _manifest as manifest
+    from headwise.store._loading import load
 
     path = Path(source)
+    steering = None if steer is None else load(steer)
+    if steer is None and path.is_dir() and (path / manifest.NAME).is_file() and manifest.read(path)["kind"] == "steering":
+        steering = load(path)
+        source = path = Path(steering.settings["model"])
     saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
     multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
     if multi and multi[0] != path:
-        return Session(open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}")
-    return Session(open_model(source, () if path in saved else tasks, device="auto"), tasks, path.name or str(source))
+        return Session(open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}", steering)
+    return Session(open_model(source, () if path in saved else tasks, device="auto"), tasks, path.name or str(source), steering)

@@ -9,19 +9,26 @@ from headwise.errors import HeadwiseError
 MAX_TEXT = 2000  # characters of each text
 
 
-def check_text(value: Any, empty: bool = False) -> str:
+def check_text(value: Any, empty: bool = False, longest: int = MAX_TEXT, exact: bool = False, what: str = "text") -> str:
     """A text from the page.
+
+    Args:
+        value: what was sent.
+        empty: whether it may be empty.
+        longest: characters that it may have.
+        exact: keep blanks and new lines inside as they are.
+        what: what the page calls it.
 
     Raises:
         HeadwiseError: it is not text, is empty where it must not be, is too long, or holds half a character.
     """
     if not isinstance(value, str) or (not empty and not value.strip()):
-        raise HeadwiseError("type a sentence first")
-    if len(value) > MAX_TEXT:
-        raise HeadwiseError(f"the text has {len(value)} characters; at most {MAX_TEXT} are allowed")
+        raise HeadwiseError("type a sentence first" if what == "text" else f"type the {what} first")
+    if len(value) > longest:
+        raise HeadwiseError(f"the {what} has {len(value)} characters; at most {longest} are allowed")
     if not writable(value):
-        raise HeadwiseError(f"the text {HALF}")
-    return re.sub(r"\s+", " ", value).strip()
+        raise HeadwiseError(f"the {what} {HALF}")
+    return value.strip() if exact else re.sub(r"\s+", " ", value).strip()
 
 
 def check_whole(name: str, value: Any, low: int, high: int) -> int:
@@ -31,8 +38,13 @@ def check_whole(name: str, value: Any, low: int, high: int) -> int:
     return value
 
 
+def check_number(name: str, value: Any, low: float, high: float) -> float:
+    """A number from `low` to `high`."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise HeadwiseError(f"{name} is {shown(value)}; it must lie between {low:g} and {high:g}")
+    return float(value)
+
+
 def check_share(name: str, value: Any) -> float:
     """A number from 0 to 1."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise HeadwiseError(f"{name} is {shown(value)}; it must lie between 0 and 1")
-    return float(value)
+    return check_number(name, value, 0, 1)

@@ -55,7 +55,7 @@ class Reader:
         self.paired = bool(root.config.is_encoder_decoder)
         if "input_ids" not in self.accepted:
             raise HeadwiseError(f"{type(self.root).__name__} does not read tokens, and roles are those of heads that do")
-        self.limit = _limit(self.root.config)
+        self.limit = most_tokens(self.root.config)
         self.special = {int(token) for token in tokenizer.all_special_ids}
         before, after = _around(tokenizer)
         begin = tokenizer.bos_token_id
@@ -189,7 +189,7 @@ def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
     return list(ids[: text[0]]), list(ids[text[-1] + 1 :])
 
 
-def _limit(config: Any) -> int | None:
+def most_tokens(config: Any) -> int | None:
     """Tokens that a model with learnt positions reads at most; None: as many as one likes."""
     text = config.get_text_config()
     if getattr(text, "relative_attention_num_buckets", None):

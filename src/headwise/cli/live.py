@@ -1,5 +1,6 @@
 """`headwise app`: a local page for lesion studies by hand."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,25 +18,30 @@ def register(app: typer.Typer) -> None:
 def serve(
     tasks: TaskSource,
     source: Annotated[
-        str, typer.Argument(metavar="MODEL_OR_RUN", help="A model folder, a hub id, or a run of `headwise train`.")
+        str,
+        typer.Argument(
+            metavar="MODEL_OR_RUN", help="A model folder, a hub id, a run of `headwise train` or of `headwise steer`."
+        ),
     ],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8050,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
     ] = "127.0.0.1",
     allow_host: Annotated[list[str] | None, typer.Option(help="Additional host names to accept in requests.")] = None,
+    steer: Annotated[Path | None, typer.Option(help="Steering of a language model: a folder of `headwise steer --out`.")] = None,
     trust_remote_code: Trust = False,
 ) -> None:
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.
 
     headwise app runs/first --tasks sst2 mrpc --data DIR
+    headwise app gpt2 --steer runs/steering
     """
     from headwise.app import Server, open_session
     from headwise.models._memory import remembered_tasks
 
     own_bars()
     found = remembered_tasks(source, tasks) if tasks.names or tasks.file else []
-    session = open_session(source, found)
+    session = open_session(source, found, steer)
     server = Server(session, host, port, tuple(allow_host or ()))
     typer.echo(f"headwise app for {session.name}: {server.url} (press Ctrl-C to stop)")
     try:
