@@ -28,6 +28,7 @@ STUDIES: dict[str, str] = {
     "probing": "headwise.studies._probing_study:study",
     "similarity": "headwise.studies._similarity_study:study",
     "transfer": "headwise.studies._transfer_study:study",
+    "estimators": "headwise.studies._estimators_study:study",
 }
 
 # public name -> the module that defines it; imported when first used

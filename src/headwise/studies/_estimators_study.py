@@ -1,0 +1,249 @@
+"""The league of estimators: whose heads hurt most when they are silenced, whose least, and at what cost.
+
+Models × tasks × seeds. Every estimator scores the heads on training data; its most and its least important heads are silenced at several
+fractions and the task evaluated on held-out data, beside random heads. No paper has this table.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from pydantic import Field, field_validator
+
+from headwise import engine
+from headwise.errors import HeadwiseError
+from headwise.lesions._settings import Lesion
+from headwise.lesions._statistics import seed_interval
+from headwise.scoring._compare import compare_scores
+from headwise.scoring._settings import WHERE, Score, check_options
+from headwise.studies._sections.estimators import of_estimators
+from headwise.studies._training import CellConfig, not_of_recipes, train_methods
+from headwise.tasks._source import TaskSource
+from headwise.training._settings import Train
+
+RANDOM = "random"
+ORDERS = ("most", "least")  # which heads are silenced: the most or the least important ones
+NOT_EVERYWHERE = ("patching", "attribution-patching", RANDOM)  # of contrasts only; always there
+PLACE = ["model", "task", "estimator", "order"]
+
+
+def _all() -> dict[str, Score]:
+    return {name: Score(method=name) for name in WHERE if name not in NOT_EVERYWHERE}
+
+
+class EstimatorsRecipe(engine.Recipe):
+    """Which estimators are compared, on which models and tasks.
+
+    `estimators` has a table for each, by its name in the tables; a name that is a method's needs no `method`. Without it all methods take
+    part. With `train = false` models are judged as they are (language models, folders that headwise saved) and the seed draws examples only.
+    """
+
+    kind: Literal["estimators"]
+    models: dict[str, engine.ModelName] = Field(min_length=1)
+    tasks: TaskSource
+    train: bool = True
+    estimators: dict[str, Score] = Field(default_factory=_all, min_length=1)
+    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field((0.05, 0.1, 0.2, 0.3, 0.5), min_length=1)
+    random_draws: int = Field(10, ge=1)
+    seeds: int = Field(3, ge=1)
+    lesions: Lesion = Lesion()
+    training: Train = Train()
+
+    @field_validator("estimators", mode="before")
+    @classmethod
+    def _by_name(cls, given: Any) -> Any:
+        """A table named after a method is of that method."""
+        if not isinstance(given, dict):
+            return given
+        return {name: {"method": name, **own} if isinstance(own, dict) and name in WHERE else own for name, own in given.items()}
+
+
+class JudgeConfig(engine.Settings):
+    tasks: TaskSource
+    model: engine.ModelName | None
+    estimators: dict[str, Score]
+    fractions: tuple[float, ...]
+    random_draws: int
+    lesions: Lesion
+
+
+@engine.step(name="estimators")
+def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """All estimators on one model and task: scores, seconds, and what silencing their heads does."""
+    import torch
+
+    from headwise._passes.subject import opened
+    from headwise.lesions import lesion
+    from headwise.scoring import score
+    from headwise.store._loading import load
+
+    (task,), _ = config.tasks.find_trained()
+    if config.model is None:
+        model: Any = load(inputs["trained"].model("multi-task")).to("cuda" if torch.cuda.is_available() else "cpu")
+    else:
+        model = opened(str(config.model.folder()), [task], config.lesions)
+    score(model, task, method=RANDOM, quiet=True)  # what only the first estimator would pay for
+    scores: dict[str, xr.DataArray] = {}
+    seconds: dict[str, float] = {}
+    for name, settings in config.estimators.items():
+        clock = time.perf_counter()
+        scores[name] = score(model, task, **settings.with_changes(seed=out.seed, quiet=True).given())
+        seconds[name] = time.perf_counter() - clock
+    sets = head_sets(scores, config.fractions, config.random_draws, out.seed)
+    each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
+    found = lesion(model, task, each, **config.lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[task.name]
+    at = {head_set: 1 + i for i, head_set in enumerate(each)}  # the intact model comes first
+    value, loss = 100 * found.values, found.losses.mean(axis=1)
+    rows = [(name, order, fraction, len(one), value[at[one]], loss[at[one]]) for (name, order, fraction, _), one in sets.items()]
+    named = pd.DataFrame(rows, columns=["estimator", "order", "fraction", "heads", "performance", "loss"])
+    curves = named.groupby(["estimator", "order", "fraction"], sort=False).mean().reset_index()  # over the draws of random heads
+    out.table("curves", curves)
+    intact = {"intact": value[0], "intact_loss": loss[0], "chance": 100 * found.chance, "metric": found.metric}
+    league = areas(curves, value[0], loss[0]).assign(**intact)
+    out.table("areas", league.assign(seconds=league["estimator"].map(seconds)))
+    out.array("scores", xr.concat(scores.values(), pd.Index(list(scores), name="estimator"), coords="minimal", compat="override"))
+
+
+def head_sets(
+    scores: dict[str, xr.DataArray], fractions: Sequence[float], draws: int, seed: int
+) -> dict[tuple[str, str, float, int], Any]:
+    """By (estimator, order, fraction, draw), the heads to silence; random heads are drawn `draws` times, the estimators' once."""
+    from headwise.scoring import top_heads
+
+    first = next(iter(scores.values()))
+    ranked = [(name, 0, array) for name, array in scores.items()]
+    for draw in range(draws):
+        noise = np.random.default_rng([seed, draw]).random(first.shape)
+        ranked.append((RANDOM, draw, first.copy(data=noise).where(first.notnull())))
+    found = {}
+    for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions):
+        array = array.transpose("layer", "head")
+        found[name, order, fraction, draw] = top_heads(array if order == "most" else -array, fraction)
+    return found
+
+
+def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFrame:
+    """One row per estimator and order: the mean drop of the metric (`drop`, in points) and the mean rise of the loss (`rise`).
+
+    Both are means over the fraction silenced: areas under straight lines from none to the largest, divided by the largest.
+    """
+    rows = []
+    for place, some in curves.groupby(["estimator", "order"], sort=False):
+        some = some.sort_values("fraction")
+        share = np.array([0.0, *some["fraction"]])
+        drop = np.array([0.0, *(intact - some["performance"])])
+        rise = np.array([0.0, *(some["loss"] - intact_loss)])
+        mean = {name: float(np.trapezoid(y, share) / share[-1]) for name, y in (("drop", drop), ("rise", rise))}
+        rows.append({"estimator": place[0], "order": place[1], **mean})
+    return pd.DataFrame(rows)
+
+
+@engine.step(name="estimators-tables")
+def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
+    """The league: means over seeds, the distance to random heads, and how far the estimators agree."""
+    places = config["places"]
+    frames = [result.table("areas").assign(**place) for result, place in zip(inputs["judged"], places, strict=True)]
+    out.table("league", league_of(pd.concat(frames, ignore_index=True)))
+    agreement = []
+    by_place: dict[tuple[str, str], list[xr.DataArray]] = {}
+    for result, place in zip(inputs["judged"], places, strict=True):
+        by_place.setdefault((place["model"], place["task"]), []).append(result.array("scores"))
+    for (model, task), arrays in by_place.items():
+        if arrays[0].sizes["estimator"] > 1:
+            both = xr.concat(arrays, "seed", coords="minimal", compat="override")
+            agreement.append(compare_scores(both).assign(model=model, task=task))
+    if agreement:
+        out.table("agreement", pd.concat(agreement, ignore_index=True))
+
+
+def league_of(found: pd.DataFrame) -> pd.DataFrame:
+    """One row per model, task, estimator and order, means over seeds, with the difference to random heads paired by seed.
+
+    `better` counts the seeds in which the estimator beats random heads: a larger drop for its most important heads, a smaller one for its
+    least important. Intervals by t over seeds; NaN below eight.
+    """
+    keys = ["model", "task", "order", "seed"]
+    by_chance = found.loc[found["estimator"] == RANDOM, [*keys, "drop"]].rename(columns={"drop": "by_chance"})
+    paired = found.merge(by_chance, on=keys, validate="many_to_one")
+    paired["over_random"] = paired["drop"] - paired["by_chance"]
+    rows = []
+    for place, some in paired.groupby(PLACE, sort=False):
+        row: dict[str, Any] = dict(zip(PLACE, place, strict=True))
+        for name in ("drop", "over_random"):
+            row[name] = some[name].mean()
+            row[f"{name}_low"], row[f"{name}_high"] = seed_interval(some[name].to_numpy())
+        wanted = 1 if row["order"] == "most" else -1
+        row["better"], row["seeds"] = int((wanted * some["over_random"] > 0).sum()), len(some)
+        row |= {name: some[name].mean() for name in ("rise", "intact", "chance")}
+        row["seconds"] = some["seconds"].median()
+        rows.append(row)
+    table = pd.DataFrame(rows)
+    wished = table["drop"].where(table["order"] == "least", -table["drop"])  # the first has the smallest
+    table["rank"] = wished.groupby([table[name] for name in ("model", "task", "order")]).rank(method="min")
+    return table
+
+
+def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
+    """A training where models are trained first, one cell for the estimators of each, and the tables over all."""
+    judged, places = [], []
+    lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or recipe.training.max_length)
+    for label, name, seed in product(recipe.models, recipe.tasks.names, range(recipe.seeds)):
+        tasks = recipe.tasks.with_changes(names=(name,))
+        place: dict[str, Any] = {"model": label, "task": name, "seed": seed}
+        inputs = {}
+        if recipe.train:
+            config = CellConfig(
+                model=recipe.models[label],
+                tasks=tasks,
+                methods=("multi-task",),
+                sweep={},
+                keep_models=True,
+                training=recipe.training,
+            )
+            inputs = {
+                "trained": engine.Cell(
+                    train_methods, config, {"model": label, "group": name, "seed": seed}, seed=seed, megabytes=200
+                )
+            }
+        settings = JudgeConfig(
+            tasks=tasks,
+            model=None if recipe.train else recipe.models[label],
+            estimators=recipe.estimators,
+            fractions=tuple(sorted(recipe.fractions)),
+            random_draws=recipe.random_draws,
+            lesions=lesions,
+        )
+        judged.append(engine.Cell(judge, settings, place, inputs, seed=seed, megabytes=5))
+        places.append(place)
+    yield from judged
+    yield engine.Cell(tables, {"places": places}, {}, {"judged": judged})
+
+
+def check(recipe: EstimatorsRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    for name, settings in recipe.estimators.items():
+        try:
+            check_options(settings.method, settings.own)
+        except HeadwiseError as error:
+            yield f"estimators.{name}: {error}"
+        for field in {"seed", "out", "device", "quiet"} & settings.model_fields_set:
+            yield f"estimators.{name}.{field}: the study sets it; remove it"
+        if name == RANDOM or settings.method == RANDOM:
+            yield f"estimators.{name}: random heads always take part; remove it and set random_draws"
+    for field in {"seed", "device", "quiet"} & recipe.lesions.model_fields_set:
+        yield f"lesions.{field}: the study sets it; remove it"
+    if recipe.train:
+        yield from not_of_recipes(recipe.training)
+    elif recipe.training.model_fields_set:
+        yield "training: the recipe has train = false; remove the table"
+    try:
+        recipe.tasks.find()
+    except HeadwiseError as error:
+        yield f"tasks: {error}"
+
+
+study = engine.Study(EstimatorsRecipe, cells, check, of_estimators)
