@@ -42,6 +42,24 @@ def test_every_file_format_gives_the_same_examples(tmp_path: Path, table: pd.Dat
         assert read.split(split).fingerprint == given.split(split).fingerprint
 
 
+def test_a_reader_of_your_own_is_called_when_examples_are_needed(table: pd.DataFrame) -> None:
+    given = Task("reviews", data=table, text="review", label="stars")
+    calls = []
+
+    def rows():  # type: ignore[no-untyped-def]
+        calls.append("rows")
+        yield from ({"review": text, "stars": stars} for text, stars in ROWS)
+
+    read = Task("reviews", data=rows, text="review", label="stars")
+    assert not calls
+    assert all(read.split(name).fingerprint == given.split(name).fingerprint for name in given.splits)
+    assert calls == ["rows"]
+    divided = Task("reviews", data=lambda: {"train": ROWS[:30], "dev": ROWS[30:]}, text="review", label="stars")
+    assert [len(divided.split(name)) for name in divided.splits] == [30, 10]
+    with pytest.raises(HeadwiseError, match="data is a int; expected a table, or rows"):
+        Task("reviews", data=lambda: 3).split("train")
+
+
 def test_folder_files_by_split_and_split_column(tmp_path: Path, table: pd.DataFrame) -> None:
     table[:20].to_csv(tmp_path / "train.csv", index=False)
     table[20:30].to_parquet(tmp_path / "dev.parquet")

@@ -209,7 +209,11 @@ def _from_dataset(data: Any, origin: str) -> Raw:
 
 
 def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
-    """Python data: a table or rows, or {split: table or rows}. Rows are dicts, tuples in the order of `columns`, or Sentences."""
+    """Python data: a table or rows, {split: table or rows}, or a function without arguments that reads one of these.
+
+    Rows are dicts, tuples in the order of `columns`, or Sentences.
+    """
+    data = data() if callable(data) else data
     if isinstance(data, Mapping):
         return {split_name(name): _from_rows(rows, columns, f"data[{name!r}]") for name, rows in data.items()}
     return {ALL: _from_rows(data, columns, "data")}

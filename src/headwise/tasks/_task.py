@@ -34,7 +34,7 @@ class Task:
     Args:
         name: the task's name; results and models refer to it.
         path: a file (parquet, CSV, TSV, JSON lines, CoNLL-U, ...), a folder with train, validation and test files, or {split: file}.
-        data: a DataFrame, rows (dicts, tuples (text..., label), or Sentences), or {split: any of these}.
+        data: a DataFrame, rows (dicts, tuples (text..., label), or Sentences), {split: any of these}, or a function that reads them.
         hub: the name of a dataset on the Hugging Face hub; `subset` its configuration, `revision` its version.
 
         text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first of two columns that is there.
