@@ -85,7 +85,7 @@ def test_what_contributing_names_is_there() -> None:
     for path in paths:
         assert list(ROOT.glob(path)), f"CONTRIBUTING.md names {path}, which does not exist"
     tables = re.findall(r"`(\w+)` of `(src/[\w./]+)`", text)
-    assert {name for name, _ in tables} >= {"WHERE", "PRESETS", "READERS", "KINDS", "_PLACES", "SECTIONS", "STUDIES", "LOADERS"}
+    assert {name for name, _ in tables} >= {"WHERE", "PRESETS", "READERS", "KINDS", "_CLASSES", "SECTIONS", "STUDIES", "LOADERS"}
     for name, path in tables:
         assert re.search(rf"^{name}\b.*= \{{", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), f"{path} has no {name}"
     rooms = set(re.findall(r"`src/headwise/(\w+)`", text))

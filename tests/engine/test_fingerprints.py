@@ -12,13 +12,11 @@ import pandas as pd
 import pytest
 import torch
 import xarray as xr
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel
 
 from headwise.errors import HeadwiseError
-from headwise.store import _fingerprints as module
-from headwise.store import fingerprint
+from headwise.store import _fingerprints as module, fingerprint
 
 
 @dataclass(frozen=True)

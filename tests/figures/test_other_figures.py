@@ -5,10 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures import _probing as probing
-from headwise.figures import _similarity as similarity
-from headwise.figures import _stemcells as stemcells
-from headwise.figures import _training as training
+from headwise.figures import _probing as probing, _similarity as similarity, _stemcells as stemcells, _training as training
 
 SCORES = xr.DataArray(
     np.random.default_rng(0).random((2, 3, 4)), dims=("task", "layer", "head"), coords={"task": ["Depth", "Tense"]}

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headwise.figures import _stemcells as draw
-from headwise.figures import panels, save_figure
+from headwise.figures import _stemcells as draw, panels, save_figure
 
 TASKS = ["pos", "ner", "dep"]
 CLAIMS = xr.DataArray(

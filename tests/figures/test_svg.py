@@ -8,9 +8,7 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from headwise.figures import _dissociation as dissociation
-from headwise.figures import _training as training
-from headwise.figures import panels, save_figure, svg
+from headwise.figures import _dissociation as dissociation, _training as training, panels, save_figure, svg
 
 PAIRS = pd.DataFrame(
     {"A": ["a<b>"], "B": ['id="x" url(#y)'], "D_A": [1.0], "D_B": [2.0], "D": [1.5], "D_low": [1.0], "D_high": [2.0]}

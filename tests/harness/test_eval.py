@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.harness import Evaluate, run_harness
-from headwise.harness import _running as running
+from headwise.harness import Evaluate, _running as running, run_harness
 from headwise.harness._pairing import paired, summary
 from headwise.harness._running import changing
 from headwise.steering import Steering

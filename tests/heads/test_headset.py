@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet

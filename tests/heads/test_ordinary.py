@@ -14,8 +14,7 @@ import torch
 import transformers as t
 import zoo
 from safetensors.torch import load_file, save_file
-from small_models import FFN, TOKENS
-from small_models import build as small
+from small_models import FFN, TOKENS, build as small
 
 import headwise
 from headwise.errors import HeadwiseError

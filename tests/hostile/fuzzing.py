@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
-from hypothesis import HealthCheck, given, seed, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, seed, settings, strategies as st
 
 from headwise.errors import HeadwiseError
 

@@ -11,8 +11,7 @@ from headwise import models as decoders
 from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import SavedTask
 from headwise.models._decoders.words import pool_words
-from headwise.tasks import KINDS
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 
 DIM = 24
 LENGTHS = [5, 1, 8, 3]

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from headwise.probing import Generate
-from headwise.probing import _labels as labelling
-from headwise.probing import _perturbations as perturbing
+from headwise.probing import Generate, _labels as labelling, _perturbations as perturbing
 from headwise.probing._labels import Reading
 from headwise.tasks._sentence import Sentence
 from headwise.tasks.readers import brackets

@@ -14,8 +14,7 @@ import planted
 from headwise._base.memory import release
 from headwise.probing import _recording as recording
 from headwise.probing._encoder import Encoder
-from headwise.tasks import Examples
-from headwise.tasks import _encoding as encoding
+from headwise.tasks import Examples, _encoding as encoding
 
 MB = 1 << 20
 SENTENCES = 8_000

@@ -19,8 +19,7 @@ from headwise._passes.subject import Subject, open_subject
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.heads._use.attention import eager
-from headwise.scoring import _concrete as concrete
-from headwise.scoring import compare_scores, score, top_heads
+from headwise.scoring import _concrete as concrete, compare_scores, score, top_heads
 from headwise.scoring._attribution import attributions
 from headwise.scoring._subset import soft_top_k
 from headwise.scoring._taylor import mean_outputs

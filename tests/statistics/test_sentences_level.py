@@ -13,8 +13,7 @@ from headwise._base.inference import MIN_EXAMPLES
 from headwise.figures._blocks import NOT_SHOWN
 from headwise.probing._fits import Labels, standard_error
 from headwise.studies._sections import probing, training
-from headwise.tasks import Examples, Task
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import Examples, Task, _metrics as metrics
 from headwise.training._evaluation import Evaluation
 
 NUMBERS = ("pearson",)

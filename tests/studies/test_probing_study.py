@@ -17,8 +17,7 @@ from headwise.heads import HeadSet
 from headwise.probing._results import Probes
 from headwise.probing._settings import ProbingTasks
 from headwise.report import write_figures
-from headwise.studies import _probing_finetuning as probing_finetuning
-from headwise.studies import _probing_study as probing_study
+from headwise.studies import _probing_finetuning as probing_finetuning, _probing_study as probing_study
 from headwise.studies._probing_study import open_tasks, probes_of, task_names
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu

@@ -7,13 +7,10 @@ import pytest
 
 from headwise.engine import RecipeError
 from headwise.engine._recipe import read_recipe
-from headwise.engine._study import read, stored_recipe
-from headwise.engine._study import run_study as run
-from headwise.studies._probing_finetuning import FineTuningRecipe
-from headwise.studies._probing_finetuning import check as check_finetuning
+from headwise.engine._study import read, run_study as run, stored_recipe
+from headwise.studies._probing_finetuning import FineTuningRecipe, check as check_finetuning
 from headwise.studies._similarity_study import SimilarityRecipe
-from headwise.studies._specialization import cells as specialization_cells
-from headwise.studies._specialization import study as specialization
+from headwise.studies._specialization import cells as specialization_cells, study as specialization
 from headwise.studies._stemcells_settings import PAPER
 from headwise.studies._stemcells_study import StemCellRecipe, check
 from headwise.studies._training import cells, study

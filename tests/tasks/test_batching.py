@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transformers import GPT2Config, GPT2Model
-from transformers import PreTrainedTokenizerFast as Tokenizer
+from hypothesis import given, settings, strategies as st
+from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Batch, Encoded, Examples, batches, encode, grammar

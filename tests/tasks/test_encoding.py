@@ -7,8 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Sentence, encode
-from headwise.tasks import _encoding as encoding
+from headwise.tasks import Examples, Sentence, _encoding as encoding, encode
 from headwise.tasks._windows import cut
 from headwise.tasks.grammar import treebank
 

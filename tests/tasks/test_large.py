@@ -12,9 +12,7 @@ import pytest
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Task, encode
-from headwise.tasks import _encoding as encoding
-from headwise.tasks import _windows as windows
+from headwise.tasks import Examples, Task, _encoding as encoding, _windows as windows, encode
 from headwise.tasks._texts import FEW, Texts, keep
 
 ROWS = 30_000

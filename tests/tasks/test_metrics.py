@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from sklearn import metrics as sk
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import KINDS
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 
 labels = st.lists(st.integers(0, 3), min_size=2, max_size=40)
 

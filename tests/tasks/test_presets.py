@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import PRESETS, Examples, Task, ag_pair, preset, presets, read_toml, write_glue

@@ -8,8 +8,7 @@ from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
-from headwise.training import Train, TrainingRun, evaluate
-from headwise.training import _data as data
+from headwise.training import Train, TrainingRun, _data as data, evaluate
 from headwise.training._devices import make_accelerator
 from headwise.training._optimizer import LossBalance, build_schedule
 from headwise.training._samplers import plan

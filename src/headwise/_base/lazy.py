@@ -1,24 +1,34 @@
 """Public names of a room, imported when first used: importing headwise costs nothing of torch, transformers or pydantic."""
 
-from collections.abc import Callable, Mapping
+import ast
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, where: Mapping[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`.
+def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
+    """`__getattr__` and `__all__` of a room: the names that its `__init__` imports `if TYPE_CHECKING` as themselves (`x as x`).
 
     Args:
         package: the room's module.
-        where: the module that defines each public name, relative to the room (`"results"`) or not (`"headwise._base.places"`).
     """
+    loader: Any = getattr(sys.modules[package].__spec__, "loader", None)
+    where = {
+        alias.name: str(node.module)
+        for block in ast.parse(loader.get_source(package)).body
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
 
     def get(name: str) -> Any:
         if name not in where:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = where[name]
-        if not module:
+        if where[name] == package:  # a folder of this room
             return import_module(f"{package}.{name}")
-        return getattr(import_module(module if module.startswith("headwise.") else f"{package}.{module}"), name)
+        return getattr(import_module(where[name]), name)
 
-    return get
+    return get, sorted(where)

@@ -38,8 +38,7 @@ def score(
     """
     from headwise.lesions._dissociation import heads_per_layer
     from headwise.models._memory import remembered_tasks
-    from headwise.scoring import score as score_heads
-    from headwise.scoring import top_heads
+    from headwise.scoring import score as score_heads, top_heads
 
     if shown.card and settings.out is None:
         raise HeadwiseError("--card writes into the folder of the scores: give --out FOLDER")

@@ -15,8 +15,7 @@ from headwise._base.parsing import parse_json, read_json
 from headwise._base.writing import ASIDE, make_folder, room_in
 from headwise.engine._steps import Cell, Task, tasks
 from headwise.errors import HeadwiseError
-from headwise.store import _locks as locks
-from headwise.store import _manifest as manifest
+from headwise.store import _locks as locks, _manifest as manifest
 from headwise.store._atomic import flush, write_text
 from headwise.store._fingerprints import content, fingerprint, remembering
 

@@ -12,9 +12,7 @@ from pydantic import BaseModel, ValidationError, ValidationInfo
 from headwise._base.parsing import parse_toml, whole_number
 from headwise._base.places import EMBEDDED, default_model, model_folder
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.settings import DataPath as DataPath
-from headwise.settings import Settings as Settings
-from headwise.settings import mistakes, placed
+from headwise.settings import DataPath as DataPath, Settings as Settings, mistakes, placed
 from headwise.store._fingerprints import model_content
 
 

@@ -10,8 +10,7 @@ from headwise.engine._plan import RECIPE, SETTINGS, read_plan
 from headwise.engine._schedule import read_index
 from headwise.engine._steps import Task, label
 from headwise.errors import HeadwiseError
-from headwise.store import _locks as locks
-from headwise.store import _manifest as manifest
+from headwise.store import _locks as locks, _manifest as manifest
 from headwise.store._checksums import DamagedResult
 from headwise.store._results import Result, damage
 

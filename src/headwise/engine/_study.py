@@ -11,8 +11,7 @@ from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
 from headwise.engine._plan import PLAN, RECIPE, SETTINGS, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
-from headwise.engine._run import Run
-from headwise.engine._run import open as open_run
+from headwise.engine._run import Run, open as open_run
 from headwise.engine._schedule import Board, carry_out
 from headwise.engine._steps import Study, tasks
 from headwise.engine._view import summary, view

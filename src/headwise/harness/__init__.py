@@ -9,9 +9,4 @@ if TYPE_CHECKING:
     from headwise.harness._running import run_harness as run_harness
     from headwise.harness._settings import Evaluate as Evaluate
 
-# public name -> the module that defines it
-_WHERE = {"Evaluate": "_settings", "HarnessResult": "_result", "run_harness": "_running"}
-
-__all__ = sorted(_WHERE)
-
-__getattr__ = lazily("headwise.harness", _WHERE)
+__getattr__, __all__ = lazily(__name__)

@@ -16,8 +16,7 @@ from headwise.heads import Heads, HeadSet
 from headwise.lesions._settings import Lesion
 from headwise.models._memory import as_trained
 from headwise.settings import operation
-from headwise.tasks import KINDS
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 

@@ -16,41 +16,17 @@ from headwise.errors import HeadwiseError
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.models._decoders.arcs import projective_tree as projective_tree
-    from headwise.models._decoders.arcs import spanning_tree as spanning_tree
-    from headwise.models._decoders.output import DecoderOutput as DecoderOutput
-    from headwise.models._decoders.output import SavedTask as SavedTask
-    from headwise.models._decoders.output import TaskLike as TaskLike
-    from headwise.models._decoders.trees import cky as cky
-    from headwise.models._decoders.trees import log_partition as log_partition
-    from headwise.models._decoders.trees import span_marginals as span_marginals
+    from headwise.models._decoders.arcs import projective_tree as projective_tree, spanning_tree as spanning_tree
+    from headwise.models._decoders.output import DecoderOutput as DecoderOutput, SavedTask as SavedTask, TaskLike as TaskLike
+    from headwise.models._decoders.trees import cky as cky, log_partition as log_partition, span_marginals as span_marginals
     from headwise.models._export import export_task as export_task
     from headwise.models._model import MultiTaskModel as MultiTaskModel
     from headwise.models._opening import open_model as open_model
-    from headwise.models._plain import TaskModel as TaskModel
-    from headwise.models._plain import as_task_model as as_task_model
+    from headwise.models._plain import TaskModel as TaskModel, as_task_model as as_task_model
     from headwise.models._pooling import pool as pool
 
 # task kind -> the module here whose function `build` takes (task, dim, *, config, pooling, **options) and returns the decoder
 _DECODERS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
-
-_WHERE = {
-    "DecoderOutput": "_decoders.output",
-    "MultiTaskModel": "_model",
-    "SavedTask": "_decoders.output",
-    "TaskLike": "_decoders.output",
-    "TaskModel": "_plain",
-    "as_task_model": "_plain",
-    "cky": "_decoders.trees",
-    "export_task": "_export",
-    "log_partition": "_decoders.trees",
-    "open_model": "_opening",
-    "pool": "_pooling",
-    "projective_tree": "_decoders.arcs",
-    "span_marginals": "_decoders.trees",
-    "spanning_tree": "_decoders.arcs",
-}
-__all__ = ["build", *_WHERE]
 
 
 def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
@@ -82,4 +58,5 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
     return decoder
 
 
-__getattr__ = lazily("headwise.models", _WHERE)
+__getattr__, __all__ = lazily(__name__)
+__all__ += ["build"]

@@ -15,8 +15,7 @@ from headwise._base.adapters import check_savable
 from headwise._base.opener import fill, open_tokenizer
 from headwise._base.writing import make_folder, save_tensors, saving
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.files import cuts
-from headwise.heads._remove.files import load_folder as load_cut
+from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder, own_units

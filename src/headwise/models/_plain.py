@@ -12,8 +12,7 @@ from torch import nn
 from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.files import cuts
-from headwise.heads._remove.files import load_folder as load_cut
+from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import sequence_output

@@ -16,8 +16,7 @@ from headwise._base.opener import identity, open_tokenizer
 from headwise._base.writing import make_folder, saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
-from headwise.heads._remove.files import cuts
-from headwise.heads._remove.files import load_folder as load_cut
+from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
 from headwise.probing._results import ranked

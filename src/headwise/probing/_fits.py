@@ -17,8 +17,7 @@ from headwise.probing._logistic import Fit, fit
 from headwise.probing._parallel import workers
 from headwise.probing._ridge import RidgeFit, fit_ridge
 from headwise.probing._settings import Probe
-from headwise.tasks import SEQUENCE_KINDS
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import SEQUENCE_KINDS, _metrics as metrics
 
 MEMORY = 1 << 30  # bytes that the feature sets fitted at a time may take
 SPLITS = ("train", "validation", "test")

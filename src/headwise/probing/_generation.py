@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from headwise.errors import HeadwiseError
-from headwise.probing import _labels as labelling
-from headwise.probing import _perturbations as perturbing
+from headwise.probing import _labels as labelling, _perturbations as perturbing
 from headwise.probing._balance import Item, Items, as_task, balanced, forms_apart
 from headwise.probing._senteval import SENTEVAL, canonical
 from headwise.probing._settings import Generate

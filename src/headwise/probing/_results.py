@@ -15,8 +15,7 @@ from headwise._base import command
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
-from headwise.store import _manifest as manifest
-from headwise.store import atomic_folder
+from headwise.store import _manifest as manifest, atomic_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,4 @@ if TYPE_CHECKING:
     from headwise.steering._result import Steering as Steering
     from headwise.steering._settings import Steer as Steer
 
-# public name -> the module that defines it
-_WHERE = {"Steer": "_settings", "Steering": "_result", "steer": "_intervention"}
-
-__all__ = sorted(_WHERE)
-
-__getattr__ = lazily("headwise.steering", _WHERE)
+__getattr__, __all__ = lazily(__name__)

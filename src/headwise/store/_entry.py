@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder
 from headwise.errors import HeadwiseError
-from headwise.store import _locks as locks
-from headwise.store import _manifest as manifest
+from headwise.store import _locks as locks, _manifest as manifest
 from headwise.store._atomic import sealed_text, write_text
 from headwise.store._decision import Decision, differences, key_of
 from headwise.store._loading import load

@@ -7,17 +7,16 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.studies._probing_study import probes_of as probes_of
     from headwise.studies._similarity_study import similarity_study as similarity_study
-    from headwise.studies._stemcells import claim as claim
-    from headwise.studies._stemcells import claim_agreement as claim_agreement
-    from headwise.studies._stemcells import stem_cell_effect as stem_cell_effect
-    from headwise.studies._stemcells import stem_cell_test as stem_cell_test
-    from headwise.studies._stemcells import stem_cells as stem_cells
-    from headwise.studies._stemcells_settings import SMALL as SMALL
-    from headwise.studies._stemcells_settings import StemCells as StemCells
+    from headwise.studies._stemcells import (
+        claim as claim,
+        claim_agreement as claim_agreement,
+        stem_cell_effect as stem_cell_effect,
+        stem_cell_test as stem_cell_test,
+        stem_cells as stem_cells,
+    )
+    from headwise.studies._stemcells_settings import SMALL as SMALL, StemCells as StemCells
     from headwise.studies._stemcells_study import stem_cell_study as stem_cell_study
-    from headwise.studies._transfer import compare_transfers as compare_transfers
-    from headwise.studies._transfer import summary as summary
-    from headwise.studies._transfer import transfer as transfer
+    from headwise.studies._transfer import compare_transfers as compare_transfers, summary as summary, transfer as transfer
 
 # kind of study in a recipe -> "module:object", the object being a `headwise.engine.Study`; imported when a recipe asks for it
 STUDIES: dict[str, str] = {
@@ -31,23 +30,5 @@ STUDIES: dict[str, str] = {
     "estimators": "headwise.studies._estimators_study:study",
 }
 
-# public name -> the module that defines it; imported when first used
-_WHERE = {
-    "SMALL": "_stemcells_settings",
-    "claim_agreement": "_stemcells",
-    "claim": "_stemcells",
-    "compare_transfers": "_transfer",
-    "probes_of": "_probing_study",
-    "similarity_study": "_similarity_study",
-    "stem_cell_effect": "_stemcells",
-    "stem_cell_test": "_stemcells",
-    "stem_cells": "_stemcells",
-    "summary": "_transfer",
-    "transfer": "_transfer",
-    "StemCells": "_stemcells_settings",
-    "stem_cell_study": "_stemcells_study",
-}
-
-__all__ = ["STUDIES", *_WHERE]
-
-__getattr__ = lazily("headwise.studies", _WHERE)
+__getattr__, __all__ = lazily(__name__)
+__all__ += ["STUDIES"]

@@ -15,8 +15,7 @@ from headwise.probing._settings import Probe, ProbingTasks
 from headwise.studies._probing_study import ProbeConfig, open_tasks, probe_task, task_names
 from headwise.studies._sections.grids import of_finetuning
 from headwise.studies._training import APART, not_of_recipes
-from headwise.tasks import KINDS
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 from headwise.tasks._task import Task
 from headwise.training._settings import Train
 

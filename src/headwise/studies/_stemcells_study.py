@@ -65,8 +65,7 @@ class ProbeConfig(_Asked):
 def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """One training; keeps the model, every metric on test, and the counts of every sentence."""
     from headwise.scoring._concrete import CLAIMED
-    from headwise.training import examine, make_method
-    from headwise.training import train as run
+    from headwise.training import examine, make_method, train as run
 
     tasks = config.open()
     chosen = config.training.part(Train) | {"seed": out.seed, "quiet": True}

@@ -64,8 +64,7 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> 
 @engine.step()
 def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """The tables over all cells."""
-    from headwise.studies._transfer import compare_transfers as tests
-    from headwise.studies._transfer import summary
+    from headwise.studies._transfer import compare_transfers as tests, summary
 
     frames = [result.table("few-shot").assign(**place) for result, place in zip(inputs["scores"], config["places"], strict=True)]
     scores = pd.concat(frames, ignore_index=True)

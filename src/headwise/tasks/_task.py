@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike
 from headwise._base.memory import release
 from headwise._base.names import check_name
 from headwise.errors import HeadwiseError
-from headwise.tasks import _builders as building
-from headwise.tasks import _metrics as metrics
-from headwise.tasks import _sources as sources
+from headwise.tasks import _builders as building, _metrics as metrics, _sources as sources
 from headwise.tasks._checks import check_settings
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS, WORD_KINDS

@@ -12,8 +12,7 @@ from scipy.stats import binom
 
 from headwise.engine import track
 from headwise.models._memory import LENGTH, length_of
-from headwise.tasks import KINDS, Examples, Task, batches, encode
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, Examples, Task, _metrics as metrics, batches, encode
 from headwise.tasks._batches import BUSY
 
 PERMUTATIONS = 199

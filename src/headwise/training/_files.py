@@ -8,8 +8,7 @@ from headwise._base.names import check_name
 from headwise._base.opener import fill
 from headwise.heads import Heads
 from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._model import ADAPTERS
-from headwise.models._model import load_folder as load_plain
+from headwise.models._model import ADAPTERS, load_folder as load_plain
 from headwise.models._plain import load_folder as load_headed
 from headwise.training._masks import from_json, set_masks
 

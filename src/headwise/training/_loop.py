@@ -15,8 +15,7 @@ from torch import Tensor
 from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.models import MultiTaskModel, TaskModel
-from headwise.models import _memory as memory
+from headwise.models import MultiTaskModel, TaskModel, _memory as memory
 from headwise.store import Checkpoint
 from headwise.tasks import Task, encode
 from headwise.training._data import Step, Stream, Throughput, steps

@@ -5,12 +5,10 @@ from typing import Any
 
 import pandas as pd
 
-from headwise.figures import _dissociation as figures
-from headwise.figures import _probing as probing_figures
+from headwise.figures import _dissociation as figures, _probing as probing_figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number
 from headwise.studies._sections.probing import ONE_ERROR, top_against
-from headwise.studies._sections.training import findings as training_findings
-from headwise.studies._sections.training import score_chart
+from headwise.studies._sections.training import findings as training_findings, score_chart
 
 # which tables of a run are shown, in order, and what they are called
 SHOWN = {

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import create_model
@@ -22,8 +21,7 @@ if TYPE_CHECKING:
     from headwise.training.methods.frozen import FrozenEncoder as FrozenEncoder
     from headwise.training.methods.gated import GatedTraining as GatedTraining
     from headwise.training.methods.houlsby import Houlsby as Houlsby
-    from headwise.training.methods.iat import ImportantHeads as ImportantHeads
-    from headwise.training.methods.iat import RandomHeads as RandomHeads
+    from headwise.training.methods.iat import ImportantHeads as ImportantHeads, RandomHeads as RandomHeads
     from headwise.training.methods.lora import LoRA as LoRA
     from headwise.training.methods.mtdnn import MTDNN as MTDNN
     from headwise.training.methods.pals import PALs as PALs
@@ -31,22 +29,23 @@ if TYPE_CHECKING:
     from headwise.training.methods.single import SingleTask as SingleTask
     from headwise.training.methods.ticket_share import TicketShare as TicketShare
 
-# name of a method -> its class and the module that defines it, which is imported when the method is first used
-_PLACES: dict[str, tuple[str, str]] = {
-    "multi-task": ("Method", "base"),
-    "single-task": ("SingleTask", "single"),
-    "frozen": ("FrozenEncoder", "frozen"),
-    "iat": ("ImportantHeads", "iat"),
-    "random-heads": ("RandomHeads", "iat"),
-    "prune": ("PruneLeast", "prune"),
-    "ticket-share": ("TicketShare", "ticket_share"),
-    "mt-dnn": ("MTDNN", "mtdnn"),
-    "pals": ("PALs", "pals"),
-    "ca-mtl": ("CAMTL", "camtl"),
-    "lora": ("LoRA", "lora"),
-    "houlsby": ("Houlsby", "houlsby"),
-    "distil": ("Distil", "distil"),
-    "gated": ("GatedTraining", "gated"),
+__getattr__, __all__ = lazily(__name__)
+# name of a method -> its class, whose module is imported when the method is first used
+_CLASSES = {
+    "multi-task": "Method",
+    "single-task": "SingleTask",
+    "frozen": "FrozenEncoder",
+    "iat": "ImportantHeads",
+    "random-heads": "RandomHeads",
+    "prune": "PruneLeast",
+    "ticket-share": "TicketShare",
+    "mt-dnn": "MTDNN",
+    "pals": "PALs",
+    "ca-mtl": "CAMTL",
+    "lora": "LoRA",
+    "houlsby": "Houlsby",
+    "distil": "Distil",
+    "gated": "GatedTraining",
 }
 
 
@@ -54,25 +53,21 @@ class _Methods(Mapping[str, "type[Method]"]):
     """Classes of methods by name. Asking for names imports nothing."""
 
     def __getitem__(self, name: str) -> "type[Method]":
-        cls, module = _PLACES[name]
-        found: type[Method] = getattr(import_module(f"headwise.training.methods.{module}"), cls)
+        found: type[Method] = __getattr__(_CLASSES[name])
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_CLASSES)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_CLASSES)
 
     def __contains__(self, name: object) -> bool:
-        return name in _PLACES
+        return name in _CLASSES
 
 
 METHODS = _Methods()
-
-__all__ = ["METHODS", "known_method", "make_method", "method_of", "option_names", *(cls for cls, _ in _PLACES.values())]
-
-__getattr__ = lazily("headwise.training.methods", dict(_PLACES.values()))
+__all__ += ["METHODS", "known_method", "make_method", "method_of", "option_names"]
 
 
 def known_method(name: str) -> str:

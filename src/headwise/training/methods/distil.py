@@ -13,8 +13,7 @@ from torch.nn.functional import log_softmax, mse_loss
 
 from headwise.errors import HeadwiseError
 from headwise.models import DecoderOutput
-from headwise.store import Checkpoint
-from headwise.store import _manifest as manifest
+from headwise.store import Checkpoint, _manifest as manifest
 from headwise.store._decision import model_parts
 from headwise.training.methods.base import Method, last_share, share
 
