@@ -7,10 +7,17 @@ from typing import Any
 
 
 def of_saved(record: Mapping[str, Any]) -> str:
-    """Of a dissociation, scores, roles or probes, by their manifest."""
+    """Of what `.save()` or --out wrote, by its manifest."""
     if record["kind"] == "induction":
         return record.get("command") or "headwise demo"
-    made = {"dissociation": "dissociate", "probes": "probe", "scores": "score", "roles": "roles"}
+    made = {
+        "dissociation": "dissociate",
+        "harness-evaluation": "harness.run_harness",
+        "probes": "probe",
+        "scores": "score",
+        "roles": "roles",
+        "steering": "steer",
+    }
     call = f"headwise.{made[record['kind']]}"
     return record.get("command") or _from_python(call)
 

@@ -15,16 +15,18 @@ from headwise.report import again
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 from headwise.studies import STUDIES
-from headwise.studies._sections import dissociation, induction, probing, roles, scores, training
+from headwise.studies._sections import dissociation, harness, induction, probing, roles, scores, steering, training
 from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
 
 SAVED: dict[str, Callable[[Any, str], Section]] = {
     "dissociation": dissociation.section,
+    "harness-evaluation": harness.section,
     "induction": induction.section,
     "probes": probing.section,
     "roles": roles.section,
     "scores": scores.section,
+    "steering": steering.section,
 }
 
 WHOLE = 3  # results of a grid that are shown whole

@@ -6,6 +6,7 @@ import pandas as pd
 
 from headwise.figures._blocks import HeadMaps, Section, Table
 from headwise.scoring import top_heads
+from headwise.studies._sections import patching
 
 FRACTION = 0.3  # of the heads that are framed, as the papers choose
 
@@ -13,6 +14,8 @@ FRACTION = 0.3  # of the heads that are framed, as the papers choose
 def section(found: Any, label: str) -> Section:
     """The section of saved scores."""
     scores = found if "task" in found.dims else found.expand_dims(task=[found.attrs["task"]])
+    if found.attrs.get("method") in patching.METHODS:
+        return patching.section(scores, label)
     sets = {str(name): top_heads(scores.sel(task=name), FRACTION) for name in scores["task"].values}
     places = [(name, head) for name, chosen in sets.items() for head in sorted(chosen)]
     values = [float(scores.sel(task=name, layer=layer, head=head)) for name, (layer, head) in places]

@@ -1,0 +1,59 @@
+"""A changed model beside the intact one in lm-evaluation-harness, as `headwise eval --out` leaves it."""
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures import _language as figures
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Section, Table, between, number, sign
+
+SAID = 6  # metrics in sentences of their own
+
+
+def section(found: Any, label: str) -> Section:
+    """The section of a saved evaluation."""
+    named = found.table.set_axis(_names(found.table))
+    blocks: list[Any] = [
+        Chart(
+            "evaluation",
+            "Changed minus intact model",
+            partial(figures.differences, named),
+            f"{100 * found.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them.",
+        )
+    ]
+    return Section(
+        title=f"Evaluation of a changed model: {label}",
+        findings=findings(found),
+        blocks=[*(blocks if len(named) else []), Table("evaluation", "Both models on every task", found.table, digits=3)],
+        methods=f"lm-evaluation-harness ran the same requests on the intact and on the changed model ({found.settings['change']}). "
+        "The unit is the example: differences are paired, intervals a bootstrap over examples, each at its own level.",
+        settings=found.settings,
+    )
+
+
+def findings(found: Any) -> list[str]:
+    """Every metric by its interval; of many, how many rise and fall."""
+    table, level = found.table, found.settings["level"]
+    if not len(table):
+        return ["No metric of these tasks has a value per example, so there is nothing to compare.", *found.notes]
+    signs = [sign(low, high) for low, high in zip(table["low"], table["high"], strict=True)]
+    head = f"The change ({found.settings['change']}) "
+    said = []
+    for name, way, (_, row) in list(zip(_names(table), signs, table.iterrows(), strict=True))[:SAID]:
+        verdict = {1: "it is higher", -1: "it is lower", 0: NO_INTERVAL if pd.isna(row["low"]) else NOT_SHOWN}[way]
+        said.append(
+            f"{name}: {number(row['intact'], 3)} intact, {number(row['changed'], 3)} changed, a difference of "
+            f"{number(row['difference'], 3, sign=True)}{between(row['low'], row['high'], 3, level)}: {verdict}."
+        )
+    counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; for the others {NOT_SHOWN}."
+    return [head + counted, *said, *found.notes]
+
+
+def _names(table: pd.DataFrame) -> list[str]:
+    """A row's task and metric, and its filter where a task has several."""
+    several = table.groupby("task")["filter"].transform("nunique") > 1
+    return [
+        f"{row['task']}, {row['metric']}" + (f" ({row['filter']})" if many else "")
+        for many, (_, row) in zip(several, table.iterrows(), strict=True)
+    ]

@@ -1,0 +1,91 @@
+"""Patching and attribution patching, as `headwise score --method patching --out` leaves them."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from headwise.figures._blocks import NO_INTERVAL, Chart, HeadMaps, Section, Table, number
+from headwise.figures._probing import heatmaps
+
+METHODS = ("patching", "attribution-patching")
+LISTED = 10  # heads of each task, at either end
+LARGE = 0.1  # of the difference, that are counted
+FLOW = {
+    "denoise": "the clean prompts' outputs are patched into the corrupted prompts",
+    "noise": "the corrupted prompts' outputs are patched into the clean prompts",
+}
+
+
+def section(scores: xr.DataArray, label: str) -> Section:
+    """The section of saved patching scores, (task, layer, head)."""
+    facts = scores.attrs
+    table = _listed(scores)
+    chosen = {str(name): _places(table, str(name)) for name in scores["task"].values}
+    framed = f"Framed: the {LISTED} heads that carry the most."
+    return Section(
+        title=f"What each head carries of an answer: {label}",
+        findings=findings(scores),
+        blocks=[
+            Chart(
+                "patching-maps",
+                "Share of the logit difference, every head",
+                partial(heatmaps, scores, signed=True, chosen=chosen),
+                framed,
+            ),
+            HeadMaps("patching", "One head at a time", "share of the logit difference", scores, chosen, framed),
+            Table("patching-heads", "Heads that carry the most, and those that work against it", table, digits=2),
+        ],
+        methods=_methods(facts),
+        settings=dict(facts),
+    )
+
+
+def _methods(facts: Mapping[str, Any]) -> str:
+    first = facts["method"] == "attribution-patching"
+    tokens = "all tokens" if facts["tokens"] == "all" else "the last token"
+    return (
+        f"{'Attribution patching' if first else 'Activation patching'}: {FLOW[facts['direction']]}, at {tokens}, one head at a time"
+        f"{', to first order by one backward pass' if first else ''}. A head's share is the change of the mean logit difference between the "
+        "two answers, over its whole difference between the two prompts: 1 is a head that carries all of it by itself, a negative share "
+        "works against it. Shares of heads need not sum to 1. No test was made."
+    )
+
+
+def findings(scores: xr.DataArray) -> list[str]:
+    """The head that carries the most of each task, how many carry much, and the one that works against it the most."""
+    said = []
+    for name in scores["task"].values:
+        values = scores.sel(task=name).transpose("layer", "head").to_numpy()
+        most, least = (np.unravel_index(pick(values), values.shape) for pick in (np.nanargmax, np.nanargmin))
+        large = int((values >= LARGE).sum())
+        against = (
+            f"; head {least[0]}.{least[1]} works against it the most, {number(100 * values[least])} %"
+            if values[least] < 0
+            else ""
+        )
+        said.append(
+            f"{name}: head {most[0]}.{most[1]} carries {number(100 * values[most])} % of the logit difference by itself, the most of "
+            f"{int(np.isfinite(values).sum())} heads; {large} carr{'ies' if large == 1 else 'y'} at least {100 * LARGE:g} %{against}."
+        )
+    return [*said, f"Shares are means over the examples; {NO_INTERVAL}."]
+
+
+def _listed(scores: xr.DataArray) -> pd.DataFrame:
+    """The strongest heads of each task at either end, in percent, largest first."""
+    rows = scores.to_series().dropna().rename("share (%)").reset_index()
+    rows = rows.sort_values(["task", "share (%)"], ascending=[True, False], kind="stable")
+    rows["head"] = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].to_numpy()]
+    rows["share (%)"] *= 100
+    parts = []
+    for _, part in rows.groupby("task", sort=False):
+        against = part[part["share (%)"] < 0].tail(LISTED)
+        parts.append(pd.concat([part.head(LISTED), against]).loc[lambda one: ~one.index.duplicated()])
+    return pd.concat(parts)[["task", "head", "share (%)"]].reset_index(drop=True)
+
+
+def _places(table: pd.DataFrame, task: str) -> list[tuple[int, ...]]:
+    return [tuple(map(int, head.split("."))) for head in table.loc[table["task"] == task, "head"].head(LISTED)]

@@ -1,0 +1,87 @@
+"""Inference-time intervention, as `headwise steer --out` leaves it."""
+
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from headwise.figures import _language as figures
+from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Section, Table, between, number, sign
+
+REPORTED = "test"
+
+
+def section(found: Any, label: str) -> Section:
+    """The section of a saved steering."""
+    effect = "log p(good) − log p(bad)" if found.settings["pairs"] else f"log p per token,\n{found.settings['target']} − others"
+    heads = found.heads.assign(head=[f"{layer}.{head}" for layer, head in found.heads[["layer", "head"]].to_numpy()])
+    return Section(
+        title=f"Steering towards {found.settings['target']}: {label}",
+        findings=findings(found),
+        blocks=[
+            Chart(
+                "steering",
+                "Effect and distance from the intact model, by strength",
+                partial(figures.strengths, found.table, found.strength, effect),
+                f"The validation split chose the strength (dotted: {found.strength:g}); the test split is reported.",
+            ),
+            Table("steering", "Every strength on both splits", found.table.dropna(axis="columns", how="all"), _caption(found), 3),
+            Table(
+                "steering-heads", "Steered heads", heads.drop(columns="layer"), "Accuracy of a head's probe; σ of its output.", 3
+            ),
+        ],
+        methods=_methods(found),
+        settings=found.settings,
+    )
+
+
+def findings(found: Any) -> list[str]:
+    """What the chosen strength does on the reported split, by its interval; and the best probe."""
+    facts, level = found.settings, found.settings["level"]
+    reported = found.table[found.table["split"] == REPORTED].set_index("strength")
+    what = (
+        "the mean of log p(good) − log p(bad)"
+        if facts["pairs"]
+        else f"what {facts['target']} statements have over the others in log p"
+    )
+    best = found.heads.iloc[0]
+    probe = (
+        f"The probe of head {int(best['layer'])}.{int(best['head'])}, best on validation, tells {number(100 * best['test'])} % of the test "
+        "statements apart."
+    )
+    if not found.strength:
+        return [
+            f"No strength raised {what} within the limit of {facts['max_kl']:g} nats per token on the validation split.",
+            probe,
+        ]
+    row = reported.loc[found.strength]
+    changes = {1: "raises", -1: "lowers", 0: "changes"}[sign(row["change_low"], row["change_high"])]
+    held = "" if sign(row["change_low"], row["change_high"]) else f": {NO_INTERVAL if pd.isna(row['change_low']) else NOT_SHOWN}"
+    said = [
+        f"Steering {len(found.heads)} of {facts['heads_total']} heads towards {facts['target']} with strength {found.strength:g} {changes} "
+        f"{what} by {number(row['change'], 2, sign=True)}{between(row['change_low'], row['change_high'], 2, level)} on the test "
+        f"split, at {number(row['kl'], 2)} nats per token from the intact model{held}."
+    ]
+    if "accuracy" in reported:
+        said.append(
+            f"The good text is the likelier one in {number(100 * reported.loc[0.0, 'accuracy'])} % of the pairs with the intact model, and in "
+            f"{number(100 * row['accuracy'])} % with the steered one."
+        )
+    return [*said, probe, *found.notes]
+
+
+def _caption(found: Any) -> str:
+    bounds = f"{100 * found.settings['level']:g} % intervals over examples"
+    few = pd.isna(found.table["effect_low"]).all()
+    return "change: from the intact model; kl: nats per token; " + ("too few examples for intervals." if few else f"{bounds}.")
+
+
+def _methods(found: Any) -> str:
+    way = {"mean": "the mean output on the target class minus that on the others", "probe": "its probe's weights"}
+    facts = found.settings
+    return (
+        "Inference-time intervention (Li et al. 2023): a logistic probe of every head's output at the last token, fitted on the training "
+        f"statements of {facts['task']}; the heads with the best probes on validation; a direction of each, {way[facts['directions']]}; "
+        "strength × σ × direction is added at all tokens. The strength with the largest effect on the validation split within "
+        f"{facts['max_kl']:g} nats per token was chosen. Intervals are over examples: one model, heads and directions fixed."
+    )
