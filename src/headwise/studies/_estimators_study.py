@@ -80,18 +80,24 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     from headwise.lesions import lesion
     from headwise.scoring import score
     from headwise.store._loading import load
+    from headwise.tasks._metrics import METRICS
 
     (task,), _ = config.tasks.find_trained()
     if config.model is None:
         model: Any = load(inputs["trained"].model("multi-task")).to("cuda" if torch.cuda.is_available() else "cpu")
     else:
         model = opened(str(config.model.folder()), [task], config.lesions)
+    if not METRICS[task.metric].higher_is_better:
+        raise HeadwiseError(
+            f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
+        )
     score(model, task, method=RANDOM, quiet=True)  # what only the first estimator would pay for
     scores: dict[str, xr.DataArray] = {}
     seconds: dict[str, float] = {}
     for name, settings in config.estimators.items():
+        length = settings.max_length or config.lesions.max_length
         clock = time.perf_counter()
-        scores[name] = score(model, task, **settings.with_changes(seed=out.seed, quiet=True).given())
+        scores[name] = score(model, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given())
         seconds[name] = time.perf_counter() - clock
     sets = head_sets(scores, config.fractions, config.random_draws, out.seed)
     each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
