@@ -127,14 +127,24 @@ def test_lesions_of_copying_are_those_of_the_silenced_model() -> None:
             assert found.accuracy[lesion].iloc[row] == pytest.approx(sum(right) / 39)
 
 
-def test_a_head_that_looks_where_the_token_followed_before_has_score_one() -> None:
+def test_the_induction_score_is_the_role_at_the_repeated_tokens() -> None:
+    """Equal to the mean attention from each repeated token to the one after its first occurrence, read off whole maps."""
+    from headwise.heads import Heads
     from headwise.studies._induction import induction_scores
 
-    maps = torch.zeros(2, 3, 8, 8)
-    for query in range(4, 8):
-        maps[:, 1, query, query - 3] = 1  # an induction head
-        maps[:, 2, query, query - 4] = 1  # looks at the same token before: none
-    assert induction_scores([maps], (1, 3)).tolist() == [[0, 1, 0]]
+    model = small_llama()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(8)  # so that attention is far from even
+    half = torch.stack([torch.randperm(300, generator=torch.Generator().manual_seed(i))[:40] for i in range(3)])
+    tokens, heads = torch.cat([half, half], 1), Heads(model)
+    with torch.no_grad(), heads.recorded(attention=True) as tape:
+        model(input_ids=tokens)
+    at, after = torch.arange(40, 80), torch.arange(1, 41)
+    expected = torch.stack([maps[:, :, at, after].mean((0, 2)) for maps in tape.attention])
+    found = induction_scores(heads, tokens)
+    assert found == pytest.approx(expected.numpy(), abs=1e-6)
+    assert found.max() - found.min() > 0.01  # heads differ
 
 
 def test_without_the_language_model_the_demo_continues_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,11 @@ class Watch:
         heads: of the model.
         roles: names in `PATTERNS`.
         settings: window and exclusions.
+        first: queries before this one are left out.
     """
 
-    def __init__(self, heads: Heads, roles: Sequence[str], settings: Roles) -> None:
-        self.heads, self.roles, self.settings = heads, tuple(roles), settings
+    def __init__(self, heads: Heads, roles: Sequence[str], settings: Roles, first: int = 0) -> None:
+        self.heads, self.roles, self.settings, self.first = heads, tuple(roles), settings, first
         self.rows = QueryRows([0])
         self.reading: Reading | None = None
         layers, widest = heads.shape
@@ -56,7 +57,7 @@ class Watch:
         latest = self.rows.latest
         step = max(1, AT_ONCE // max(1, batch * site.n_heads * keys.ids.shape[1]))
         found = torch.zeros(2, len(self.roles), batch, site.n_heads, dtype=torch.float64)
-        for start in range(0, tokens, step):
+        for start in range(self.first, tokens, step):
             self.rows.wanted, self.rows.latest = torch.arange(start, min(start + step, tokens)), latest
             columns = self.rows._columns(site.kind, tokens)
             maps = self.rows.take(site, batch, tokens)
@@ -98,7 +99,7 @@ class Watch:
         columns = columns.where(queries.real, -1)
         found = torch.zeros(2, len(self.roles), batch, dtype=torch.float64)
         step = max(1, AT_ONCE // max(1, batch * keys.ids.shape[1]))
-        for start in range(0, tokens, step):
+        for start in range(self.first, tokens, step):
             part = Rows(columns[:, start : start + step], queries, keys, self.settings.window)
             even = uniform(part, forward)
             for number, role in enumerate(self.roles):

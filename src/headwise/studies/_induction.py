@@ -11,10 +11,15 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base import command
 from headwise._base.inference import t_interval
+from headwise.behaviour._attention import Watch
+from headwise.behaviour._inputs import Reading
+from headwise.behaviour._patterns import Tokens
+from headwise.behaviour._settings import Roles
 from headwise.heads import Heads, HeadSet
 from headwise.models import open_model
 from headwise.store import _manifest as manifest
@@ -95,9 +100,7 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
     vocabulary = int(model.config.vocab_size)
     tokens = repeated(random, vocabulary, SEARCHED + JUDGED)
     heads = Heads(model)
-    with torch.inference_mode(), heads.recorded(attention=True) as tape:
-        model(input_ids=tokens[:SEARCHED], use_cache=False)
-    scores = induction_scores(tape.attention, heads.shape)
+    scores = induction_scores(heads, tokens[:SEARCHED])
     ranked = sorted(heads.all(), key=lambda head: -float(scores[head]))
     chosen = HeadSet(ranked[:strongest])
     rows = []
@@ -109,7 +112,7 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
         with torch.inference_mode(), heads.gated(gates):  # one lesion a row
             logits = model(input_ids=sequence.expand(len(gates), -1), use_cache=False).logits
         rows.append(copied(logits, sequence))
-    array = xr.DataArray(scores.numpy(), dims=("layer", "head"), attrs={"task": "induction"})
+    array = xr.DataArray(scores, dims=("layer", "head"), attrs={"task": "induction"})
     return Induction(array, chosen, pd.DataFrame(rows, columns=list(LESIONS)), name)
 
 
@@ -120,18 +123,19 @@ def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor
     return torch.cat([half, half], dim=1)
 
 
-def induction_scores(attention: Sequence[Tensor], shape: tuple[int, int]) -> Tensor:
-    """Mean attention from each repeated token to the one that followed it before, (layers, heads); NaN where there is no head.
+def induction_scores(heads: Heads, tokens: Tensor) -> NDArray[np.float64]:
+    """The role "induction" of the repeated tokens: mean attention from each of them to the one that followed it before, (layers, heads).
 
     Args:
-        attention: of each layer, (sequences, heads, 2n, 2n).
-        shape: layers and heads.
+        heads: of the model; NaN where a layer has fewer.
+        tokens: (sequences, 2n), each sequence of n tokens twice in a row.
     """
-    scores = torch.full(shape, float("nan"))
-    for layer, maps in enumerate(attention):
-        n = maps.shape[-1] // 2
-        scores[layer, : maps.shape[1]] = maps[..., torch.arange(n, 2 * n), torch.arange(1, n + 1)].float().mean((0, 2)).cpu()
-    return scores
+    none = torch.zeros_like(tokens, dtype=torch.bool)
+    watch = Watch(heads, ["induction"], Roles(), first=tokens.shape[1] // 2)
+    with torch.inference_mode():
+        watch.read(Reading({"input_ids": tokens, "use_cache": False}, Tokens(tokens, ~none, delimiters=none, rare=none)))
+    watch.finish()
+    return watch.values[0]
 
 
 def other_heads(random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads) -> list[tuple[int, int]]:
