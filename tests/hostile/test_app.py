@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import oddities
@@ -114,3 +115,12 @@ def test_a_port_that_is_taken_or_does_not_exist(server: Server) -> None:
             Server(session, port=port)
     with pytest.raises(HeadwiseError, match=r"cannot listen on no\.such\.host\.invalid"):
         Server(session, host="no.such.host.invalid")
+
+
+def test_an_evaluation_names_its_metric_as_tables_do() -> None:
+    task = toy.task("mood").with_metric("macro-f1")
+    session = Session(toy.model([task]), [task], "toy")
+    session.evaluate("mood", [], 16)
+    while session.job["running"]:
+        time.sleep(0.01)
+    assert session.job["result"]["metric"] == "macro F1", session.job

@@ -21,6 +21,7 @@ from headwise.models import MultiTaskModel, TaskModel
 from headwise.models._memory import as_trained, length_of
 from headwise.steering import Steering
 from headwise.tasks import Task, batches, encode
+from headwise.tasks._metrics import label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
 STRONGEST = 100.0  # steering
@@ -247,7 +248,7 @@ class Session:
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
             scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            self.job["result"] = {"task": task.name, "metric": str(task.metric), "examples": len(held_out), **scores}
+            self.job["result"] = {"task": task.name, "metric": label(task.metric), "examples": len(held_out), **scores}
         except Exception as error:  # the page shows it; a background thread has nobody else to tell
             self.job["error"] = f"{type(error).__name__}: {error}"
         finally:

@@ -195,7 +195,12 @@ def _strict(value: Any) -> Any:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> None:
-    """Prints rows as a table; numbers are right-aligned."""
+    """Prints rows as a table; numbers are right-aligned, and metrics have the names of `headwise.tasks._metrics.label`."""
+    if "metric" in columns:
+        from headwise.tasks._metrics import label
+
+        place = list(columns).index("metric")
+        rows = [[*row[:place], label(row[place]), *row[place + 1 :]] for row in rows]
     table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
     for i, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)

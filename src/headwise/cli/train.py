@@ -89,7 +89,7 @@ def train(
     rows = [
         [
             task,
-            *([label(asked["metric"][task]), f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]),
+            *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]),
             *values,
         ]
         for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)

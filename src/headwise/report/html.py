@@ -13,6 +13,7 @@ from headwise import __version__
 from headwise.errors import MissingExtra
 from headwise.figures import svg
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table
+from headwise.tasks._metrics import label
 
 HERE = Path(__file__).parent
 
@@ -69,10 +70,15 @@ def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]
             }
         )
         return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": values.sizes["task"] == 1, **common}
-    frame = block.frame
+    frame = named(block.frame)
     words = [i for i in range(frame.shape[1]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, i])]
     rows = [[cell(value, block.digits) for value in row] for row in frame.itertuples(index=False)]
     return {"kind": "table", "columns": [str(c) for c in frame.columns], "rows": rows, "words": words, **common}
+
+
+def named(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table as readers see it: metrics by their names ("F1"), not by their identifiers ("count-f1")."""
+    return frame.assign(metric=frame["metric"].map(label)) if "metric" in frame else frame
 
 
 def cell(value: Any, digits: int) -> str:

@@ -7,7 +7,7 @@ from headwise._base.names import file_name
 from headwise._base.writing import make_folder, write_bytes
 from headwise.figures import save_figure
 from headwise.figures._blocks import Section, Table
-from headwise.report.html import cell
+from headwise.report.html import cell, named
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -42,7 +42,7 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
 
 def latex(table: Table) -> str:
     """A booktabs table."""
-    frame = table.frame
+    frame = named(table.frame)
     align = "".join("r" if kind.kind in "fiu" else "l" for kind in frame.dtypes)
     lines = [rf"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
     lines += [" & ".join(escaped(str(c)) for c in frame.columns) + r" \\", r"\midrule"]

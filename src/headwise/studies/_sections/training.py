@@ -10,6 +10,7 @@ import pandas as pd
 from headwise._base.inference import t_interval
 from headwise.figures import _training as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
+from headwise.tasks._metrics import label as name_of_metric
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
@@ -90,8 +91,8 @@ def findings(scores: pd.DataFrame) -> list[str]:
     """Averages, and paired differences between methods where several were trained."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
-    metrics = list(dict.fromkeys(scores["metric"])) if "metric" in scores else []
-    unlike = f"; a mean over unlike metrics ({', '.join(map(str, metrics))})" if len(metrics) > 1 else ""
+    metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"]))) if "metric" in scores else []
+    unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
     said = [
         f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} "
         f"({_count(len(values), 'seed')}){unlike}."
