@@ -49,6 +49,10 @@ def test_the_wheel_in_an_environment_of_its_requirements(tmp_path: Path) -> None
         for top in tops:
             if not (site / top).exists():
                 (site / top).symlink_to(Path(str(held.locate_file(top))))
+    # what `MissingExtra` says to type: pip takes headwise from here, not from an index, and looks for the missing library alone
+    hint = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-index", "--dry-run", "headwise[peft]"]
+    said = subprocess.run(hint, capture_output=True, text=True).stderr
+    assert "No matching distribution found for peft" in said, said
     recipes = [file.stem for file in sorted((ROOT / "recipes").glob("*.toml"))]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(

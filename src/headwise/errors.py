@@ -17,7 +17,7 @@ class MissingExtra(HeadwiseError):
 
     Args:
         library: the module that could not be imported.
-        extra: the headwise extra that installs it.
+        extra: the headwise extra that installs it; pip takes the installed headwise for it, so none need be on an index.
     """
 
     def __init__(self, library: str, extra: str) -> None:

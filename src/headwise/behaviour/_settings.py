@@ -74,24 +74,26 @@ class Roles(Opening):
     roles: tuple[str, ...] = option((), "Which roles; default: all.")
     texts: Any = option(
         None,
-        "Texts: a file with one a line, or a table with a column sentence; in Python also a list. Default: sentences of the embedded "
+        "Texts: a file with one text per line, or a table with a column sentence; in Python also a list. Default: sentences of the embedded "
         "grammar, which are synthetic.",
     )
     examples: int = option(64, "At most this many texts.", ge=1)
     max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
     sequences: int = option(8, "Sequences of repeated random tokens.", ge=1)
     repeated: int = option(50, "Random tokens per sequence; each sequence is repeated once.", ge=2)
-    window: int = option(5, "Tokens on either side of the query that are local.", ge=1)
+    window: int = option(5, "Tokens on either side of the query that count as local.", ge=1)
     exclude_first: bool = option(
-        False, "Leave attention to the first token out of previous-token, duplicate-token and induction (`exclude_bos`)."
+        False,
+        "Leave attention to the first token out of previous-token, duplicate-token and induction (TransformerLens: `exclude_bos`).",
     )
     exclude_current: bool = option(
         False,
-        "Leave attention to the query itself out of previous-token, duplicate-token and induction (`exclude_current_token`).",
+        "Leave attention to the query itself out of previous-token, duplicate-token and induction (TransformerLens: `exclude_current_token`).",
     )
     pairs: Any = option(
         None,
-        "Pairs for function vectors: a table with columns input and answer; in Python also a list of pairs. Without them, no score.",
+        "Pairs for function vectors: a table with columns input and answer; in Python also a list of pairs. "
+        "Without them, function vectors are not scored.",
     )
     shots: int = option(5, "Pairs shown in a prompt for function vectors.", ge=1)
     prompts: int = option(16, "Prompts for function vectors, correct ones and shuffled ones.", ge=2)

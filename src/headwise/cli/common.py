@@ -41,7 +41,7 @@ Jobs = Annotated[
     typer.Option(
         "--jobs",
         min=0,
-        help="Number of cells to run in parallel; 0: all in this process; default: chosen from GPUs, cores and memory.",
+        help="Number of cells (single computations) to run in parallel; 0: all in this process; default: by GPUs, cores and memory.",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")]

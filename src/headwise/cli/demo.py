@@ -21,15 +21,13 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Out = Path("runs/demo"),
-    size: Annotated[
-        int | None, typer.Option(min=16, help="Training examples per task; default: those of the tested demo.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; default: those of the tested demo.")] = None,
+    size: Annotated[int | None, typer.Option(min=16, help="Training examples per task; default: as in the tested demo.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; default: as in the tested demo.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the text, the training and the random tokens.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Two findings and a report in three minutes on two cores: heads with which a language model copies, and heads that tasks need.
+    """Two findings and a report in about three minutes on two cores: the heads a language model copies with, and the heads each task needs.
 
     headwise demo --out runs/demo
     """

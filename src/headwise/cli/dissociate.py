@@ -23,11 +23,11 @@ def register(app: typer.Typer) -> None:
 def dissociate(
     source: TaskSource,
     settings: Dissociate,
-    model: Annotated[str, of_model("A folder of `headwise train`.")],
+    model: Annotated[str, of_model("A folder that `headwise train` wrote.")],
     figures: Figures = True,
     as_json: Json = False,
 ) -> None:
-    """Silences each task's most important heads and compares what that does to every task: D, verdicts, tests.
+    """Silences each task's most important heads and measures what every task loses: dissociation score D, verdicts, tests.
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """

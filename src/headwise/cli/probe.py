@@ -37,7 +37,7 @@ def probe(
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
-    """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Tables 3 and 5, Figs. 3, 5-7).
+    """Fits a probe to every head and every layer, and compares last layer, best layer and top-n heads (Jo & Myaeng 2020).
 
     headwise probe --model bert-base-uncased --source senteval --data DIR --out runs/probe
     """

@@ -29,7 +29,7 @@ def score(
     source: TaskSource,
     settings: Score,
     shown: Shown,
-    model: Annotated[str, of_model("A folder of `headwise train`, or a plain transformers model.")],
+    model: Annotated[str, of_model("A folder that `headwise train` wrote, or a plain transformers model.")],
     as_json: Json = False,
 ) -> None:
     """Scores every head for every task and prints each task's top heads, layer by layer.

@@ -28,7 +28,7 @@ def similarity(
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Figures 3, 5, 6, 7).
+    """Task similarity by DSE, CRA, CNM, AHP and heads, and its link with dissociation (Li et al. 2023, Figs. 3, 5-7).
 
     headwise similarity --models runs/single --multitask runs/five --dissociation runs/five-dissociation
     """

@@ -21,7 +21,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Group,
         rich_markup_mode=None,
-        help="Do tasks of different nature claim the same heads, and does training them together harm those heads?\n\n"
+        help="Do different kinds of tasks claim the same heads, and does training them together harm those heads?\n\n"
         "headwise stemcells --recipe recipes/stemcells-small.toml --out runs/stemcells --figures",
         no_args_is_help=False,
     )

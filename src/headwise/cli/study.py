@@ -136,7 +136,7 @@ def show(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Prints what is done, running, failed (with the error) and to come, with times.
+    """Prints what is done, running, failed (with the error) and pending, with times.
 
     headwise study show runs/small --check
     """

@@ -28,7 +28,7 @@ def transfer(
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:
-    """Fine-tunes trained models on a few examples of new tasks (Tables 6 and 8), and tests which learn more.
+    """Fine-tunes trained models on a few examples of new tasks (Li et al. 2023, Tables 6 and 8), and tests which learn more.
 
     headwise transfer --from runs/glue --to sick imdb --shots 4 16 --seeds 30 --data DIR --out runs/transfer
     """

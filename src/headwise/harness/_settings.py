@@ -16,7 +16,7 @@ class Evaluate(Opening):
     strength: float | None = option(None, "Strength of the steering; default: the chosen one.", gt=0)
     include: DataPath | None = option(None, "Folder with task files (YAML) of your own.")
     fewshot: int | None = option(None, "Number of examples in the prompt; default: the task's own.", ge=0)
-    limit: int | None = option(None, "At most this many examples per task, from the first; default: all.", ge=1)
+    limit: int | None = option(None, "Only this many examples per task, the first ones; default: all.", ge=1)
     batch_size: int = option(8, "Requests per batch; the result does not depend on it.", ge=1, decides=False)
     bootstrap: int = BOOTSTRAP
     level: float = LEVEL

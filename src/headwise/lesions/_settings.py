@@ -37,7 +37,7 @@ class Dissociate(Estimation):
     fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "More fractions, for a sweep over α.")
     scores: Any = option(
         None,
-        "Head scores (task, layer, head) from before, or the folder of `headwise score --out`, instead of new ones.",
+        "Existing head scores (task, layer, head), or the folder of `headwise score --out`, to use instead of scoring again.",
     )
     random_draws: int = option(10, "Number of random head sets of the same size, for the random row.", ge=0)
     test_draws: int = option(

@@ -88,7 +88,8 @@ class Score(Estimation):
         None, "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a number (5).", gt=0
     )
     silence: Literal["most", "least"] = option(
-        "most", "With iterative: silence the most important remaining heads (lesions) or the least important (pruning)."
+        "most",
+        "With iterative: silence the most important of the remaining heads (most, as in lesions) or the least important (least, as in pruning).",
     )
 
 

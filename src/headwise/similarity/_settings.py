@@ -9,7 +9,7 @@ from headwise.settings import DataPath, Settings, option
 class Similarity(Settings):
     """Settings of `headwise.studies.similarity_study` and of a recipe of kind "similarity"; each metric is computed if its data is given."""
 
-    sentences: DataPath | None = option(None, "Sentences for DSE and CRA: text (one a line), csv or parquet (column sentence).")
+    sentences: DataPath | None = option(None, "Sentences for DSE and CRA: text (one per line), csv or parquet (column sentence).")
     sentence_count: int = option(1000, "Number of sentences to read.", ge=10)
     pooling: Literal["cls", "last", "mean"] = option("mean", "How token states are pooled into one sentence vector.")
     brain: DataPath | None = option(None, "Brain responses for CNM (Pereira et al. 2018).")

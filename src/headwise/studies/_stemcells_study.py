@@ -254,7 +254,7 @@ study = engine.Study(StemCellRecipe, cells, check, section)
 
 @operation(StemCells)
 def stem_cell_study(model: str | Path, out: str | Path, settings: StemCells) -> engine.Run:
-    """Do tasks of different nature claim the same heads, and does training them together harm those heads? The study of this kind.
+    """Do different kinds of tasks claim the same heads, and does training them together harm those heads? The study of this kind.
 
     Args:
         model: the encoder, a folder or hub id.

@@ -114,7 +114,7 @@ def _note(model: Any, cut: bool) -> str:
         return (
             f"Open this folder with headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
             "have different numbers of heads, or its family's configuration cannot say how many are left, so plain transformers cannot "
-            "open it: `pip install headwise`.\n"
+            "open it.\n"
         )
     return (
         f"Open this folder with transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
