@@ -7,6 +7,7 @@ from importlib import import_module
 import typer
 
 from headwise.cli.common import Group, fail, keep_output
+from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError, Interrupted
 
 SECTIONS = {
@@ -38,7 +39,8 @@ SECTIONS = {
         "report": "one HTML file, or figures and tables for a paper",
     },
 }
-MODULES = {"app": "live"}  # a module `app` would hide the object `app` below; else one module per verb, with `register(app)`
+# a verb is the function of its name in the module of its name, if not here; a group of verbs has `register(app)`
+PLACES = {"app": "live.serve", "eval": "eval.evaluate"}
 
 
 class Root(Group):
@@ -63,8 +65,13 @@ def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceb
     """The attention heads of Hugging Face transformers: which heads each task needs, what each head knows, and how to train with that."""
 
 
-for _verb in (verb for section in SECTIONS.values() for verb in section):
-    import_module(f"headwise.cli.{MODULES.get(_verb, _verb)}").register(app)
+for _verb in (name for section in SECTIONS.values() for name in section):
+    _place, _, _name = PLACES.get(_verb, f"{_verb}.{_verb}").partition(".")
+    _module = import_module(f"headwise.cli.{_place}")
+    if hasattr(_module, "register"):
+        _module.register(app)
+    else:
+        verb(app, _verb, getattr(_module, _name))
 
 
 def main() -> None:

@@ -5,18 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Json, Out, Resumable, emit, own_bars, print_table
+from headwise.cli.common import Json, Out, emit, own_bars, print_table
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
     ("The stock market fell sharply today.", "Share prices dropped a lot."),
     ("A cat sleeps on the sofa.", "The engine needs a new belt."),
 )
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("demo", cls=Resumable)(demo)
 
 
 def demo(

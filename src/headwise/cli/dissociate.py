@@ -8,16 +8,10 @@ import typer
 
 from headwise.cli.common import Figures, Json, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import said
-from headwise.cli.verbs import verb
 from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
 
 SHOWN = ("performance", "pairs")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "dissociate", dissociate)
 
 
 def dissociate(

@@ -5,13 +5,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.verbs import verb
 from headwise.harness._settings import Evaluate
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "eval", evaluate)
 
 
 def evaluate(

@@ -4,12 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Json, Trust, Verb, emit, own_bars, print_table
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("inspect", cls=Verb)(inspect)
+from headwise.cli.common import Json, Trust, emit, own_bars, print_table
 
 
 def inspect(

@@ -6,13 +6,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Trust, own_bars
-from headwise.cli.verbs import verb
 from headwise.tasks._source import TaskSource
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "app", serve)
 
 
 def serve(

@@ -3,11 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Jobs, Json, Out, Resumable, emit, of_model, print_table, run_recipe
-from headwise.cli.verbs import verb
+from headwise.cli.common import Figures, Jobs, Json, Out, emit, of_model, print_table, run_recipe
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Probe, ProbingTasks
 
@@ -18,11 +15,6 @@ SHOWN = {
     "best gain %": "best over last, %",
     "top gain %": "top over last, %",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "probe", probe, Resumable)
 
 
 def probe(

@@ -5,12 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, Verb, emit
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    app.command("report", cls=Verb)(report)
+from headwise.cli.common import Json, emit
 
 
 def report(

@@ -6,7 +6,6 @@ import typer
 
 from headwise.behaviour._settings import Roles
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.verbs import verb
 from headwise.settings import Settings, option
 
 
@@ -14,11 +13,6 @@ class Shown(Settings):
     """What is printed of the roles."""
 
     top: int = option(3, "Heads shown for each role.", ge=1)
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "roles", roles)
 
 
 def roles(

@@ -6,7 +6,6 @@ import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import said
-from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
 from headwise.scoring._settings import Score
 from headwise.settings import Settings, option
@@ -18,11 +17,6 @@ class Shown(Settings):
 
     fraction: float = option(0.3, "Fraction of heads to list as top heads.", gt=0, lt=1)
     card: bool = option(False, "Also write a model card with the head map, README.md, into the folder of --out.")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "score", score)
 
 
 def score(

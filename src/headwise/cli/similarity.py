@@ -5,16 +5,10 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Jobs, Json, Out, Resumable, Trust, emit, print_table, run_recipe
-from headwise.cli.verbs import verb
+from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 from headwise.similarity._settings import Similarity
 from headwise.tasks._source import TaskSource
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "similarity", similarity, Resumable)
 
 
 def similarity(

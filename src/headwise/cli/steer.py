@@ -5,16 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.verbs import verb
 from headwise.steering._settings import Steer
 from headwise.tasks._source import TaskSource
 
 SHOWN = ("strength", "effect", "effect_low", "effect_high", "change", "change_low", "change_high", "accuracy", "kl")
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "steer", steer)
 
 
 def steer(

@@ -6,17 +6,12 @@ from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, Resumable, emit, of_model, own_bars, print_table
-from headwise.cli.verbs import flag, help_of, options_of, verb
+from headwise.cli.common import Json, emit, of_model, own_bars, print_table
+from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Train
 from headwise.training.methods import METHODS
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "train", train, Resumable)
 
 
 def train(

@@ -5,16 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Jobs, Json, Out, Resumable, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
 from headwise.cli.subjects import said
-from headwise.cli.verbs import help_of, verb
+from headwise.cli.verbs import help_of
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import FewShot, Shots, Transfer
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the verb to the command line."""
-    verb(app, "transfer", transfer, Resumable)
 
 
 def transfer(

@@ -10,26 +10,20 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from pydantic.fields import FieldInfo
 
-from headwise.cli.common import Verb, trust
+from headwise.cli.common import Resumable, Verb, trust
 from headwise.errors import HeadwiseError
 from headwise.settings import Opening, Settings, checked, marks
 
 SIMPLE = (str, int, float, bool, Path)
 
 
-def verb(app: typer.Typer, name: str, function: Callable[..., None], cls: type[Verb] = Verb) -> None:
-    """Adds `function` to the command line.
+def verb(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
+    """Adds `function` to the command line; what it leaves in an `out` of its own can be resumed.
 
     Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated, and stand
     for the field of the same name, if there is one.
-
-    Args:
-        app: the command line.
-        name: of the verb.
-        function: the body.
-        cls: `Verb`, or `Resumable` if its --out can be resumed.
     """
-    app.command(name, cls=cls)(with_options(function))
+    app.command(name, cls=Resumable if "out" in inspect.signature(function).parameters else Verb)(with_options(function))
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
