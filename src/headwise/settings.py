@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from numbers import Number
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
@@ -38,7 +38,7 @@ class Settings(BaseModel):
 
     def decides(self) -> dict[str, Any]:
         """The settings that decide a result, by name: what a result's key holds."""
-        return {name: getattr(self, name) for name, field in type(self).model_fields.items() if marks(field)["decides"]}
+        return {name: getattr(self, name) for name in _deciding(type(self))}
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from their defaults, by name."""
@@ -64,6 +64,11 @@ class Settings(BaseModel):
             HeadwiseError: a name is unknown, or a value out of bounds.
         """
         return checked(type(self), {**self.given(), **changes})
+
+
+@cache
+def _deciding(settings: type[Settings]) -> list[str]:
+    return [name for name, field in settings.model_fields.items() if marks(field)["decides"]]
 
 
 class Exact(Settings):

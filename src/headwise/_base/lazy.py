@@ -29,6 +29,6 @@ def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         if where[name] == package:  # a folder of this room
             return import_module(f"{package}.{name}")
-        return getattr(import_module(where[name]), name)
+        return getattr(sys.modules.get(where[name]) or import_module(where[name]), name)
 
     return get, sorted(where)

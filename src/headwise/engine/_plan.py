@@ -27,31 +27,41 @@ FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "dam
 
 
 class Plan:
-    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the disk."""
+    """The lines of a plan: where each begins, what each waits for. A few bytes a cell; the rest stays on the disk.
 
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "rb")  # noqa: SIM115 (kept open: another run may replace the file)
+    Attributes:
+        after: by number of a line, those of the lines it needs.
+        megabytes: that its missing results are expected to take.
+        size: bytes of all lines.
+    """
+
+    def __init__(self) -> None:
         self._offsets = array("q")
-        self.after: dict[int, tuple[int, ...]] = {}
-        self.steps: list[str] = []
+        self._steps: dict[str, int] = {}
         self._step = array("H")
-        known: dict[str, int] = {}
-        offset = 0
-        for number, line in enumerate(self._file):
-            task = json.loads(line)
-            self._offsets.append(offset)
-            offset += len(line)
-            self._step.append(known.setdefault(task["step"], len(known)))
-            if task["after"]:
-                self.after[number] = tuple(task["after"])
-        self.steps = list(known)
-        self.megabytes = 0.0  # that its missing results are expected to take
+        self.after: dict[int, tuple[int, ...]] = {}
+        self.megabytes = 0.0
+        self.size = 0
+
+    def add(self, task: Task) -> bytes:
+        """Takes in a cell; gives its line."""
+        line = (json.dumps(task, separators=(",", ":")) + "\n").encode()
+        if task["after"]:
+            self.after[len(self._offsets)] = tuple(task["after"])
+        self._step.append(self._steps.setdefault(task["step"], len(self._steps)))
+        self._offsets.append(self.size)
+        self.size += len(line)
+        return line
+
+    def open(self, path: Path) -> None:
+        """The file with its lines; kept open, since another run may replace it."""
+        self._file = open(path, "rb")  # noqa: SIM115
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def step(self, number: int) -> str:
-        return self.steps[self._step[number]]
+        return list(self._steps)[self._step[number]]
 
     def task(self, number: int) -> Task:
         self._file.seek(self._offsets[number])
@@ -63,22 +73,21 @@ class Plan:
 def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
     aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
-    written, megabytes = 0, 0.0
+    plan = Plan()
     there = {entry.name for entry in os.scandir(run / "results")}
     try:
-        with room_in(run, lambda: written), open(aside, "w", encoding="utf-8") as file, remembering():
+        with room_in(run, lambda: plan.size), open(aside, "wb") as file, remembering():
             for task, expected in tasks(cells):
-                megabytes += expected if task["folder"] not in there else 0.0
+                plan.megabytes += expected if task["folder"] not in there else 0.0
                 task["files"] = _listed(run, task["files"])
-                written += file.write(json.dumps(task, separators=(",", ":")) + "\n")
+                file.write(plan.add(task))
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, run / PLAN)
     finally:
         aside.unlink(missing_ok=True)
     flush(run)
-    plan = Plan(run / PLAN)
-    plan.megabytes = megabytes
+    plan.open(run / PLAN)
     return plan
 
 

@@ -87,7 +87,7 @@ class Cell:
         """Every file that the settings name, with the hash it had when the key was made of it."""
         return self._known[1]
 
-    @property
+    @cached_property
     def folder(self) -> str:
         """Name of the result's folder."""
         return f"{self.step.name}-{self.key[:20]}"

@@ -52,10 +52,17 @@ def fingerprint(*values: Any) -> str:
 
 def canonical(value: Any) -> Any:
     """`value` as JSON that is equal exactly if the contents are: what `fingerprint` hashes."""
-    if value is None or type(value) in (bool, int, float, str):
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
         return value
-    if callable(getattr(value, "fingerprint", None)) and not isinstance(value, type):  # `Fingerprinted`; asking for that is slow
+    if kind is dict:
+        return {"dict": sorted(([canonical(k), canonical(v)] for k, v in value.items()), key=_name)}
+    if kind is list or kind is tuple:
+        return [canonical(item) for item in value]
+    if callable(getattr(kind, "fingerprint", None)):  # `Fingerprinted`; asking for that is slow
         return {"fingerprint": value.fingerprint()}
+    if isinstance(value, Settings):
+        return canonical(value.decides())
     if isinstance(value, Enum):
         return canonical(value.value)
     if isinstance(value, str):
@@ -65,14 +72,20 @@ def canonical(value: Any) -> Any:
     if isinstance(value, Path):
         return {"content": content(value)}
     if isinstance(value, Mapping):
-        return {"dict": sorted(([canonical(k), canonical(v)] for k, v in value.items()), key=lambda pair: json.dumps(pair[0]))}
+        return canonical(dict(value))
     if isinstance(value, list | tuple):
-        return [canonical(item) for item in value]
+        return canonical(list(value))
     if isinstance(value, set | frozenset):
         return {"set": sorted((canonical(item) for item in value), key=json.dumps)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return canonical({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
     return _of_library(value)
+
+
+def _name(pair: list[Any]) -> str:
+    """What the pairs of a dict are sorted by: the key as JSON."""
+    key = pair[0]
+    return f'"{key}"' if type(key) is str and key.isidentifier() and key.isascii() else json.dumps(key)
 
 
 @contextmanager
@@ -165,10 +178,7 @@ def _of_library(value: Any) -> Any:
     """Objects of libraries, without importing any library that is not in use."""
     loaded = sys.modules
     if "pydantic" in loaded and isinstance(value, loaded["pydantic"].BaseModel):
-        fields = (
-            value.decides() if isinstance(value, Settings) else {name: getattr(value, name) for name in type(value).model_fields}
-        )
-        return canonical(fields)
+        return canonical({name: getattr(value, name) for name in type(value).model_fields})
     if "torch" in loaded and isinstance(value, loaded["torch"].Tensor):
         return _tensor(value)
     if "torch" in loaded and isinstance(value, loaded["torch"].nn.Module):
