@@ -11,9 +11,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from headwise._base import places
 from headwise._base.opener import open_tokenizer
+from headwise.engine import ModelName
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import Heads, HeadSet
 from headwise.models import open_model
+from headwise.settings import Settings
 from headwise.store._decision import model_parts
 
 WORDS = ["<unk>", "<s>", "</s>", *(chr(ord("a") + i) for i in range(26)), "ab", "cd", "ef"]  # 32
@@ -117,6 +119,46 @@ def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
         places.model_place(tmp_path)
     (tmp_path / "config.json").write_text("{}")
     assert places.model_place(tmp_path) == str(tmp_path)
+
+
+def test_a_recipe_takes_a_gguf_file(tmp_path: Path) -> None:
+    """By file or by folder, relative to the recipe; it counts by its content, under any name."""
+    (tmp_path / "gguf").mkdir()
+    file = tmp_path / "gguf" / "tiny.gguf"
+    written(file)
+
+    class Asked(Settings):
+        model: ModelName
+
+    def named(given: str) -> ModelName:
+        return Asked.model_validate({"model": given}, context={"base": tmp_path}).model
+
+    for given in ("gguf/tiny.gguf", "gguf", str(file)):
+        assert named(given) == str(file)
+    before = named("gguf").fingerprint()
+    assert isinstance(open_model(named("gguf"), need="heads"), LlamaForCausalLM)
+    file.rename(tmp_path / "other.gguf")
+    assert named("other.gguf").fingerprint() == before
+    with (tmp_path / "other.gguf").open("ab") as end:
+        end.write(b"more")
+    assert named("other.gguf").fingerprint() != before
+    for name in ("a.gguf", "b.gguf"):
+        (tmp_path / "gguf" / name).write_bytes(b"GGUF")
+    with pytest.raises(ValueError, match="holds 2 GGUF files: give one of them"):
+        named("gguf")
+    with pytest.raises(ValueError, match="looked for a model folder"):
+        named("./none.gguf")
+
+
+def test_a_recipe_says_which_extra_reads_gguf_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    monkeypatch.setattr(places, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
+
+    class Asked(Settings):
+        model: ModelName
+
+    with pytest.raises(ValueError, match=r"pip install 'headwise\[gguf\]'"):
+        Asked.model_validate({"model": "a.gguf"}, context={"base": tmp_path})
 
 
 def test_without_the_reader_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

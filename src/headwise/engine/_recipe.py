@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from headwise._base.parsing import parse_toml, whole_number
-from headwise._base.places import EMBEDDED, default_model, model_folder
+from headwise._base.places import EMBEDDED, default_model, in_gguf, model_folder, model_place
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import DataPath as DataPath, Settings as Settings, mistakes, placed
 from headwise.store._fingerprints import model_content
@@ -33,7 +33,8 @@ class Recipe(Settings):
 
 
 class ModelName(str):
-    """A model: a folder (relative to the recipe), a hub id, or "demo" (the embedded MiniLM); counts by the content of its weights."""
+    """A model: a folder or a GGUF file (relative to the recipe), a hub id, or "demo" (the embedded MiniLM); counts by the content of its
+    weights."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -48,6 +49,9 @@ class ModelName(str):
         if value == EMBEDDED:
             return cls(default_model())
         folder = placed(value, info)
+        packed = _packed(folder)
+        if packed is not None:
+            return cls(packed)
         if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
@@ -67,6 +71,21 @@ class ModelName(str):
     def fingerprint(self) -> str:
         """Hash of weights, configuration and tokenizer."""
         return model_content(self.folder())
+
+
+def _packed(path: Path) -> str | None:
+    """The GGUF file that a model is, by its own name or by its folder's; None: it is none.
+
+    Raises:
+        ValueError: a folder holds several, or the package that reads them is not installed.
+    """
+    if not path.exists():
+        return None
+    try:
+        place = model_place(path)
+        return place if in_gguf(place)[1] else None
+    except HeadwiseError as error:
+        raise ValueError(str(error)) from None
 
 
 def _on_hub(name: str) -> bool:

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from headwise._base.places import GGUF
 from headwise.errors import HeadwiseError
 from headwise.settings import Settings
 from headwise.store._atomic import checksum, write_text
@@ -120,8 +121,10 @@ def content(path: str | Path) -> str:
 
 
 def model_content(folder: str | Path) -> str:
-    """Hash of the weights, configuration and tokenizer in a model folder; notes and pictures in it do not count."""
+    """Hash of the weights, configuration and tokenizer in a model folder, or of a GGUF file; notes and pictures do not count."""
     folder = Path(folder)
+    if folder.suffix == GGUF and folder.is_file():
+        return _file(folder)
     files = sorted(file for file in folder.rglob("*") if file.suffix in MODEL_FILES and file.is_file())
     if not files:
         raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no {', '.join(MODEL_FILES)} file")
