@@ -8,11 +8,15 @@ from sklearn.pipeline import make_pipeline
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, grammar
+from headwise.tasks.grammar import making
+from headwise.tasks.grammar.treebank import _made as made_sentences
 
 
 @pytest.mark.parametrize("name", grammar.NAMES)
 def test_classes_are_balanced_texts_new_and_seeds_reproduce(name: str) -> None:
-    task, again = grammar.task(name, 96, seed=5, held_out=32), grammar.task(name, 96, seed=5, held_out=32)
+    task = grammar.task(name, 96, seed=5, held_out=32)
+    making._made.cache_clear()  # else the same texts are given again
+    again = grammar.task(name, 96, seed=5, held_out=32)
     other = grammar.task(name, 96, seed=6, held_out=32)
     assert task.synthetic
     assert [len(task.split(split)) for split in task.splits] == [96, 32, 32]
@@ -29,6 +33,16 @@ def test_classes_are_balanced_texts_new_and_seeds_reproduce(name: str) -> None:
     assert task.split("train").texts != other.split("train").texts
     assert len(set(np.diff(task.split("train").labels))) > 1  # in random order
     assert "synthetic" in repr(task)
+
+
+@pytest.mark.parametrize("name", ["tense", "pos"])
+def test_texts_are_made_once_in_a_process_and_each_task_has_labels_of_its_own(name: str) -> None:
+    first, second = grammar.task(name, 64, seed=9), grammar.task(name, 64, seed=9)
+    assert (making._made if name == "tense" else made_sentences).cache_info().hits >= 3
+    before = second.split("train").fingerprint
+    first.split("train").labels[0] += 1  # whoever changes a task in place changes no other
+    first.split("train").texts[0] = ("another",)  # type: ignore[index]
+    assert grammar.task(name, 64, seed=9).split("train").fingerprint == before
 
 
 def bag_of_words(task: Task, **options: object) -> float:

@@ -1,6 +1,7 @@
 """Tasks of generated text: balanced classes, splits of any size."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from headwise.tasks.grammar.treebank import treebank
 NAMES = ("topic", "tense", "subject_number", "object_number", "sentiment", "paraphrase", "entailment")
 LAYERS = ("pos", "ner", "dep", "con", "srl")
 TRIES = 10_000
+KEPT = 10_000  # examples of a split, at most, that are made once in a process
 Text = tuple[str, ...]
 
 
@@ -76,7 +78,7 @@ def tasks(
         }
     for name in names:
         if name in NAMES:
-            made = {split: _split(name, count, Source(f"{name}/{seed}", split, shared_words)) for split, count in sizes.items()}
+            made = {split: _split(name, count, seed, split, shared_words) for split, count in sizes.items()}
             found[name] = Task.of(name, made, metric=metric, synthetic=True)
     return [found[name] for name in names]
 
@@ -94,15 +96,20 @@ def classes_of(name: str) -> tuple[str, ...]:
     }[name]
 
 
-def _split(name: str, size: int, source: Source) -> Examples:
-    classes = classes_of(name)
-    made: list[tuple[Text, str]]
-    if name == "entailment":
-        made = [((pair.first.text, pair.second.text), pair.label) for pair in entailment.pairs(source, size)]
-    else:
-        made = _balanced(lambda label: one(name, source, label), classes, size, source)
+def _split(name: str, size: int, seed: int, split: str, shared_words: bool) -> Examples:
+    classes, make = classes_of(name), _made if size <= KEPT else _made.__wrapped__
+    made = make(name, size, seed, split, shared_words)
     labels = np.array([classes.index(label) for _, label in made], dtype=np.int64)
     return Examples([text for text, _ in made], labels, "classes", classes)
+
+
+@lru_cache(64)
+def _made(name: str, size: int, seed: int, split: str, shared_words: bool) -> list[tuple[Text, str]]:
+    """Texts with their classes; kept, since the cells of a study ask for the same ones again and again."""
+    source = Source(f"{name}/{seed}", split, shared_words)
+    if name == "entailment":
+        return [((pair.first.text, pair.second.text), pair.label) for pair in entailment.pairs(source, size)]
+    return _balanced(lambda label: one(name, source, label), classes_of(name), size, source)
 
 
 def _balanced(make: Callable[[str], Text], classes: Sequence[str], size: int, source: Source) -> list[tuple[Text, str]]:

@@ -1,10 +1,14 @@
 """A treebank: sentences of every form the grammar knows, with every layer of annotation."""
 
+from functools import lru_cache
+
 from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining, sentences
 from headwise.tasks.grammar.clauses import PAST, PRESENT, Clause, Nominal
 from headwise.tasks.grammar.phrases import Frame, Phrase, phrase, to_sentence
 from headwise.tasks.grammar.source import Source
+
+KEPT = 2_000  # sentences, at most, that are made once in a process
 
 
 def treebank(size: int, seed: int = 0, split: str = "train", *, shared_words: bool = False) -> list[Sentence]:
@@ -17,6 +21,12 @@ def treebank(size: int, seed: int = 0, split: str = "train", *, shared_words: bo
         split: whose words and templates to use: "train", "validation" or "test" share no content word and no template.
         shared_words: draw the words of all splits.
     """
+    return list((_made if size <= KEPT else _made.__wrapped__)(size, seed, split, shared_words))
+
+
+@lru_cache(12)
+def _made(size: int, seed: int, split: str, shared_words: bool) -> list[Sentence]:
+    """The sentences; kept, since the cells of a study ask for the same ones again and again."""
     source = Source(f"treebank/{seed}", split, shared_words)
     found: dict[str, Sentence] = {}
     while len(found) < size:
