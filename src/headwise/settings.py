@@ -20,7 +20,15 @@ from numbers import Number
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from headwise._base.names import cut
@@ -127,8 +135,6 @@ QUIET: Any = option(False, "Do not show progress.", decides=False)
 TRUST: Any = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
 TOKENIZER: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
 HEADS: Any = option(None, "The model's `Heads`, if already built.", live=True)
-BOOTSTRAP: Any = option(1000, "Bootstrap resamples for the intervals.", ge=0)
-LEVEL: Any = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
 OUT: Any = option(None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False)
 
 

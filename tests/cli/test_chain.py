@@ -66,7 +66,7 @@ def test_a_dissociation_of_a_model_trained_with_accuracy_says_accuracy(trained: 
         "--random-draws",
         "1",
         "--bootstrap",
-        "20",
+        "0",
         "--out",
         trained.parent / "d",
         "--no-figures",
@@ -76,10 +76,10 @@ def test_a_dissociation_of_a_model_trained_with_accuracy_says_accuracy(trained: 
     intact = {row["task"]: row["score"] for row in load_scores(trained) if row["split"] == "validation"}
     table = {row["lesion"]: row for row in record["tables"]["performance"]}
     assert {name: table["intact"][name] / 100 for name in intact} == pytest.approx(intact)  # the very figures of the training
-    shown = said("dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "20")
+    shown = said("dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0")
     assert "metric: accuracy; texts cut at 9 tokens" in shown
     other = hw(
-        "dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "20", "--metric", "f1", "--max-length", "20"
+        "dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0", "--metric", "f1", "--max-length", "20"
     )
     assert other["settings"]["metrics"] == {"qqp": "f1", "mood": "f1"}
     assert other["settings"]["max_length"] == {"qqp": 20, "mood": 20}
@@ -120,7 +120,7 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
     hw("train", *tasks, "--method", "multi-task", "--out", place / "multi")
     scored = hw("score", "--model", place / "multi", "--out", place / "scores")
     assert "texts cut at 9 tokens" in scored["judged"]
-    quick = ["--random-draws", "1", "--bootstrap", "20", "--no-figures", "--fraction", "0.25"]
+    quick = ["--random-draws", "1", "--bootstrap", "0", "--no-figures", "--fraction", "0.25"]
     found = hw("dissociate", "--model", place / "multi", "--scores", place / "scores", *quick, "--out", place / "pairs")
     assert found["sets"] == hw("dissociate", "--model", place / "multi", *quick)["sets"]  # scores of the same examples
     similar = ["--models", place / "single", "--multitask", place / "multi", "--jobs", "0"]

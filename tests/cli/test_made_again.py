@@ -25,7 +25,7 @@ from headwise.training._result import TrainingResult
 SHORT = "--epochs 1 --batch-size 8 --lr 1e-3 --max-length 9"
 TRAIN = f"train --model model --tasks mood animal --tasks-file tasks.toml --method multi-task {SHORT} --seeds 2 --metric accuracy --out 'my run'"
 DISSOCIATE = (
-    "dissociate --model 'my run/multi-task/seed-1' --fraction 0.25 --random-draws 2 --bootstrap 20 --seed 3 --no-figures --out D"
+    "dissociate --model 'my run/multi-task/seed-1' --fraction 0.25 --random-draws 2 --bootstrap 0 --seed 3 --no-figures --out D"
 )
 PROBE = "probe --model ours=model --tasks mood --tasks-file tasks.toml --controls none --top 3 --examples 20 --no-figures --jobs 0 --out P"
 TRANSFER = (

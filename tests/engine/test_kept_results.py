@@ -39,7 +39,7 @@ def invoked(*words: Any) -> str:
 
 def dissociated(place: Path, *more: str) -> str:
     """A small dissociation of the trained model from the command line; what it says."""
-    few = ["--random-draws", "1", "--bootstrap", "20", "--score-examples", "8", "--no-figures"]
+    few = ["--random-draws", "1", "--bootstrap", "0", "--score-examples", "8", "--no-figures"]
     words = ["--model", place / "run", "--tasks-file", place / "tasks.toml"]
     return invoked("dissociate", *words, *few, "--out", place / "d", *more)
 

@@ -27,7 +27,7 @@ HARNESS = find_spec("lm_eval") is not None
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals of fewer examples than would hold their level, so that the arithmetic can be checked on small data."""
-    monkeypatch.setattr("headwise.harness._pairing.FEWEST", 2)
+    monkeypatch.setattr("headwise.lesions._statistics.MIN_EXAMPLES", 2)
 
 
 def sample(number: int, acc: float, **more: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def test_examples_are_paired_whatever_their_order() -> None:
     error = (after - before).std(ddof=1) / np.sqrt(40)
     assert row["low"] == pytest.approx(row["difference"] - 2.02 * error, abs=0.4 * error)
     assert row["high"] == pytest.approx(row["difference"] + 2.02 * error, abs=0.4 * error)
-    assert summary(examples.head(1), 100, 0.95, 0)[["low", "high"]].isna().all(axis=None)
+    assert summary(examples.head(1), 200, 0.95, 0)[["low", "high"]].isna().all(axis=None)
 
 
 def test_other_examples_are_not_paired_and_metrics_without_numbers_are_named() -> None:

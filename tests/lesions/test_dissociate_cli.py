@@ -67,12 +67,12 @@ def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
         "--random-draws",
         "2",
         "--bootstrap",
-        "50",
+        "199",
         "--fractions",
         "0.25",
         "0.5",
         "--test-draws",
-        "19",
+        "199",
     )
     options = ("dissociate", *where, *sizes)
     first = json.loads(invoke(*options, "--json"))

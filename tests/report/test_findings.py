@@ -8,91 +8,16 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.cli.dissociate import _caption as caption
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, number
+from headwise.figures._blocks import NOT_SHOWN, number
 from headwise.report import read
-from headwise.studies._sections import dissociation, grids, probing, similarity, stemcells, training, transfer
+from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
 from headwise.training._result import TrainingResult
 
-TASKS = ["topic", "number"]
 
-
-class Found:
-    """A dissociation with tables by name."""
-
-    fraction, fractions, sets, tests = 0.3, (), {}, {}  # type: ignore[var-annotated]
-
-    random = tuple(f"random {i}" for i in range(10))
-    analysis = SimpleNamespace(tasks=())  # no predictions
-
-    def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95) -> None:
-        self.table, self.tasks, self.settings = tables.__getitem__, tasks, {"level": level}
-        self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
-
-
-def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95) -> Found:
-    """A dissociation whose every D is the same; own lesions cost 25 points, and so do the others' where D is 0."""
-    row = {"metric": "accuracy", "RP own": 70.0, "RP others": 70.0 + d, "D": d, "D low": low, "D high": high}
-    summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]]).set_index("task")
-    rows = {
-        "topic†": (60, 84 * (70 + d) / 100),
-        "number†": (84 * (70 + d) / 100, 60),
-        "random": (80, 80),
-        "random lowest": (70, 50),
-    }
-    performance = pd.DataFrame(rows | {"intact": (85, 85)}, index=TASKS).T.rename_axis("lesion")
-    pair = {"A": "topic", "B": "number", "verdict": verdict, "D_low": low, "p_fdr": p, "overlap": 30.0}
-    return Found({"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}, TASKS, level)
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "said", "unsaid"),
-    [(-14.6, 15.5, NOT_SHOWN, "costs it more"), (2.0, 6.0, "costs it more", NOT_SHOWN), (-6.0, -2.0, "costs it less", NOT_SHOWN)],
-)
-def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid: str) -> None:
-    d = 3.8 if high > 0 else -3.8
-    first, *rest = dissociation.findings(found(d, low, high))
-    assert said in first
-    assert unsaid not in first
-    for task, sentence in zip(TASKS, rest[:2], strict=True):  # a task is compared with itself under the others' lesions
-        assert sentence.startswith(
-            f"{task} keeps 70.0 % of its performance without its own heads and {70 + d:.1f} % without another"
-        )
-        assert (NOT_SHOWN in sentence) == (said == NOT_SHOWN)
-
-
-def test_without_an_interval_nothing_is_claimed() -> None:
-    said = dissociation.findings(found(30.0, np.nan, np.nan))
-    assert [NO_INTERVAL in sentence for sentence in said] == [
-        True,
-        True,
-        True,
-        False,
-        True,
-        False,
-    ]  # all but random sets and overlap
-    claims = ("matter more", "costs it more", NOT_SHOWN, "lies above 0")  # what was not tested is not called undecided either
-    assert not any(claim in sentence for sentence in said for claim in claims)
-
-
-def test_an_interval_is_called_by_its_own_level() -> None:
-    wide = found(3.8, 2.0, 6.0, level=0.99)
-    assert all("(99 % interval 2.0 to 6.0)" in sentence for sentence in dissociation.findings(wide)[:3])
-    square = pd.DataFrame(np.eye(2), index=TASKS, columns=TASKS)
-    tables = {kind: wide.table(kind) for kind in ("summary", "performance", "pairs")}
-    shown = dissociation.blocks(Found({**tables, "corrected": square, "pairwise": square}, TASKS, 0.99))
-    assert ["99 % interval" in block.caption for block in shown if block.name in ("pairs", "summary")].count(True) == 2
-    assert not any("95 %" in block.caption for block in shown)
-
-
-def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
-    null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
-    assert "point estimates: 1 × distinct; the interval of D lies above 0 for 0 of the 1 that have one" in null
-    assert "could show for none of 1 pairs" in null
-    assert "1 of 2 tasks fall below every one of the 10 random sets drawn" in null
-    clear = " ".join(dissociation.findings(found(12.0, 3.0, 20.0, p=0.01, verdict="distinct")))
-    assert "lies above 0 for 1 of the 1 that have one" in clear
-    assert "in 1 of 1 pairs" in clear
+def test_one_source_model_says_nothing_of_others() -> None:
+    (sentence,) = transfer.findings(pd.DataFrame(), compared(1.0, np.nan, np.nan, np.nan, "no p: 1 source model of each method"))
+    assert sentence.endswith(f": {transfer.BEYOND}; no p: 1 source model of each method.")
+    assert NOT_SHOWN not in sentence
 
 
 @pytest.mark.parametrize(("p", "said"), [(0.3, "not shown to be more than the 2.4"), (0.001, "more than the 2.4")])
@@ -137,20 +62,6 @@ def test_one_run_of_a_transfer_has_no_spread() -> None:
         "4 examples of sick bring the iat model to 50.0 % (one run).",
         "8 examples of sick bring the iat model to 60.0 ± 2.0 % (mean ± standard deviation over 5 runs).",
     ]
-
-
-@pytest.mark.parametrize(
-    ("low", "p", "said"),
-    [
-        (0.05, 0.03, "D = 10.00 (90 % interval 5.00 to 20.00); permutation p = 0.03;"),
-        (np.nan, np.nan, "D = 10.00; no permutation p: too few;"),
-    ],
-)
-def test_the_verb_says_the_level_of_its_interval_and_why_there_is_no_p(low: float, p: float, said: str) -> None:
-    test = SimpleNamespace(p=p, note="too few")
-    analysis = SimpleNamespace(d_interval=lambda: (low, low + 0.15))
-    result = SimpleNamespace(permutation=test, analysis=analysis, d=0.1, settings={"level": 0.9})
-    assert f"percent; {said}" in caption(result, "pairs")
 
 
 def test_links_are_worded_by_the_mantel_test() -> None:
@@ -242,8 +153,11 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
     )
     said = training.findings(scores)
     assert "iat: 90.0 on average over 1 task (3 seeds)." in said
-    assert "iat is +0.00 points from multi-task on average over 1 task (95 % interval 0.00 to 0.00)" in said[3]
-    assert said[3].endswith(f"; {NOT_SHOWN}.")
+    assert (
+        "iat is +0.00 points from multi-task on average over 1 task, seed by seed: +0.00, +0.00, +0.00; there is no interval"
+        in said[3]
+    )
+    assert "0.00 to 0.00" not in said[3]  # which would read as certainty
     assert said[4] == "lora and multi-task have no task and seed in common, so they are not compared."
 
 
@@ -251,7 +165,7 @@ def test_what_is_at_chance_is_named_with_its_method() -> None:
     scores = trained([0.0, 0.0])
     weak = (scores["method"] == "iat") & (scores["task"] == "b")
     assert training.findings(scores.assign(at_chance=weak))[-1] == "Not shown to be above chance in any seed: b (iat)."
-    assert training.findings(scores.assign(at_chance=weak & (scores["seed"] == 0)))[-1].endswith(f"{NOT_SHOWN}.")
+    assert not any("chance" in sentence for sentence in training.findings(scores.assign(at_chance=weak & (scores["seed"] == 0))))
 
 
 def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> None:
@@ -296,21 +210,6 @@ def test_settings_of_one_method_are_not_averaged() -> None:
     assert training.labels([one("iat", 0), one("iat", 1)]) == ["iat", "iat"]
     assert training.labels([one("iat", 0), one("iat", 0, tasks="c")]) == ["iat (tasks a, b)", "iat (tasks c)"]
     assert training.labels([one("iat", 0, "x"), one("iat", 0, "y")]) == ["iat in x", "iat in y"]
-
-
-def test_published_figures_stand_beside_the_same_data_only() -> None:
-    names = list(dissociation.PUBLISHED)
-
-    def shown(tasks: list[str], metric: str = "accuracy") -> bool:
-        square = pd.DataFrame(np.eye(len(tasks)), index=tasks, columns=tasks)
-        summary = pd.DataFrame({"metric": metric}, index=[*tasks, "all"])
-        tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {"summary": summary}
-        return "published" in [block.name for block in dissociation.blocks(Found(tables, tasks))]
-
-    assert shown(names)
-    assert not shown(names[:3])
-    assert not shown([*names, "rte"])
-    assert not shown(names, "f1")
 
 
 def test_a_grid_without_enough_seeds_says_so() -> None:

@@ -134,7 +134,10 @@ def test_an_evaluation_is_worded_by_its_intervals(tmp_path: Path) -> None:
     evaluated(rows).save(tmp_path / "run")
     (section,) = read([tmp_path / "run"])
     head, blimp, lama, few, up, note = section.findings
-    assert head == f"The change (silenced: {{(0, 1)}}) raises 1 and lowers 1 of 4 metrics; for the others {NOT_SHOWN}."
+    assert (
+        head
+        == f"The change (silenced: {{(0, 1)}}) raises 1 and lowers 1 of 4 metrics; there is no interval for 1; for the rest {NOT_SHOWN}."
+    )
     assert blimp.startswith(
         "blimp, acc: 0.800 intact, 0.600 changed, a difference of -0.200 (95 % interval -0.300 to -0.100): it is lower"
     )

@@ -10,6 +10,7 @@ from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 from scipy import stats
 
 from headwise._base.inference import MIN_EXAMPLES, false_discovery
+from headwise._base.least import least_resamples
 from headwise.heads import HeadSet
 from headwise.lesions._analysis import analyse
 from headwise.lesions._dissociation import overall
@@ -97,10 +98,9 @@ def d_intervals(metric: str, n: int, shares: Sequence[float], studies: int, bala
             right, labels = answers(rng, n, shares)[order], (rng.random(n) < balance).astype(int)
             predictions = np.where(right, labels, 1 - labels)
             tasks[name] = TaskOutcome("classes", metric, predictions, np.zeros(right.shape), labels, 0.5, {})
-        found = analyse(Lesions(sets, tasks, {}), ["a", "b"], ["a", "b"], bootstrap=299, seed=study)
+        found = analyse(Lesions(sets, tasks, {}), ["a", "b"], ["a", "b"], bootstrap=least_resamples(), seed=study)
         bounds.append(found.d_interval())
-        low, high = found.d_i_interval()
-        halves.append((low[0], high[0]))
+        halves.append(found.d_i_bounds()[0][:2])
         pair = found.pairs().iloc[0] if study < 5 else None  # of two tasks D of the pair is D of all
         assert pair is None or (pair["D_low"], pair["D_high"]) == bounds[-1]
     return (*np.array(bounds).T, *np.array(halves).T)

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from headwise._base.inference import MIN_EXAMPLES
 from headwise.harness._pairing import summary
 from headwise.heads import HeadSet
-from headwise.lesions._statistics import FEWEST
 from headwise.steering._measuring import Judged
 from headwise.steering._settings import Steer
 from headwise.studies._induction import Induction
@@ -19,7 +19,7 @@ def covered(inside: list[bool]) -> None:
     assert 0.925 <= np.mean(inside) <= 0.99, np.mean(inside)
 
 
-@pytest.mark.parametrize("n", [FEWEST, 200])
+@pytest.mark.parametrize("n", [MIN_EXAMPLES, 200])
 def test_the_coverage_of_a_paired_evaluation(n: int) -> None:
     """Right or wrong under both models, which share most of their answers."""
     rng = np.random.default_rng(n)
@@ -35,14 +35,16 @@ def test_the_coverage_of_a_paired_evaluation(n: int) -> None:
 
 def test_too_few_examples_have_no_interval() -> None:
     rows = {"task": "t", "filter": "none", "metric": "acc", "example": range(5), "intact": 0.0, "changed": [0.0, 1, 0, 1, 1]}
-    assert np.isnan(summary(pd.DataFrame(rows), 99, 0.95, 0)["low"]).all()
+    (row,) = summary(pd.DataFrame(rows), 999, 0.95, 0).to_dict("records")
+    assert np.isnan(row["low"])
+    assert row["note"] == "no interval: 5 held-out examples; 50 are needed"
 
 
 @pytest.mark.parametrize("pairs", [True, False])
 def test_the_coverage_of_the_effect_of_steering(pairs: bool) -> None:
     """Skewed log-probabilities; the change is that of the same examples under another strength."""
     rng = np.random.default_rng(1)
-    n, truth, inside = 2 * FEWEST, 0.4, []
+    n, truth, inside = 2 * MIN_EXAMPLES, 0.4, []
     of_target = None if pairs else np.arange(n) < n // 2
     settings = Steer(bootstrap=999, seed=0, quiet=True)
     for _ in range(DRAWS):

@@ -21,13 +21,31 @@ MIN_SEEDS = 8  # for an interval by t over seeds; fewer are shown one by one
 EXACT_UNITS = 16  # up to this many units all sign flips are tried (65,536)
 
 
+SAME = "every {unit} has the same value, which says nothing about its spread"
+
+
+def constant(values: ArrayLike, axis: int = -1) -> NDArray[np.bool_]:
+    """Where values do not vary along `axis`, but for rounding: an interval of no width would read as certainty."""
+    array = np.asarray(values, dtype=float)
+    return np.asarray(np.ptp(array, axis=axis) <= 1e-14 + 1e-12 * np.abs(array).max(axis=axis))
+
+
+def why_no_t(values: ArrayLike, unit: str, least: int = 2) -> str:
+    """Why one row of values has no interval by t over its units ("seed", "run", ...); empty where it has one."""
+    n = len(np.asarray(values))
+    if n < least:
+        return f"{n} {unit}{'s' * (n != 1)}, {least} are needed"
+    return SAME.format(unit=unit) if constant(values) else ""
+
+
 def t_interval(values: ArrayLike, level: float = 0.95, axis: int = -1) -> tuple[Array, Array]:
-    """Student's t interval of the mean over units along `axis`; NaN for fewer than two."""
+    """Student's t interval of the mean over units along `axis`; NaN for fewer than two, and where all units have the same value."""
     array = np.asarray(values, dtype=float)
     n, mean = array.shape[axis], array.mean(axis)
     if n < 2:
         return np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
     half = stats.t.ppf((1 + level) / 2, n - 1) * array.std(axis, ddof=1) / np.sqrt(n)
+    half = np.where(constant(array, axis), np.nan, half)
     return mean - half, mean + half
 
 
@@ -69,7 +87,7 @@ def crossed_t(grid: ArrayLike, level: float = 0.95) -> tuple[Array, Array, Array
         level: of the interval.
 
     Returns:
-        low, high, and the two-sided p, (...) each; NaN for fewer than two units.
+        low, high, and the two-sided p, (...) each; NaN for fewer than two units. Where no cell differs from another there is no interval.
     """
     values = np.asarray(grid, dtype=float)
     units, samples = values.shape[-2:]
@@ -92,6 +110,7 @@ def crossed_t(grid: ArrayLike, level: float = 0.95) -> tuple[Array, Array, Array
         error = np.sqrt(squares / (units * samples))
         t = np.divide(np.abs(mean), error, out=np.where(mean == 0, 0.0, np.inf), where=error > 0)
         half, p = np.maximum(half, stats.t.ppf((1 + level) / 2, df) * error), np.maximum(p, 2 * stats.t.sf(t, df))
+    half = np.where(constant(values.reshape(*mean.shape, -1)), np.nan, half)
     return mean - half, mean + half, p
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Figures, Json, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import said
 from headwise.lesions._settings import Dissociate
@@ -37,7 +38,7 @@ def dissociate(
     if settings.test_draws and not as_json and not (out is not None and out.exists()):
         own = len(found) * (len(found) + 1 + settings.random_draws)
         tests = 2 * settings.test_draws * len(found) * (len(found) - 1)
-        typer.echo(f"the tests of D add {tests} evaluations of a task to the study's {own}", err=True)
+        typer.echo(f"the tests of D add up to {tests} evaluations of a task to the study's {own}", err=True)
     result = run(model, found, **settings.given() | {"quiet": settings.quiet or as_json})
     if out is not None and figures and not (out / "figures").is_dir():
         for kind in result.figures:
@@ -46,12 +47,13 @@ def dissociate(
         return
     for kind in SHOWN:
         table = result.table(kind)
-        table = table.reset_index() if kind == "performance" else table
+        table = table.reset_index() if kind == "performance" else table.drop(columns="note")  # the notes below say as much
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
     for note in result.notes:
         typer.echo(f"note: {note}")
+    typer.echo(EXPLAINED)
     if out is not None:
-        typer.echo(f"tables and figures in {out}")
+        typer.echo(f"tables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
 
 
 def _caption(result: Any, kind: str) -> str:
@@ -59,25 +61,31 @@ def _caption(result: Any, kind: str) -> str:
         known = "metrics" in result.settings  # results saved before this was noted are shown without it
         judged = f"; {said(result.settings['metrics'], result.settings['max_length'])}" if known else ""
         n, total = result.settings["heads_each"], result.settings["heads_total"]
-        return f"percent; T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}{judged}"
+        made_up = f"synthetic text: {', '.join(result.synthetic)}" if result.synthetic else ""
+        silenced = f"T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}{judged}"
+        return "; ".join(filter(None, ("percent", silenced, made_up, result.random_note)))
     from headwise.figures._blocks import between
 
     test = result.permutation
-    low, high = result.analysis.d_interval()
-    p = f"; no permutation p: {test.note}" if math.isnan(test.p) else f"; permutation p = {test.p:.3g}"
-    d = (
-        f"D = {100 * result.d:.2f}{between(100 * low, 100 * high, 2, result.settings['level'])}"
-        if not math.isnan(result.d)
-        else "D is not defined, see the notes"
-    )
-    return f"percent; {d}{p}; distinct: both positive and D ≥ 10 %"
+    low, high, why = result.analysis.d_bounds()
+    p = "no permutation test, see the notes" if math.isnan(test.p) else f"permutation p = {test.p:.3g} (of this model's lesions)"
+    if math.isnan(result.d):
+        return f"percent; D is not defined, see the notes; {p}"
+    span = f" (no interval: {why})" if why else f"{between(100 * low, 100 * high, 2, result.settings['level'])}, over examples"
+    verdicts = "verdicts: the paper's thresholds on point estimates (distinct: both positive and D ≥ 10 %)"
+    return f"percent; D = {100 * result.d:.2f}{span}; {p}; {verdicts}"
 
 
 def _record(result: Any, out: Path | None) -> dict[str, Any]:
+    low, high, why = result.analysis.d_bounds()
     return {
         "D": result.d,
-        "D_interval": result.analysis.d_interval(),
+        "D_interval": None if why else (low, high),
+        "D_interval_note": why,
         "permutation_p": result.permutation.p,
+        "permutation_note": result.permutation.note,
+        "random_note": result.random_note,
+        "synthetic": list(result.synthetic),
         "tables": {
             kind: result.table(kind).reset_index().to_dict("records") for kind in ("performance", "summary", "pairs", "overlap")
         },

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.harness._settings import Evaluate
 
@@ -36,5 +37,6 @@ def evaluate(
     print_table("Intact and changed", list(result.table.columns), result.table.to_numpy().tolist(), caption)
     for note in result.notes:
         typer.echo(f"note: {note}")
+    typer.echo(EXPLAINED)
     if settings.out is not None:
         typer.echo(f"tables and examples in {settings.out}")

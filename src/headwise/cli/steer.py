@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
 from headwise.steering._settings import Steer
 from headwise.tasks._source import TaskSource
@@ -46,7 +47,9 @@ def steer(
         columns = [name for name in SHOWN if name in table]
         caption = f"effect: {said}; change: from the intact model; kl: nats per token; {level}; chosen: {result.strength:g}"
         print_table(title, columns, table[columns].to_numpy().tolist(), caption)
-    for note in result.notes:
+    notes = [f"{split}: {note}" for split, note in result.table[["split", "note"]].drop_duplicates().to_numpy() if note]
+    for note in (*notes, *result.notes):
         typer.echo(f"note: {note}")
+    typer.echo(EXPLAINED)
     if settings.out is not None:
         typer.echo(f"tables and directions in {settings.out}")

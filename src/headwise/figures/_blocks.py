@@ -114,4 +114,23 @@ def sign(low: Any, high: Any) -> int:
 
 
 NOT_SHOWN = "no difference could be shown"
+
+
 NO_INTERVAL = "there is no interval, so nothing is said beyond these examples"
+
+
+def no_interval(why: str, units: str = "examples") -> str:
+    """What a sentence says where there is no interval: nothing beyond what was seen, and why; `why` may be a table's note."""
+    reason = f" ({why.removeprefix('no interval: ')})" if why else ""
+    return f"there is no interval{reason}, so nothing is said beyond these {units}"
+
+
+def synthetic_text(tasks: Iterable[str]) -> str:
+    """A sentence that names the tasks whose text was generated; empty where there is none."""
+    names = list(tasks)
+    return f" The text of {', '.join(names)} is synthetic." if names else ""
+
+
+def without_empty_notes(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table without its column of notes where no row has one."""
+    return frame if "note" not in frame or frame["note"].astype(bool).any() else frame.drop(columns="note")

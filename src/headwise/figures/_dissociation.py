@@ -61,8 +61,9 @@ def pair_scores(table: pd.DataFrame, level: float = 0.95) -> "Figure":
     for bar, (_, row) in zip(bars, table.iterrows(), strict=True):
         span = between(row.D_low, row.D_high, 2, level)
         say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
-    if np.isfinite(reach).all():
-        ax.errorbar(middle, place, xerr=reach, fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
+    known = np.isfinite(reach).all(axis=0)
+    if known.any():
+        ax.errorbar(middle[known], place[known], xerr=reach[:, known], fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
     ax.plot(table["D_A"], place - 0.15, "o", color=COLOURS[0], label="D_A", markersize=4)
     ax.plot(table["D_B"], place + 0.15, "s", color=COLOURS[3], label="D_B", markersize=4)
     ax.axvline(0, color=COLOURS[7], linewidth=0.8)
@@ -91,7 +92,9 @@ def sweep(table: pd.DataFrame) -> "Figure":
     figure, axes = panels(size=(4.2, 3.0))
     ax: Axes = axes[0, 0]
     share = 100 * table["fraction"].to_numpy(dtype=float)
-    for number, name in enumerate(column for column in table.columns if column not in ("fraction", "D", "D_low", "D_high")):
+    for number, name in enumerate(
+        column for column in table.columns if column not in ("fraction", "D", "D_low", "D_high", "note")
+    ):
         ax.plot(share, table[name], ".--", color=COLOURS[number % 7], linewidth=0.8, label=name.removeprefix("D_"))
     ax.plot(share, table["D"], "o-", color=COLOURS[7], label="D")
     ax.fill_between(share, table["D_low"], table["D_high"], color=COLOURS[7], alpha=0.15, linewidth=0)

@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 
 from headwise.errors import HeadwiseError
-from headwise.lesions._statistics import FEWEST, interval, resample_counts
+from headwise.lesions._statistics import interval, resample_counts, why_none
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # by task, as lm-evaluation-harness logs them
+
+COLUMNS = ["task", "filter", "metric", "intact", "changed", "difference", "low", "high", "examples", "note"]
 
 
 def paired(intact: Samples, changed: Samples) -> tuple[pd.DataFrame, list[str]]:
@@ -44,15 +46,16 @@ def _place(sample: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def summary(examples: pd.DataFrame, bootstrap: int, level: float, seed: int) -> pd.DataFrame:
-    """Means of both models by task, filter and metric, and the paired difference with its interval over examples."""
+    """Means of both models by task, filter and metric, and the paired difference with its interval over examples, or why it has none."""
     rows = []
     for (task, kept, metric), part in examples.groupby(["task", "filter", "metric"], sort=False):
         difference = (part["changed"] - part["intact"]).to_numpy()
         n = len(difference)
-        low = high = np.nan
-        if bootstrap and n >= FEWEST:
-            draws = resample_counts(n, bootstrap, seed) @ difference / n
-            low, high = map(float, interval(draws, level, examples=n))
+        draws = resample_counts(n, bootstrap, seed) @ difference / n
+        low, high = map(float, interval(draws, level, examples=n))
+        why = why_none(draws, level, examples=n)
+        why = "no example differs between the two models" if why and not difference.any() else why
         means = {"intact": part["intact"].mean(), "changed": part["changed"].mean(), "difference": difference.mean()}
         rows.append({"task": task, "filter": kept, "metric": metric, **means, "low": low, "high": high, "examples": n})
-    return pd.DataFrame(rows, columns=["task", "filter", "metric", "intact", "changed", "difference", "low", "high", "examples"])
+        rows[-1]["note"] = f"no interval: {why}" if why else ""
+    return pd.DataFrame(rows, columns=COLUMNS)

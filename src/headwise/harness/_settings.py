@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from headwise.settings import BOOTSTRAP, HEADS, LEVEL, TOKENIZER, DataPath, Opening, option
+from headwise._base.resampling import Resampling
+from headwise.settings import HEADS, TOKENIZER, DataPath, Opening, option
 
 
-class Evaluate(Opening):
+class Evaluate(Resampling, Opening):
     """Settings of `headwise.harness.run_harness`: one of silence, gates and steer says what is changed."""
 
     out: Path | None = option(None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False)
@@ -18,8 +19,6 @@ class Evaluate(Opening):
     fewshot: int | None = option(None, "Number of examples in the prompt; default: the task's own.", ge=0)
     limit: int | None = option(None, "Only this many examples per task, the first ones; default: all.", ge=1)
     batch_size: int = option(8, "Requests per batch; the result does not depend on it.", ge=1, decides=False)
-    bootstrap: int = BOOTSTRAP
-    level: float = LEVEL
     seed: int = option(0, "Random seed of prompts, generation and intervals.", ge=0)
     tokenizer: Any = TOKENIZER
     heads: Any = HEADS

@@ -1,21 +1,31 @@
 """From lesions to dissociation: one pass of arithmetic over predictions that are already there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise._base.inference import MIN_EXAMPLES
+from headwise._base.inference import MIN_EXAMPLES, constant
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, Lesions
 from headwise.lesions._resampling import metric_draws
-from headwise.lesions._statistics import interval, resample_counts
+from headwise.lesions._statistics import interval, resample_counts, why_none
 
 Array = NDArray[np.float64]
 BLOCK = 100  # bootstrap draws held in memory at once
+SAME_ANSWERS = "the lesions leave the same predictions on every example"
+
+
+class Bounds(NamedTuple):
+    """An interval; NaN where there is none, and `why` says why (empty otherwise)."""
+
+    low: float
+    high: float
+    why: str
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Analysis:
         rp: (lesions, tasks), relative performance (Eq. 5); corrected: the same, chance-corrected.
         draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was asked for, NaN for tasks
             with fewer than 50 examples, whose intervals would be too narrow.
+        answers: (lesions, tasks), the same number where two lesions leave a task the same predictions on every example.
         level: of the intervals.
     """
 
@@ -39,6 +50,7 @@ class Analysis:
     rp: Array
     corrected: Array
     draws: Array
+    answers: NDArray[np.int64]
     level: float
 
     @property
@@ -52,32 +64,61 @@ class Analysis:
         return float(d.overall(self.rp))
 
     def d_interval(self) -> tuple[float, float]:
-        """Bootstrap interval of D."""
-        return self._interval(d.overall(self.draws), int(self.examples.min()))
+        """Bootstrap interval of D; NaN where there is none."""
+        return self.d_bounds()[:2]
 
-    def d_i_interval(self) -> tuple[Array, Array]:
-        """Bootstrap intervals of D_i, (tasks,) each."""
-        if not len(self.draws):
-            return np.full(len(self.tasks), np.nan), np.full(len(self.tasks), np.nan)
-        found = [
-            interval(values, self.level, examples=int(n))
-            for values, n in zip(d.per_task(self.draws).T, self.examples, strict=True)
-        ]
-        low, high = np.array(found).T
-        return low, high
+    def d_bounds(self) -> Bounds:
+        """Bootstrap interval of D, or why there is none."""
+        every = list(range(len(self.tasks)))
+        return self._bounds(self.d, d.overall(self.draws), every, every)
 
-    def _interval(self, values: Array, examples: int) -> tuple[float, float]:
-        if not len(values):
-            return float("nan"), float("nan")
-        low, high = interval(values, self.level, examples=examples)
-        return float(low), float(high)
+    def d_i_bounds(self) -> list[Bounds]:
+        """Bootstrap interval of each task's D_i, or why there is none."""
+        every, draws = list(range(len(self.tasks))), d.per_task(self.draws)
+        return [self._bounds(value, draws[:, task], every, [task]) for task, value in enumerate(self.d_i)]
+
+    def pair_bounds(self) -> dict[tuple[int, int], Bounds]:
+        """Bootstrap interval of D of each pair, or why there is none."""
+        pairs = combinations(range(len(self.tasks)), 2)
+        return {
+            (a, b): self._bounds(float(d.overall(_pair(self.rp, a, b))), d.overall(_pair(self.draws, a, b)), [a, b], [a, b])
+            for a, b in pairs
+        }
+
+    def rp_bounds(self, lesions: Sequence[int], task: int) -> Bounds:
+        """Bootstrap interval of a task's mean relative performance under some lesions, or why there is none."""
+        return self._bounds(self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [], [task])
+
+    def _bounds(self, value: float, draws: Array, lesions: Sequence[int], tasks: Sequence[int]) -> Bounds:
+        """The interval of a figure that compares `lesions` on `tasks`."""
+        if np.isnan(value):
+            return Bounds(np.nan, np.nan, "it is undefined")
+        fewest = min(tasks, key=lambda task: int(self.examples[task]))
+        examples = int(self.examples[fewest])
+        low, high = interval(draws, self.level, examples=examples)
+        why = why_none(draws, self.level, examples=examples)
+        if len(draws) and examples < MIN_EXAMPLES:
+            why = f"{self.tasks[fewest]} has {why}"
+        elif (
+            why
+            and lesions
+            and len(draws)
+            and constant(draws)
+            and (np.ptp(self.answers[np.ix_(lesions, tasks)], axis=0) == 0).all()
+        ):
+            why = SAME_ANSWERS
+        return Bounds(float(low), float(high), why)
+
+    def uncorrected(self, tasks: Sequence[int]) -> str:
+        """Why scores of some tasks cannot be corrected for chance; empty where they can."""
+        weak = [self.tasks[task] for task in tasks if not self.intact[task] > self.chance[task]]
+        return f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact" if weak else ""
 
     def pairs(self) -> pd.DataFrame:
-        """One row per pair of tasks: D_A, D_B, D with its interval (fractions), and the verdict."""
+        """One row per pair of tasks: D_A, D_B, D with its interval (fractions), the verdict, and why anything is missing."""
         rows = []
-        for a, b in combinations(range(len(self.tasks)), 2):
+        for (a, b), (low, high, why) in self.pair_bounds().items():
             d_a, d_b = d.per_task(_pair(self.rp, a, b))
-            low, high = self._interval(d.overall(_pair(self.draws, a, b)), int(self.examples[[a, b]].min()))
             rows.append(
                 {
                     "A": self.tasks[a],
@@ -89,24 +130,15 @@ class Analysis:
                     "D_high": high,
                     "D_corrected": float(d.overall(_pair(self.corrected, a, b))),
                     "verdict": d.verdict(float(d_a), float(d_b)),
+                    "note": missing({"interval": why, "D_corrected": self.uncorrected([a, b])}),
                 }
             )
         return pd.DataFrame(rows)
 
-    def notes(self) -> list[str]:
-        """What a reader must know before trusting the figures."""
-        found = []
-        for name, intact, chance in zip(self.tasks, self.intact, self.chance, strict=True):
-            if intact <= 0:
-                found.append(
-                    f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful"
-                )
-            elif intact <= chance:
-                found.append(f"{name}: the intact model is not above chance ({intact:.3g} against {chance:.3g})")
-        for name, examples in zip(self.tasks, self.examples, strict=True):
-            if len(self.draws) and examples < MIN_EXAMPLES:
-                found.append(f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D")
-        return found
+
+def missing(why: Mapping[str, str]) -> str:
+    """What a row of a table lacks, each with the reason: "no interval: ...; no p: ..."."""
+    return "; ".join(f"no {what}: {reason}" for what, reason in why.items() if reason)
 
 
 def _pair(matrix: Array, a: int, b: int) -> Array:
@@ -134,6 +166,8 @@ def analyse(
     examples = np.array([lesions.tasks[name].losses.shape[1] for name in tasks])
     resampled = performance_draws(lesions, tasks, [INTACT, *own], bootstrap, seed)  # (bootstrap, 1 + lesions, tasks)
     resampled[..., examples < MIN_EXAMPLES] = np.nan
+    rows = [list(lesions.sets).index(name) for name in own]
+    answers = [[outcome.answers[row] for outcome in map(lesions.tasks.__getitem__, tasks)] for row in rows]
     return Analysis(
         tasks=tuple(tasks),
         intact=intact,
@@ -143,6 +177,7 @@ def analyse(
         rp=d.relative_performance(performance, intact),
         corrected=d.chance_corrected(performance, intact, chance),
         draws=d.relative_performance(resampled[:, 1:], resampled[:, 0]),
+        answers=np.array(answers),
         level=level,
     )
 

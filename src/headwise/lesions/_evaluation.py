@@ -17,6 +17,7 @@ from headwise.lesions._settings import Lesion
 from headwise.models._memory import as_trained
 from headwise.settings import operation
 from headwise.tasks import KINDS, _metrics as metrics
+from headwise.tasks._chance import at_chance
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
@@ -25,7 +26,7 @@ INTACT = "intact"
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """One task under all lesions.
+    """One task under all lesions, the intact model first.
 
     Attributes:
         kind, metric: of the task.
@@ -48,6 +49,17 @@ class TaskOutcome:
     def values(self) -> NDArray[np.float64]:
         """The metric of every lesion, (lesions,)."""
         return np.array([metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions])
+
+    @cached_property
+    def answers(self) -> list[int]:
+        """For every lesion, the first one with the same predictions on every example."""
+        found: dict[bytes, int] = {}
+        return [found.setdefault(np.ascontiguousarray(rows).tobytes(), number) for number, rows in enumerate(self.predictions)]
+
+    @cached_property
+    def at_chance(self) -> bool:
+        """Whether the intact model is at chance, by the rule of trainings."""
+        return at_chance(self.metric, self.kind, self.predictions[0], self.labels, self.chance)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
             "heads_total": heads.total,
             "metrics": {task.name: task.metric for task in several},
             **{name: getattr(settings, name) for name in noted},
+            "synthetic": [task.name for task in several if task.synthetic],
             "max_length": {task.name: length_of(model, task.name, settings.max_length) or LENGTH for task in several},
         },
     )

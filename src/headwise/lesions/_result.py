@@ -1,7 +1,7 @@
 """`Dissociation`: what `headwise.dissociate` found, with its tables, its figures, and its folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._analysis import Analysis, analyse
 from headwise.lesions._evaluation import Lesions, TaskOutcome
+from headwise.lesions._notes import notes, other_test, random_note
 from headwise.lesions._statistics import TestOfD, permutation_test
 from headwise.lesions._tables import TABLES
 from headwise.scoring._files import NAME, load_scores, save_scores
@@ -89,18 +90,25 @@ class Dissociation:
 
     @cached_property
     def permutation(self) -> TestOfD:
-        """The test of D that needs no new lesions: which lesion counts as a task's own is permuted."""
-        return permutation_test(self.analysis.rp, seed=self.settings["seed"])
+        """The test of D that needs no new lesions: which lesion counts as a task's own is permuted. With too few tasks for it, its note
+        says whether the re-split test can be run instead, or what would help."""
+        found = permutation_test(self.analysis.rp, seed=self.settings["seed"])
+        return replace(found, note=f"{found.note}; {advice}") if found.note and (advice := other_test(self)) else found
 
     @cached_property
     def notes(self) -> list[str]:
         """What a reader must know before trusting the figures."""
-        found = self.analysis.notes()
-        ways = {outcome.ways["note"] for outcome in self.lesions.tasks.values() if "note" in outcome.ways}
-        for pair, test in self.tests.items():
-            if test.note:
-                found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
-        return [*found, *sorted(ways)]
+        return notes(self)
+
+    @property
+    def random_note(self) -> str:
+        """What the rows of random sets are, and whether their range is an interval; empty where none was drawn."""
+        return random_note(len(self.random), self.settings["level"])
+
+    @property
+    def synthetic(self) -> tuple[str, ...]:
+        """Tasks whose text was generated."""
+        return tuple(self.settings.get("synthetic", ()))
 
     def table(self, kind: str = "performance") -> pd.DataFrame:
         """One of the study's tables, in percent.

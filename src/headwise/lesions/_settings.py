@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from headwise._base.least import MIN_DRAWS
+from headwise._base.resampling import Resampling
 from headwise.scoring._settings import Estimation, Reading
-from headwise.settings import BOOTSTRAP, LEVEL, OUT, option
+from headwise.settings import OUT, option
 
 HELD_OUT = "Held-out split on which lesions are evaluated."
 JUDGED = "At most this many held-out examples per task, drawn at random; default: all."
@@ -28,7 +30,7 @@ class Lesion(Reading):
     )
 
 
-class Dissociate(Estimation):
+class Dissociate(Resampling, Estimation):
     """Settings of `headwise.dissociate`: the `[lesions]` table of a recipe; the defaults are the paper's, or say what is added to it."""
 
     out: Path | None = OUT
@@ -41,7 +43,7 @@ class Dissociate(Estimation):
     )
     random_draws: int = option(10, "Number of random head sets of the same size, for the random row.", ge=0)
     test_draws: int = option(
-        0, "Re-splits in the test of D for each pair of tasks (199 or more; 0: no test); each costs 4 evaluations.", ge=0
+        0, "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 evaluations.", ge=0
     )
     within_layers: bool = option(False, "Re-split heads within their layers only.")
     also: tuple[Literal["mean", "resample"], ...] = option(
@@ -53,5 +55,10 @@ class Dissociate(Estimation):
     score_examples: int | None = option(
         10_000, "At most this many training examples per task for scoring heads; None: all.", ge=1
     )
-    bootstrap: int = BOOTSTRAP
-    level: float = LEVEL
+
+    @field_validator("test_draws")
+    @classmethod
+    def _enough_draws(cls, value: int) -> int:
+        if 0 < value < MIN_DRAWS:
+            raise ValueError(f"given {value}; the test needs {MIN_DRAWS} re-splits or more (0: no test)")
+        return value

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from headwise._base.inference import MIN_ARRANGEMENTS, MIN_SEEDS, t_interval
+from headwise._base.inference import MIN_ARRANGEMENTS, MIN_EXAMPLES, MIN_SEEDS, SAME, constant, t_interval
+from headwise._base.least import least_resamples
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._dissociation import overall
 
 Array = NDArray[np.float64]
-FEWEST = 50  # examples for a bootstrap interval of a mean; fewer do not hold the level
+LEAST_APART = 3  # heads of either set that the other lacks, for 20 splits
 
 
 @dataclass(frozen=True)
@@ -49,20 +50,44 @@ def resample_counts(n: int, draws: int, seed: int | np.random.Generator) -> NDAr
 
 
 def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: int | None = None) -> tuple[Array, Array]:
-    """The percentile interval of bootstrap draws along `axis`; NaN where a draw is NaN (its metric was undefined).
+    """The percentile interval of bootstrap draws along `axis`; NaN where there is none, and `why_none` says why.
 
     Args:
         draws: the bootstrap's values.
         level: of the interval.
         axis: of the draws.
-        examples: how many were resampled; the percentiles are then moved outwards by as much as a bootstrap of so few is too narrow
-            (Hesterberg 2015, §5.3: Student's t for the normal, n for n − 1).
+        examples: how many were resampled. A bootstrap of few is too narrow, so that its percentiles are taken further out: those of a
+            normal at Student's t times √(n ÷ (n − 1)), for n = 50 the 2.1st and 97.9th (Hesterberg 2015, §5.3).
     """
+    values = np.asarray(draws, dtype=float)
+    rest = tuple(size for place, size in enumerate(values.shape) if place != axis % values.ndim)
+    if values.shape[axis] < least_resamples(level) or (examples is not None and examples < MIN_EXAMPLES):
+        return np.full(rest, np.nan), np.full(rest, np.nan)
     tail = (1 - level) / 2
     if examples is not None:
         tail = float(stats.norm.cdf(stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))))
-    low, high = np.quantile(np.asarray(draws, dtype=float), [tail, 1 - tail], axis=axis)
-    return low, high
+    low, high = np.quantile(values, [tail, 1 - tail], axis=axis, method="weibull")  # of R draws, the k-th lies at k ÷ (R + 1)
+    none = constant(values, axis)
+    return np.where(none, np.nan, low), np.where(none, np.nan, high)
+
+
+def why_none(draws: ArrayLike, level: float = 0.95, *, examples: int | None = None) -> str:
+    """Why one figure's bootstrap draws give no interval; empty where they do.
+
+    Args:
+        draws: (resamples,).
+        level, examples: as of `interval`.
+    """
+    values = np.asarray(draws, dtype=float)
+    if not len(values):
+        return "no resamples were asked for (bootstrap is 0)"
+    if examples is not None and examples < MIN_EXAMPLES:
+        return f"{examples} held-out examples; {MIN_EXAMPLES} are needed"
+    if len(values) < least_resamples(level):
+        return f"{len(values)} resamples; {least_resamples(level)} are needed for {100 * level:g} %"
+    if np.isnan(values).any():
+        return "the value is undefined in some resamples"
+    return SAME.format(unit="resample of the examples") if constant(values) else ""
 
 
 def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
@@ -107,6 +132,25 @@ def _pools(a: HeadSet, b: HeadSet, within_layers: bool) -> list[tuple[list[tuple
     return [([head for head in moving if head[0] == layer], sum(head[0] == layer for head in only_a)) for layer in layers]
 
 
+def count_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> int:
+    """In how many ways `resplit` can split the heads that two sets do not share."""
+    return prod(comb(len(pool), wanted) for pool, wanted in _pools(a, b, within_layers))
+
+
+def too_few_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> str:
+    """Why two sets have no re-split test, and what would help; empty where they have one."""
+    splits = count_splits(a, b, within_layers)
+    if splits >= MIN_ARRANGEMENTS:
+        return ""
+    ways = f"{splits} way{'s' * (splits != 1)} to split the heads that they do not share"
+    why = f"they share {len(a & b)} of {len(a)} heads, which leaves {ways}{' within layers' * within_layers}; {MIN_ARRANGEMENTS} are needed"
+    if within_layers and count_splits(a, b) >= MIN_ARRANGEMENTS:
+        return f"{why} (splits across layers would be enough)"
+    if min(len(a), len(b)) < LEAST_APART:
+        return f"{why} (a larger fraction or a model with more heads would help: at least {LEAST_APART} heads in each set alone)"
+    return f"{why} (a model with more heads would help, or a smaller fraction if the tasks then share fewer)"
+
+
 def resplit_test(
     observed: float,
     a: HeadSet,
@@ -125,20 +169,15 @@ def resplit_test(
         observed: D of the real sets.
         a, b: the two tasks' sets.
         evaluate: gives D for each of many pairs of sets; this is where the model is lesioned again.
-        draws: R, at least 199 for a 5 % test worth its name.
+        draws: R, at least 19; `dissociate` takes 199 or more.
         seed: the same seed gives the same splits.
         within_layers: re-split within layers only.
     """
     if draws < MIN_ARRANGEMENTS - 1:
-        raise HeadwiseError(f"draws is {draws}; below 19 no p can reach 0.05, and 199 or more are advised")
-    splits = prod(comb(len(pool), wanted) for pool, wanted in _pools(a, b, within_layers))
-    if splits < 2:
-        return TestOfD(
-            observed, float("nan"), np.array([]), note="the two head sets do not differ in any head that could be exchanged"
-        )
+        raise HeadwiseError(f"draws is {draws}; below {MIN_ARRANGEMENTS - 1} no p can reach 0.05")
+    splits = count_splits(a, b, within_layers)
     if splits < MIN_ARRANGEMENTS:
-        note = f"there are only {splits} ways to split the heads they do not share; {MIN_ARRANGEMENTS} are needed for p to reach 0.05"
-        return TestOfD(observed, float("nan"), np.array([]), note=note)
+        return TestOfD(observed, float("nan"), np.array([]), note=too_few_splits(a, b, within_layers))
     if np.isnan(observed):
         return TestOfD(observed, float("nan"), np.array([]), note="D is undefined")
     if splits <= draws + 1:
@@ -152,7 +191,7 @@ def resplit_test(
 def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> TestOfD:
     """The cheap test of D for n tasks: which lesion counts as a task's own is permuted, all n! ways (120 for five tasks).
 
-    Needs no new lesions, but with two or three tasks (2 or 6 permutations) p cannot reach 0.05 and is NaN: then use the re-split test.
+    Needs no new lesions, but with two or three tasks (2 or 6 permutations) p cannot reach 0.05 and is NaN: it needs four tasks.
 
     Args:
         rp: (lesions, tasks), one lesion per task in the same order.
@@ -165,7 +204,9 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
     if np.isnan(observed):
         return TestOfD(observed, float("nan"), np.array([]), note="D is undefined")
     if factorial(n) < MIN_ARRANGEMENTS:
-        note = f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05 (use the re-split test)"
+        note = (
+            f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, so 4 tasks or more"
+        )
         return TestOfD(observed, float("nan"), np.array([]), note=note)
 
     def d_of(order: NDArray[np.intp], axis: int = -1) -> Array:  # (..., tasks) numbers of the lesions that count as own

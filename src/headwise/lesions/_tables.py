@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headwise._base.inference import false_discovery
 from headwise.lesions import _dissociation as d
-from headwise.lesions._analysis import Analysis
+from headwise.lesions._analysis import Analysis, missing
 from headwise.lesions._evaluation import INTACT
 
 if TYPE_CHECKING:
@@ -34,11 +34,12 @@ def performance(result: "Dissociation") -> pd.DataFrame:
 
 
 def summary(result: "Dissociation") -> pd.DataFrame:
-    """One row per task and one for all: relative performance under its own and under the others' lesions, D with its interval."""
+    """One row per task and one for all: relative performance under its own and under the others' lesions, D with its interval, and why
+    anything is missing."""
     a = result.analysis
     n = len(a.tasks)
     own = np.diagonal(a.rp)
-    low, high = a.d_i_interval()
+    bounds = a.d_i_bounds()
     rows = pd.DataFrame(
         {
             "metric": [result.lesions.tasks[name].metric for name in a.tasks],
@@ -47,25 +48,24 @@ def summary(result: "Dissociation") -> pd.DataFrame:
             "RP own": 100 * own,
             "RP others": 100 * (a.rp.sum(axis=0) - own) / (n - 1),
             "D": 100 * a.d_i,
-            "D low": 100 * low,
-            "D high": 100 * high,
+            "D low": [100 * one.low for one in bounds],
+            "D high": [100 * one.high for one in bounds],
             "D corrected": 100 * d.per_task(a.corrected),
+            "note": [missing({"interval": one.why, "D corrected": a.uncorrected([i])}) for i, one in enumerate(bounds)],
         },
         index=pd.Index(a.tasks, name="task"),
     )
-    d_low, d_high = a.d_interval()
-    rows.loc["all", ["D", "D low", "D high", "D corrected"]] = [
-        100 * a.d,
-        100 * d_low,
-        100 * d_high,
-        100 * float(d.overall(a.corrected)),
-    ]
+    every = a.d_bounds()
+    values = [a.d, every.low, every.high, float(d.overall(a.corrected))]
+    rows.loc["all", ["D", "D low", "D high", "D corrected"]] = [100 * value for value in values]
+    rows.loc["all", "note"] = missing({"interval": every.why, "D corrected": a.uncorrected(range(n))})
     rows.loc["all", "metric"] = ""
     return rows
 
 
 def pairs(result: "Dissociation") -> pd.DataFrame:
-    """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, and p and FDR where the test was run (Table 9)."""
+    """Every pair: D_A, D_B, D with its interval (percent), the verdict, overlap, p and FDR where the test was run (Table 9), and why anything
+    is missing."""
     table = result.analysis.pairs()
     for column in ("D_A", "D_B", "D", "D_low", "D_high", "D_corrected"):
         table[column] *= 100
@@ -73,6 +73,8 @@ def pairs(result: "Dissociation") -> pd.DataFrame:
     table["overlap"] = [100 * result.sets[a].overlap(result.sets[b]) for a, b in names]
     table["p"] = [result.tests[pair].p if pair in result.tests else np.nan for pair in names]
     table["p_fdr"] = false_discovery(table["p"].to_numpy())
+    tested = [missing({"p": result.tests[pair].note}) if pair in result.tests else "" for pair in names]
+    table["note"] = ["; ".join(filter(None, parts)) for parts in zip(table.pop("note"), tested, strict=True)]
     return table
 
 
@@ -104,20 +106,20 @@ def corrected(result: "Dissociation") -> pd.DataFrame:
 
 
 def sweep(result: "Dissociation") -> pd.DataFrame:
-    """D and D_i in percent at each share of heads silenced, with the interval of D."""
+    """D and D_i in percent at each share of heads silenced, with the interval of D or why there is none."""
     every = sorted({**result.sweep, result.fraction: result.analysis}.items())
     return pd.DataFrame([{"fraction": fraction, **_scores(a)} for fraction, a in every])
 
 
 def kinds(result: "Dissociation") -> pd.DataFrame:
-    """D and D_i in percent for each way of silencing, with the interval of D."""
+    """D and D_i in percent for each way of silencing, with the interval of D or why there is none."""
     return pd.DataFrame([{"silenced by": how, **_scores(a)} for how, a in result.kinds.items()])
 
 
-def _scores(a: Analysis) -> dict[str, float]:
-    low, high = a.d_interval()
+def _scores(a: Analysis) -> dict[str, float | str]:
+    low, high, why = a.d_bounds()
     by_task = {f"D_{name}": 100 * float(value) for name, value in zip(a.tasks, a.d_i, strict=True)}
-    return {"D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task}
+    return {"D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task, "note": missing({"interval": why})}
 
 
 def _matrix(result: "Dissociation", values: NDArray[np.float64]) -> pd.DataFrame:

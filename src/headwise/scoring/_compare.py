@@ -33,8 +33,9 @@ def compare_scores(
     Returns:
         one row per pair (a, b): `spearman` (average ranks for ties) and `overlap` (|A∩B| ÷ n of the top heads, 0–1), each with
         `_low` and `_high`, Student's t interval over seeds; `chance`, the overlap two random sets would have; `over`, what the
-        interval generalises to: "seeds", or empty below eight seeds, where there is none. (The heads of one model are all there are, and
-        depend on one another: resampling them would say nothing of other models.)
+        interval generalises to: "seeds", or empty below eight seeds, where there is none; nor is there one where all seeds
+        agree to the last digit. (The heads of one model are all there are, and depend on one another: resampling them would say
+        nothing of other models.)
     """
     named = _named(scores)
     if len(named) < 2:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise._base.progress import track
 from headwise.heads import Heads
-from headwise.lesions._statistics import FEWEST, interval, resample_counts
+from headwise.lesions._statistics import interval, resample_counts, why_none
 from headwise.models._decoders.language import by_example, gold_tokens
 from headwise.models._plain import TaskModel
 from headwise.steering._settings import Steer
@@ -55,7 +55,7 @@ class Judged:
         return found
 
     def table(self, strengths: Sequence[float], settings: Steer) -> pd.DataFrame:
-        """Effect, its change from the intact model, and KL by strength, with intervals over examples."""
+        """Effect, its change from the intact model, and KL by strength, with intervals over examples; why the effect has none."""
         n = self.values.shape[1]
         counts = np.zeros((settings.bootstrap, n))
         for number, rows in enumerate(self.strata):
@@ -70,13 +70,16 @@ class Judged:
         if self.of_target is None:
             figures["accuracy"] = ((self.values > 0).astype(float), np.full(n, 1 / n))
         found: dict[str, Any] = {"strength": list(strengths)}
+        notes: list[str] = []
         for name, (values, weights) in figures.items():
             found[name] = values @ weights
-            low, high = np.full((2, len(strengths)), np.nan)
-            if settings.bootstrap and fewest >= FEWEST:
-                low, high = interval((counts * weights) @ values.T, settings.level, examples=fewest)
+            draws = (counts * weights) @ values.T  # (bootstrap, strengths)
+            low, high = interval(draws, settings.level, examples=fewest)
             found |= {f"{name}_low": low, f"{name}_high": high}
-        return pd.DataFrame({**found, "examples": n})
+            if name == "effect":
+                reasons = (why_none(one, settings.level, examples=fewest) for one in draws.T)
+                notes = [f"no interval: {why}" if why else "" for why in reasons]
+        return pd.DataFrame({**found, "examples": n, "note": notes})
 
 
 def judge(

@@ -100,6 +100,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Steering:
         layer, head = map(int, name.split("."))
         vectors[layer, head] = vector
     table, heads = (pd.read_csv(folder / f"{name}.csv") for name in TABLES)
+    table["note"] = table["note"].astype(object).fillna("") if "note" in table else ""  # older results have none
     order = [(int(layer), int(head)) for layer, head in heads[["layer", "head"]].to_numpy()]
     return Steering(
         table, heads, {place: vectors[place] for place in order}, float(facts["strength"]), facts["settings"], facts["notes"]

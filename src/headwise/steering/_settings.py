@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headwise.settings import BOOTSTRAP, LEVEL, OUT, QUIET, SEED, TOKENIZER, Opening, option
+from headwise._base.resampling import Resampling
+from headwise.settings import OUT, QUIET, SEED, TOKENIZER, Opening, option
 
 
-class Steer(Opening):
+class Steer(Resampling, Opening):
     """Settings of `headwise.steer`."""
 
     out: Path | None = OUT
@@ -27,8 +28,6 @@ class Steer(Opening):
     examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
     max_length: int = option(256, "Maximum number of tokens per text.", ge=2)
     batch_size: int = option(16, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
-    bootstrap: int = BOOTSTRAP
-    level: float = LEVEL
     seed: int = SEED
     tokenizer: Any = TOKENIZER
     quiet: bool = QUIET

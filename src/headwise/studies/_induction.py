@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base import command
-from headwise._base.inference import t_interval
+from headwise._base.inference import t_interval, why_no_t
 from headwise.behaviour._attention import Watch
 from headwise.behaviour._inputs import Reading
 from headwise.behaviour._patterns import Tokens
@@ -50,7 +50,7 @@ class Induction:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """Accuracy in percent under each lesion, with its 95 % interval over sequences."""
+        """Accuracy in percent under each lesion, with its 95 % interval over sequences, or why there is none."""
         values = 100 * self.accuracy.to_numpy().T  # (lesions, sequences)
         low, high = t_interval(values)
         columns = {
@@ -58,6 +58,7 @@ class Induction:
             "accuracy": values.mean(1),
             "low": np.maximum(low, 0),
             "high": np.minimum(high, 100),
+            "note": [f"no interval: {why}" if (why := why_no_t(row, "sequence")) else "" for row in values],
         }
         return pd.DataFrame(columns)
 

@@ -169,7 +169,8 @@ class Effect:
 
     Attributes:
         runs: (runs,) its value in each; NaN where a run had no heads to measure it on.
-        mean, low, high: mean over runs with its 95 % interval (Student's t; infinite for a single run).
+        mean, low, high: mean over runs with its 95 % interval (Student's t; infinite for a single run, NaN where all
+            runs have the same value).
         heads: heads it was measured on, per run: stem-cell heads, and heads of one task (summed over tasks).
     """
 
@@ -255,7 +256,7 @@ def _effect(values: list[float], sizes: list[tuple[int, int]]) -> Effect:
     mean = float(known.mean()) if len(known) else float("nan")
     if len(known) < 2:
         return Effect(tuple(values), mean, float("-inf"), float("inf"), tuple(sizes))
-    low, high = t_interval(known)
+    low, high = t_interval(known)  # NaN where all runs agree to the last digit
     return Effect(tuple(values), mean, float(low), float(high), tuple(sizes))
 
 

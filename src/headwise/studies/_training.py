@@ -14,7 +14,7 @@ import pandas as pd
 from pydantic import AfterValidator, Field
 
 from headwise import engine
-from headwise._base.inference import t_interval
+from headwise._base.inference import t_interval, why_no_t
 from headwise.errors import HeadwiseError
 from headwise.settings import marks
 from headwise.studies._sections.grids import of_training
@@ -179,7 +179,7 @@ def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFra
         base: what the others are compared with.
 
     Returns:
-        the mean over seeds with its t interval (95 %; NaN for a single seed), and the number of seeds both methods have.
+        the mean over seeds with its t interval (95 %), the number of seeds both methods have, and why there is no interval, if so.
     """
     keys = ["model", "sampling", "split"]
     rows = []
@@ -192,8 +192,9 @@ def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFra
                 values = each.dropna().to_numpy()
                 low, high = t_interval(values)
                 found = {"difference": values.mean(), "low": float(low), "high": float(high), "seeds": len(values)}
+                found["note"] = f"no interval: {why}" if (why := why_no_t(values, "seed")) else ""
                 rows.append({**dict(zip(keys, place, strict=True)), "method": method, "task": task, **found})
-    return pd.DataFrame(rows, columns=[*keys, "method", "task", "difference", "low", "high", "seeds"])
+    return pd.DataFrame(rows, columns=[*keys, "method", "task", "difference", "low", "high", "seeds", "note"])
 
 
 def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise._base.inference import MIN_TESTED, crossed_t, false_discovery, sign_flip_p
+from headwise._base.inference import MIN_TESTED, SAME, crossed_t, false_discovery, sign_flip_p
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
 from headwise.training._settings import FewShot, Transfer
@@ -48,7 +48,7 @@ def compare_transfers(
     Returns:
         one row per (task, shots, method): difference in points with its 95 % interval (NaN for one source); p, the larger of the exact
         sign-flip test over sources and the t of the crossed design; q (false discovery rate over all rows); unit, sources, seeds; and
-        `note`, why there is no p: below six sources no sign-flip test can reach 5 %.
+        `note`, why there is no p (below six sources no sign-flip test can reach 5 %) or no interval.
     """
     if baseline not in set(scores["method"]):
         raise HeadwiseError(f"no scores of the baseline {baseline!r}; there are: {', '.join(dict.fromkeys(scores['method']))}")
@@ -71,10 +71,24 @@ def compare_transfers(
     if len(table):
         table["q"] = false_discovery(table["p"].to_numpy())
         table["note"] = [
-            "" if n >= MIN_TESTED else f"no p: {n} source model{'s' * (n > 1)} of each method, {MIN_TESTED} are needed"
-            for n in table["sources"]
+            "; ".join(
+                filter(
+                    None, (_no_p(n), "" if n < 2 or np.isfinite(low) else f"no interval: {SAME.format(unit='source and seed')}")
+                )
+            )
+            for n, low in zip(table["sources"], table["low"], strict=True)
         ]
     return table
+
+
+def _no_p(sources: int) -> str:
+    """Why a comparison over so few source models has no p; empty where it has one."""
+    some = f"{sources} source model{'s' * (sources > 1)} of each method"
+    return (
+        ""
+        if sources >= MIN_TESTED
+        else f"no p: {some}, {MIN_TESTED} are needed" + (" (and 2 for an interval)" if sources < 2 else "")
+    )
 
 
 def difference(grid: Array, alternative: Literal["two-sided", "greater"] = "two-sided") -> dict[str, float]:

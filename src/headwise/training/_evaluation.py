@@ -8,14 +8,12 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from headwise.engine import track
 from headwise.models._memory import LENGTH, length_of
 from headwise.tasks import KINDS, Examples, Task, _metrics as metrics, batches, encode
 from headwise.tasks._batches import BUSY
-
-PERMUTATIONS = 199
+from headwise.tasks._chance import at_chance
 
 
 @dataclass(frozen=True)
@@ -53,19 +51,10 @@ class Evaluation:
 
     @property
     def at_chance(self) -> bool:
-        """Whether nothing shows that the text was used: the score is no higher than `chance`, or a permutation test of independence
-        between predictions and labels (199 permutations of the examples) has p > 0.05. Kinds that keep counts have the first alone."""
-        if not self.examples.labelled or not np.isfinite(self.chance):
+        """Whether nothing shows that the text was used: see `headwise.tasks._chance`."""
+        if not self.examples.labelled:
             return False
-        task, labels = self.task, self.labels
-        if self.score <= self.chance or labels is None or self.predictions.ndim > 1:
-            return self.score <= self.chance
-        if KINDS[task.kind].reads in ("pair", "contrast"):  # every label is 0: the guess is a coin for each pair
-            right = self.predictions > 0 if KINDS[task.kind].numbers else self.predictions == 0
-            return bool(binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
-        rng = np.random.default_rng(0)
-        as_good = sum(task.score(self.predictions, rng.permutation(labels)) >= self.score for _ in range(PERMUTATIONS))
-        return (1 + as_good) / (1 + PERMUTATIONS) > 0.05
+        return at_chance(self.task.metric, self.task.kind, self.predictions, self.labels, self.chance)
 
     def table(self) -> pd.DataFrame:
         """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""

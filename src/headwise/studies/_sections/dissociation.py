@@ -3,11 +3,23 @@
 import json
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Effect, HeadMaps, Section, Table, between, number, sign
-from headwise.lesions._statistics import interval
+from headwise._base.least import EXPLAINED
+from headwise.figures._blocks import (
+    NOT_SHOWN,
+    Chart,
+    Effect,
+    HeadMaps,
+    Section,
+    Table,
+    between,
+    no_interval,
+    number,
+    sign,
+    synthetic_text,
+    without_empty_notes,
+)
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -16,6 +28,14 @@ PUBLISHED = {
     "qnli": (90.26, 85.05, 57.50, 9.84),
     "ag_news": (94.50, 93.65, 80.01, 11.07),
     "sst2": (92.05, 91.23, 82.45, 3.28),
+}
+PAPER = "Li et al. 2023"
+VERDICTS = {
+    "distinct": "distinct",
+    "double": "with a double dissociation below 10 %",
+    "single": "with a single dissociation",
+    "none": "without a dissociation",
+    "wrong ranking": "with D_A and D_B both negative (the ranking of heads was wrong)",
 }
 
 
@@ -30,10 +50,19 @@ def section(found: Any, label: str) -> Section:
             f"Heads were scored by {settings.get('method', 'gate-gradient')} (Eq. 4) on training data; each task's top "
             f"{100 * found.fraction:g} % over the whole model were silenced and every task evaluated on held-out data. "
             "RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus RP_i "
-            "under its own (Eq. 5–7). Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for the "
-            "number of tasks or pairs, and says nothing about other training seeds."
+            f"under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(found)}{synthetic_text(found.synthetic)}"
         ),
         settings=settings,
+    )
+
+
+def _of_intervals(found: Any) -> str:
+    """What the intervals are, or why there are none."""
+    if found.table("summary")["D low"].isna().all():
+        return f"There is no interval of D: {found.analysis.d_bounds().why}. {EXPLAINED}."
+    return (
+        "Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for the "
+        f"number of tasks or pairs, and says nothing about other training seeds. {EXPLAINED}."
     )
 
 
@@ -43,9 +72,10 @@ def findings(found: Any) -> list[str]:
     summary, performance, pairs = (found.table(kind) for kind in ("summary", "performance", "pairs"))
     everything = summary.loc["all"]
     low, high, level = everything["D low"], everything["D high"], float(found.settings["level"])
+    made_up = " of synthetic text" if set(found.synthetic) == set(tasks) else ""
     own_heads = f"on average over tasks, silencing a task's own top {100 * found.fraction:g} % of heads costs it"
     if pd.isna(low):
-        meaning = NO_INTERVAL
+        meaning = no_interval(found.analysis.d_bounds().why)
     else:
         unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
         meaning = (
@@ -54,9 +84,10 @@ def findings(found: Any) -> list[str]:
             else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
         )
     said = [
-        f"Over {len(tasks)} tasks the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
+        f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
-    said += [_task_finding(str(task), row, level) for task, row in summary.drop("all").iterrows()]
+    each = zip(summary.drop("all").iterrows(), found.analysis.d_i_bounds(), strict=True)
+    said += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:
         own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
@@ -64,16 +95,20 @@ def findings(found: Any) -> list[str]:
             f"The same number of random heads changes a task by {number((random - intact).mean(), sign=True)} points on average, its own "
             f"heads by {number((own - intact).mean(), sign=True)}"
         )
-        if "random lowest" in performance.index:
+        draws = len(found.random)
+        if draws > 1 and "random lowest" in performance.index:
             lowest = performance.loc["random lowest", tasks].astype(float)
-            sentence += f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {len(found.random)} random sets drawn"
+            sentence += (
+                f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {draws} random sets drawn, as a further "
+                f"random set would with probability {100 / (draws + 1):.2g} %"
+            )
         said.append(sentence + ".")
     counts = pairs["verdict"].value_counts()
     above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
     said.append(
-        "Pairs of tasks, by the paper's thresholds on point estimates: "
-        + ", ".join(f"{count} × {verdict}" for verdict, count in counts.items())
-        + (f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else f"; {NO_INTERVAL}.")
+        f"Pairs of tasks, by the thresholds of {PAPER} on point estimates: "
+        + ", ".join(f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items())
+        + (f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else f". {_lacking(found)}")
     )
     tested = pairs["p_fdr"].notna()
     if tested.any():
@@ -85,18 +120,19 @@ def findings(found: Any) -> list[str]:
             else f"The re-split test of D could show for none of {int(tested.sum())} pairs that {whose}."
         )
     shared = pairs["overlap"]
-    said.append(f"Two tasks' head sets share {number(shared.min(), 0)} to {number(shared.max(), 0)} % of their heads.")
+    low, high = number(shared.min(), 0), number(shared.max(), 0)
+    said.append(f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads.")
     return said
 
 
-def _task_finding(task: str, row: Any, level: float) -> str:
+def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     """One task under its own lesion, beside the same task under the others'."""
     values = (
         f"{task} keeps {number(row['RP own'])} % of its performance without its own heads and {number(row['RP others'])} % without "
         f"another task's (D_i {number(row['D'])} %{between(row['D low'], row['D high'], level=level)})"
     )
     if pd.isna(row["D low"]):
-        return f"{values}: {NO_INTERVAL}."
+        return f"{values}: {no_interval(why)}."
     found = sign(row["D low"], row["D high"])
     return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
 
@@ -112,17 +148,18 @@ def effects(found: Any) -> dict[str, list[Effect]]:
         for name, rows in sides.items():
             if not rows:
                 continue
-            draws = analysis.draws[:, rows, place].mean(1)  # (bootstrap,)
-            examples = int(analysis.examples[place])
-            low, high = interval(draws, analysis.level, examples=examples) if len(draws) else (np.nan, np.nan)
-            shown[task].append(Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * float(low), 100 * float(high)))
+            low, high, _ = analysis.rp_bounds(rows, place)
+            shown[task].append(Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * low, 100 * high))
     return shown
 
 
 def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     """Figures and tables in the order of the paper."""
 
+    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
+    shares = effects(found)
     percent = f"{100 * float(found.settings['level']):g}"
+    lines = any(pd.notna(effect.low) for task in shares.values() for effect in task)
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
         return Chart(name, title, lambda: found.plot(kind), caption)
@@ -135,8 +172,8 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             found.scores,
             found.sets,
             f"Framed: the top {100 * found.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
-            f"another task, are silenced; 100 % is the intact model, lines: {percent} % intervals. Choose a head to see its ranks.",
-            effects=effects(found),
+            f"another task, are silenced; 100 % is the intact model{f', lines: {percent} % intervals' * lines}. Choose a head to see its ranks.",
+            effects=shares,
             effect="of intact performance",
         ),
         chart(
@@ -149,10 +186,19 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
-    note = f"Bars: D with its {percent} % interval; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
+    some = pairs["D_low"].notna()
+    bars = (
+        f"D with its {percent} % interval"
+        if some.all()
+        else f"D, with its {percent} % interval where it has one"
+        if some.any()
+        else "D"
+    )
+    note = f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
+    note += "" if some.all() else f" {_lacking(found)}"
     shown += [
         chart("pairs", "Dissociation of every pair", "pairs", note),
-        chart("overlap", "Heads shared by two tasks", "overlap", "Table 11."),
+        chart("overlap", "Heads shared by two tasks", "overlap", f"Table 11 of {PAPER}."),
         chart(
             "layers",
             "Where the chosen heads are (Fig. 4)",
@@ -168,17 +214,23 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
                 "null", "Dissociation of re-split heads", "null", "The line is D of the pair; bars: D where heads are re-split."
             )
         )
-    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
-    shown.append(
-        Table("performance", "Performance in percent (Table 3)", performance.reset_index(), "T† = top heads of T silenced.")
-    )
+    note = ". ".join(filter(None, ("T† = top heads of T silenced", found.random_note)))
+    shown.append(Table("performance", "Performance in percent (Table 3)", performance.reset_index(), f"{note}."))
     if set(found.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
         names = ("intact", "random", "own heads silenced", "D_i")
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
         note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
         shown.append(Table("published", "Published figures for these tasks", frame, note, 2))
-    shown.append(Table("pairs", "Every pair of tasks", pairs, "Percent; p is the re-split test's, where it was run.", 2))
+    tested = "p is the re-split test's; p_fdr: false discovery rate" if found.tests else "no p: the re-split test was not run"
+    shown.append(Table("pairs", "Every pair of tasks", without_empty_notes(pairs), f"Percent; {tested}.", 2))
     note = "A in columns, B in rows; percent."
     shown.append(Table("pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), note))
-    shown.append(Table("summary", "Every task", summary.reset_index(), f"Percent, with {percent} % intervals of D."))
+    spans = f"Percent, with {percent} % intervals of D." if summary["D low"].notna().any() else f"Percent. {_lacking(found)}"
+    shown.append(Table("summary", "Every task", without_empty_notes(summary.reset_index()), spans))
     return shown
+
+
+def _lacking(found: Any) -> str:
+    """Why pairs have no interval of D, as a sentence."""
+    reasons = dict.fromkeys(bounds.why for bounds in found.analysis.pair_bounds().values() if bounds.why)
+    return f"No interval: {'; '.join(reasons)}."

@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.least import EXPLAINED
 from headwise.figures import _language as figures
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Section, Table, between, number, sign
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, without_empty_notes
 
 SAID = 6  # metrics in sentences of their own
 
@@ -25,9 +26,13 @@ def section(found: Any, label: str) -> Section:
     return Section(
         title=f"Evaluation of a changed model: {label}",
         findings=findings(found),
-        blocks=[*(blocks if len(named) else []), Table("evaluation", "Both models on every task", found.table, digits=3)],
+        blocks=[
+            *(blocks if len(named) else []),
+            Table("evaluation", "Both models on every task", without_empty_notes(found.table), digits=3),
+        ],
         methods=f"lm-evaluation-harness ran the same requests on the intact and on the changed model ({found.settings['change']}). "
-        "The unit is the example: differences are paired, intervals a bootstrap over examples, each at its own level.",
+        "The unit is the example: differences are paired, intervals a bootstrap over examples, each at its own level. "
+        f"{EXPLAINED}.",
         settings=found.settings,
     )
 
@@ -41,12 +46,19 @@ def findings(found: Any) -> list[str]:
     head = f"The change ({found.settings['change']}) "
     said = []
     for name, way, (_, row) in list(zip(_names(table), signs, table.iterrows(), strict=True))[:SAID]:
-        verdict = {1: "it is higher", -1: "it is lower", 0: NO_INTERVAL if pd.isna(row["low"]) else NOT_SHOWN}[way]
+        verdict = {
+            1: "it is higher",
+            -1: "it is lower",
+            0: no_interval(row.get("note", "")) if pd.isna(row["low"]) else NOT_SHOWN,
+        }[way]
         said.append(
             f"{name}: {number(row['intact'], 3)} intact, {number(row['changed'], 3)} changed, a difference of "
             f"{number(row['difference'], 3, sign=True)}{between(row['low'], row['high'], 3, level)}: {verdict}."
         )
-    counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; for the others {NOT_SHOWN}."
+    without = int(table["low"].isna().sum())
+    counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; " + (
+        f"for the others {NOT_SHOWN}." if not without else f"there is no interval for {without}; for the rest {NOT_SHOWN}."
+    )
     return [head + counted, *said, *found.notes]
 
 

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from headwise.figures._blocks import Effect, HeadMaps, Section, Table, number
+import numpy as np
+
+from headwise.figures._blocks import Effect, HeadMaps, Section, Table, number, without_empty_notes
 from headwise.studies._induction import JUDGED, LENGTH, SEARCHED
 
 
@@ -11,7 +13,7 @@ def section(found: Any, label: str) -> Section:
     summary = found.summary.set_index("lesion")
     names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
     effects = [Effect(str(name), row.accuracy, row.low, row.high) for name, row in summary.iterrows()]
-    intact, without, others = (f"{_short(e.value)} % ({_short(e.low)} to {_short(e.high)})" for e in effects)
+    intact, without, others = map(_with_interval, effects)
     total = int(found.scores.notnull().sum())
     maps = HeadMaps(
         "induction",
@@ -33,7 +35,10 @@ def section(found: Any, label: str) -> Section:
         blocks=[
             maps,
             Table(
-                "copying", "Repeated tokens predicted, in percent", found.summary, "Mean and 95 % interval (t over sequences)."
+                "copying",
+                "Repeated tokens predicted, in percent",
+                without_empty_notes(found.summary),
+                "Mean and 95 % interval (t over sequences).",
             ),
         ],
         methods=(
@@ -45,6 +50,11 @@ def section(found: Any, label: str) -> Section:
         ),
         settings={"heads": names, "model": found.model},
     )
+
+
+def _with_interval(effect: Effect) -> str:
+    span = f"{_short(effect.low)} to {_short(effect.high)}" if np.isfinite(effect.low) else "no interval, see the table"
+    return f"{_short(effect.value)} % ({span})"
 
 
 def _short(value: float) -> str:

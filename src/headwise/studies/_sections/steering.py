@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.least import EXPLAINED
 from headwise.figures import _language as figures
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Chart, Section, Table, between, number, sign
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, without_empty_notes
 
 REPORTED = "test"
 
@@ -14,6 +15,7 @@ REPORTED = "test"
 def section(found: Any, label: str) -> Section:
     """The section of a saved steering."""
     effect = "log p(good) − log p(bad)" if found.settings["pairs"] else f"log p per token,\n{found.settings['target']} − others"
+    shown = without_empty_notes(found.table).dropna(axis="columns", how="all")
     heads = found.heads.assign(head=[f"{layer}.{head}" for layer, head in found.heads[["layer", "head"]].to_numpy()])
     return Section(
         title=f"Steering towards {found.settings['target']}: {label}",
@@ -25,7 +27,13 @@ def section(found: Any, label: str) -> Section:
                 partial(figures.strengths, found.table, found.strength, effect),
                 f"The validation split chose the strength (dotted: {found.strength:g}); the test split is reported.",
             ),
-            Table("steering", "Every strength on both splits", found.table.dropna(axis="columns", how="all"), _caption(found), 3),
+            Table(
+                "steering",
+                "Every strength on both splits",
+                without_empty_notes(found.table).dropna(axis="columns", how="all"),
+                _caption(found),
+                3,
+            ),
             Table(
                 "steering-heads", "Steered heads", heads.drop(columns="layer"), "Accuracy of a head's probe; σ of its output.", 3
             ),
@@ -56,7 +64,11 @@ def findings(found: Any) -> list[str]:
         ]
     row = reported.loc[found.strength]
     changes = {1: "raises", -1: "lowers", 0: "changes"}[sign(row["change_low"], row["change_high"])]
-    held = "" if sign(row["change_low"], row["change_high"]) else f": {NO_INTERVAL if pd.isna(row['change_low']) else NOT_SHOWN}"
+    held = (
+        ""
+        if sign(row["change_low"], row["change_high"])
+        else f": {no_interval(row.get('note', '')) if pd.isna(row['change_low']) else NOT_SHOWN}"
+    )
     said = [
         f"Steering {len(found.heads)} of {facts['heads_total']} heads towards {facts['target']} with strength {found.strength:g} {changes} "
         f"{what} by {number(row['change'], 2, sign=True)}{between(row['change_low'], row['change_high'], 2, level)} on the test "
@@ -73,7 +85,7 @@ def findings(found: Any) -> list[str]:
 def _caption(found: Any) -> str:
     bounds = f"{100 * found.settings['level']:g} % intervals over examples"
     few = pd.isna(found.table["effect_low"]).all()
-    return "change: from the intact model; kl: nats per token; " + ("too few examples for intervals." if few else f"{bounds}.")
+    return "change: from the intact model; kl: nats per token; " + ("no intervals." if few else f"{bounds}.")
 
 
 def _methods(found: Any) -> str:
@@ -83,5 +95,6 @@ def _methods(found: Any) -> str:
         "Inference-time intervention (Li et al. 2023): a logistic probe of every head's output at the last token, fitted on the training "
         f"statements of {facts['task']}; the heads with the best probes on validation; a direction of each, {way[facts['directions']]}; "
         "strength × σ × direction is added at all tokens. The strength with the largest effect on the validation split within "
-        f"{facts['max_kl']:g} nats per token was chosen. Intervals are over examples: one model, heads and directions fixed."
+        f"{facts['max_kl']:g} nats per token was chosen. Intervals are over examples: one model, heads and directions fixed. "
+        f"{EXPLAINED}."
     )

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headwise._base.inference import SAME
 from headwise._base.names import file_name
 from headwise.figures import _stemcells as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, number, sign
+from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, no_interval, number, sign
 from headwise.studies._stemcells import stem_cells
 
 SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
@@ -91,9 +92,10 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
         )
     for row in effects.to_dict("records"):
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
+        meant = SAID[sign(points["low"], points["high"])] if np.isfinite(points["low"]) else TOO_FEW
+        meant = no_interval(SAME.format(unit="run"), "runs") if np.isnan(points["low"]) and np.isfinite(points["mean"]) else meant
         said.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
-            f"{between(points['low'], points['high'], 2)}: "
-            f"{SAID[sign(points['low'], points['high'])] if np.isfinite(points['low']) else TOO_FEW}."
+            f"{between(points['low'], points['high'], 2)}: {meant}."
         )
     return said

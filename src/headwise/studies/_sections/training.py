@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headwise._base.inference import t_interval
+from headwise._base.inference import t_interval, why_no_t
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, spread
 from headwise.tasks._metrics import label as name_of_metric
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
@@ -108,8 +108,8 @@ def findings(scores: pd.DataFrame) -> list[str]:
             difference = each.mean(axis=1)
             low, high = t_interval(difference.to_numpy())
             found = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
-            if len(difference) < 2:
-                found = "one seed says nothing about others"
+            if why := why_no_t(difference, "seed"):
+                found = no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
             said.append(
                 f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
                 f"{_count(each.shape[1], 'task')}{between(low, high, 2)}, seed "

@@ -7,6 +7,8 @@ import pandas as pd
 from headwise.figures import _training as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
 
+BEYOND = "nothing is said beyond these models"
+
 
 def section(run: Any) -> Section:
     """The section of a transfer run."""
@@ -47,7 +49,8 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     for row in rows:
         better = f"{row.method} is {'better' if row.difference > 0 else 'worse'}"
         if pd.isna(row.p):  # too few sources for a test: the interval carries the sentence
-            verdict = (better if sign(row.low, row.high) else NOT_SHOWN) + (f"; {row.note}" if getattr(row, "note", "") else "")
+            shown = (better if sign(row.low, row.high) else NOT_SHOWN) if pd.notna(row.low) else BEYOND
+            verdict = shown + (f"; {row.note}" if getattr(row, "note", "") else "")
         else:
             verdict = f"{better if row.q < 0.05 else NOT_SHOWN} (p = {row.p:.3g}, q = {row.q:.3g})"
         said.append(

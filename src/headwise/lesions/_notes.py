@@ -1,0 +1,66 @@
+"""What is said beside the figures of a dissociation: what limits them, why something is missing, and what would help."""
+
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from headwise._base.inference import MIN_EXAMPLES
+from headwise._base.least import MIN_DRAWS, least_random
+from headwise.lesions._statistics import too_few_splits
+
+if TYPE_CHECKING:
+    from headwise.lesions._result import Dissociation
+
+
+def notes(result: "Dissociation") -> list[str]:
+    """What a reader must know before trusting the figures."""
+    a = result.analysis
+    found = []
+    for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
+        if intact <= 0:
+            found.append(f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful")
+        elif result.lesions.tasks[name].at_chance:
+            beyond = "" if intact > chance else ", and nothing can be corrected for chance (D_corrected)"
+            found.append(
+                f"{name}: the intact model is at chance ({intact:.3g}; a guess that ignores the text: {chance:.3g}), so its lesions show "
+                f"little{beyond}"
+            )
+    few = a.examples < MIN_EXAMPLES
+    if len(a.draws):
+        for name, examples in zip(np.array(a.tasks)[few], a.examples[few], strict=True):
+            found.append(f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D")
+        for (one, other), bounds in a.pair_bounds().items():
+            if bounds.why and not few[[one, other]].any() and not np.isnan(a.rp[:, [one, other]]).any():
+                found.append(f"{a.tasks[one]} and {a.tasks[other]}: no interval of D, since {bounds.why}")
+    if result.permutation.note and not np.isnan(result.d):
+        found.append(f"no permutation test of D: {result.permutation.note}")
+    for pair, test in result.tests.items():
+        if test.note:
+            found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
+    ways = {outcome.ways["note"] for outcome in result.lesions.tasks.values() if "note" in outcome.ways}
+    return [*found, *sorted(ways)]
+
+
+def other_test(result: "Dissociation") -> str:
+    """Whether the re-split test can be run where the permutation test cannot, or what would help; empty once it was tried."""
+    if result.tests or np.isnan(result.d):
+        return ""
+    within = result.settings["within_layers"]
+    why = {(a, b): too_few_splits(result.sets[a], result.sets[b], within) for a, b in combinations(result.tasks, 2)}
+    able = sum(not reason for reason in why.values())
+    if able:
+        which = "" if able == len(why) else f" for {able} of {len(why)} pairs"
+        return f"the re-split test can be run instead{which} (test_draws={MIN_DRAWS})"
+    (a, b), reason = next(iter(why.items()))
+    return f"the re-split test has too few splits as well: {a} and {b}: {reason}"
+
+
+def random_note(draws: int, level: float) -> str:
+    """What the rows of random sets are, and whether their range is an interval; empty where none was drawn."""
+    if draws < 2:
+        return "random: one set, without a range" if draws else ""
+    if draws < least_random(level):
+        return f"random: mean and range of {draws} sets, not an interval ({least_random(level)} sets are needed for {100 * level:g} %)"
+    inside = (draws - 1) / (draws + 1)
+    return f"random: mean and range of {draws} sets; a further one lies within the range with probability {100 * inside:.0f} %"
