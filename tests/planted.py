@@ -5,14 +5,15 @@ b-token. A planted head moves its task's feature from the tokens to [CLS]; all o
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel
 
 from headwise.models._model import MultiTaskModel
 from headwise.tasks._task import Task
+from words import word_tokenizer
 
 FILLERS = [f"w{i}" for i in range(12)]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a0", "a1", "b0", "b1", *FILLERS]
@@ -20,14 +21,9 @@ DIM, LAYERS, HEADS = 32, 2, 4
 WIDTH = DIM // HEADS
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer() -> Any:
     """One token per word, with [CLS] and [SEP] around."""
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]"
-    )
+    return word_tokenizer(WORDS, "[CLS]", "[SEP]")
 
 
 def tasks(size: int = 64, seed: int = 0) -> dict[str, Task]:

@@ -4,22 +4,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel
 
 from headwise.tasks import Predicate, Sentence, Span, Task, Tree
 from headwise.tasks._structured import structured
+from words import BERT, word_tokenizer
 
 WORDS, PLACES = 26, 16
 PREVIOUS, IDENTITY = (0, 1), (0, 3)  # attends to the word before; attends to itself and puts out the word's class
 
 
 def tokenizer() -> Any:
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *(f"w{i}" for i in range(WORDS))]
-    plain = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
-    plain.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    plain.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    return PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]", model_max_length=PLACES)
+    names = [*BERT, *(f"w{i}" for i in range(WORDS))]
+    return word_tokenizer(names, "[CLS]", "[SEP]", model_max_length=PLACES)
 
 
 def model() -> BertModel:

@@ -4,7 +4,8 @@ from typing import Any
 
 import torch
 import transformers as t
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+from words import LANGUAGE, word_tokenizer
 
 COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50, "intermediate_size": 24}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -44,13 +45,7 @@ def build(family: str, seed: int = 0) -> Any:
     return model.eval()
 
 
-def tokenizer(side: str = "right", begin: bool = True) -> t.PreTrainedTokenizerFast:
+def tokenizer(side: str = "right", begin: bool = True) -> Any:
     """Words w3 to w47 and two marks; "<s>" in front if `begin`."""
-    words = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(3, 48)), ",", "."]
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    if begin:
-        inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return t.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>", padding_side=side
-    )
+    words = [*LANGUAGE, *(f"w{i}" for i in range(3, 48)), ",", "."]
+    return word_tokenizer(words, "<s>" if begin else "", padding_side=side)

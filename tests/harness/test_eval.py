@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 import headwise as hw
@@ -20,6 +19,7 @@ from headwise.harness import Evaluate, _running as running, run_harness
 from headwise.harness._pairing import paired, summary
 from headwise.harness._running import changing
 from headwise.steering import Steering
+from words import LANGUAGE, word_tokenizer
 
 HARNESS = find_spec("lm_eval") is not None
 
@@ -77,12 +77,7 @@ def model() -> Any:
 
 
 def tokenizer() -> Any:
-    words = {word: i for i, word in enumerate(["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(47))])}
-    inner = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>"
-    )
+    return word_tokenizer([*LANGUAGE, *(f"w{i}" for i in range(47))])
 
 
 def steering(strength: float = 2.0) -> Steering:

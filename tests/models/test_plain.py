@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertForMaskedLM,
@@ -14,24 +13,19 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
-    PreTrainedTokenizerFast,
 )
 
 from headwise.errors import HeadwiseError
 from headwise.models import as_task_model
 from headwise.tasks import Sentence, Task, batches, encode
+from words import BERT, word_tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "trees", "sleeps", "sleep", "sees", "old", "tall"]
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 15}
 
 
 def tokenizer(side: str = "right") -> Any:
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*names, *WORDS])}, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.Whitespace()
-    inner.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    tokens = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), names, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=32, padding_side=side, **tokens)
+    return word_tokenizer([*BERT, "[MASK]", *WORDS], "[CLS]", "[SEP]", model_max_length=32, padding_side=side)
 
 
 def texts(n: int = 9) -> list[str]:

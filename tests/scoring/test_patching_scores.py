@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 import torch
 import transformers as t
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from typer.testing import CliRunner
 
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.tasks import batches, encode
+from words import LANGUAGE, word_tokenizer
 
 ROWS = [
     ("w5 w6 w7 w8 w5", "w9 w6 w7 w8 w5", "w6", "w10"),
@@ -26,13 +26,7 @@ HELD_OUT = [("w40", "w41", "w42", "w43")]  # else a tenth of the rows would be s
 
 
 def words(side: str = "right") -> Any:
-    names = ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(3, 50))]
-    inner = Tokenizer(models.WordLevel({name: i for i, name in enumerate(names)}, unk_token="<pad>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.post_processor = processors.TemplateProcessing(single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)])
-    return t.PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>", padding_side=side
-    )
+    return word_tokenizer([*LANGUAGE, *(f"w{i}" for i in range(3, 50))], "<s>", "</s>", padding_side=side)
 
 
 def model(family: str) -> Any:

@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel
 from typer.testing import CliRunner
 
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
+from words import word_tokenizer
 
 NAMES = [f"w{i}" for i in range(60)]
 WORDS = ["<pad>", "<s>", "</s>", "sun", "rain", "yes", "no", ".", *NAMES]
@@ -28,11 +28,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def tokenizer() -> Any:
-    inner = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<pad>"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<pad>"
-    )
+    return word_tokenizer(WORDS)
 
 
 def planted() -> Any:

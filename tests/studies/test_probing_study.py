@@ -22,26 +22,17 @@ from headwise.studies._probing_study import open_tasks, probes_of, task_names
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
+from words import BERT, word_tokenizer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
     words = sorted({word for sentence in grammar.treebank(400, shared_words=True) for word in sentence.words})
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
-    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     folder = tmp_path_factory.mktemp("model")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", model_max_length=64
-    )
-    tokenizer.save_pretrained(folder)
+    word_tokenizer([*BERT, *words], "[CLS]", "[SEP]", model_max_length=64).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        vocab_size=len(words) + 4, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=64,
     )  # fmt: skip
     BertModel(config).save_pretrained(folder)

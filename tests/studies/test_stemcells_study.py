@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
 from headwise import engine, load
@@ -25,20 +24,17 @@ from headwise.tasks.readers import conllu
 from headwise.training import examine, train
 from headwise.training.methods import GatedTraining
 from pictures import assert_drawn
+from words import BERT, word_tokenizer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     words = sorted({word for s in grammar.treebank(300) for word in s.words})
-    names = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *words])}
-    inner = Tokenizer(models.WordLevel(names, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    word_tokenizer([*BERT, *words], "[CLS]", "[SEP]").save_pretrained(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(names), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(folder)
     return folder
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
 from headwise import studies
@@ -16,6 +15,7 @@ from headwise.cli.transfer import find_sources
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.tasks import find_tasks
+from words import word_tokenizer
 
 TASKS = ("topic", "tense", "sentiment")
 
@@ -26,14 +26,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("transfer")
     tasks = find_tasks([f"grammar:{name}" for name in TASKS], size=200)
     words = sorted({word for task in tasks for text in task.split("train").texts for side in text for word in side.split()})
-    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", *words])}
-    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]")
+    tokenizer = word_tokenizer(["[PAD]", "[UNK]", *words])
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
     for seed, name in enumerate((*TASKS, "all")):
         torch.manual_seed(seed)
-        encoder = BertModel(BertConfig(vocab_size=len(vocabulary), **config))
+        encoder = BertModel(BertConfig(vocab_size=len(words) + 2, **config))
         MultiTaskModel(encoder, tokenizer, tasks if name == "all" else []).save(folder / name)
         (folder / name / "training.json").write_text(
             json.dumps({"description": {"method": "multi-task", "settings": {"seed": seed}}})

@@ -5,15 +5,15 @@ import copy
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import BertConfig, BertModel, DebertaV2Config, DebertaV2Model, LlamaConfig, LlamaModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel, DebertaV2Config, DebertaV2Model, LlamaConfig, LlamaModel
 
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.tasks import Task
 from headwise.training._fewshot import few_shot, sample_shots
 from headwise.training._stacked import CannotStack, Stacked, StackedEmbedding, StackedLinear, StackedNorm
+from words import word_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("error:the seeds were trained one after another")
 
@@ -113,10 +113,8 @@ def task() -> Task:
 
 
 def multi(make=bert) -> MultiTaskModel:  # type: ignore[no-untyped-def]
-    vocabulary = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "yes", "no", *(f"w{n}" for n in range(20))])}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return MultiTaskModel(make(), PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]"), [])
+    words = ["[PAD]", "[UNK]", "yes", "no", *(f"w{n}" for n in range(20))]
+    return MultiTaskModel(make(), word_tokenizer(words), [])
 
 
 def test_samples_hold_every_class_and_depend_on_the_seed_alone(task: Task) -> None:
