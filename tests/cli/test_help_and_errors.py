@@ -63,7 +63,7 @@ def _command(path: tuple[str, ...]) -> object:
 
 
 def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
-    words = ["score", "--model", "/no/such/folder", "--tasks", "grammar:topic"]
+    words = ["score", "--model", "/no/such/folder", "--tasks", "grammar:topic", "--size", "64"]
     plain = subprocess.run([*HEADWISE, *words], env=ENV, capture_output=True, text=True)
     assert plain.returncode == 2
     assert "/no/such/folder" in plain.stderr
@@ -108,7 +108,7 @@ def test_completion_knows_the_verbs() -> None:
 
 def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> None:
     words = ["train", "--model", "demo", "--tasks", "grammar:topic", "--size", "100", "--epochs", "1", "--method", "multi-task"]
-    words += ["--seeds", "3", "--out", str(tmp_path / "out"), "--json"]
+    words += ["--seeds", "2", "--max-length", "16", "--out", str(tmp_path / "out"), "--json"]
     process = subprocess.Popen(
         [*HEADWISE, *words],
         env=ENV,
@@ -130,4 +130,4 @@ def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> 
     again = subprocess.run([*HEADWISE, *words], env=ENV, capture_output=True, text=True)
     assert again.returncode == 0, again.stderr
     assert first.stat().st_mtime_ns == before
-    assert (tmp_path / "out" / "multi-task" / "seed-2" / "training.json").exists()
+    assert (tmp_path / "out" / "multi-task" / "seed-1" / "training.json").exists()

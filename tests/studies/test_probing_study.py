@@ -39,25 +39,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def command(model: Path, out: Path) -> list[str]:
+    words = (
+        f"probe --source grammar --tasks Depth SubjNumber --size 300 --sweep 1 3 --controls labels encoder --jobs 0 --out {out}"
+    )
+    return [*words.split(), "--model", f"tiny={model}"]
+
+
 @pytest.fixture(scope="module")
 def probing_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("run") / "probe"
-    command = [
-        "probe",
-        "--model",
-        f"tiny={model}",
-        "--source",
-        "grammar",
-        "--tasks",
-        "Depth",
-        "SubjNumber",
-        "--size",
-        "300",
-        "--json",
-    ]
-    result = CliRunner().invoke(
-        app, [*command, "--sweep", "1", "3", "--controls", "labels", "encoder", "--jobs", "0", "--out", str(out)]
-    )
+    result = CliRunner().invoke(app, [*command(model, out), "--json"])
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
     assert [row["task"] for row in printed["table"]] == ["Depth", "SubjNumber"]
@@ -85,22 +77,7 @@ def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
 
 def test_the_same_command_finds_everything_done(probing_run: Path, model: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (probing_run / "results").rglob("*.nc")}
-    command = [
-        "probe",
-        "--model",
-        f"tiny={model}",
-        "--source",
-        "grammar",
-        "--tasks",
-        "Depth",
-        "SubjNumber",
-        "--size",
-        "300",
-        "--no-figures",
-    ]
-    result = CliRunner().invoke(
-        app, [*command, "--sweep", "1", "3", "--controls", "labels", "encoder", "--jobs", "0", "--out", str(probing_run)]
-    )
+    result = CliRunner().invoke(app, [*command(model, probing_run), "--no-figures"])
     assert result.exit_code == 0, result.output
     assert "SubjNumber" in result.stdout
     assert before == {path: path.stat().st_mtime_ns for path in (probing_run / "results").rglob("*.nc")}
