@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from headwise.heads._restoration import devices_of
+from headwise.heads._restoration import devices_of, evaluating
 
 
 @contextmanager
@@ -16,17 +16,14 @@ def frozen(model: nn.Module) -> Iterator[None]:
     Afterwards each module's mode, each weight's `requires_grad` and the random state are as before; `.grad` is never touched,
     since with frozen weights a backward pass reaches only the gates. Freezing also halves the work and the memory of that pass.
     """
-    modes = [(module, module.training) for module in model.modules()]
     asking = [weight for weight in model.parameters() if weight.requires_grad]
     devices = devices_of(model)
     try:
-        with torch.random.fork_rng([d.index or 0 for d in devices], device_type=devices[0].type if devices else "cuda"):
-            model.eval()
+        kind = devices[0].type if devices else "cuda"
+        with torch.random.fork_rng([d.index or 0 for d in devices], device_type=kind), evaluating(model):
             for weight in asking:
                 weight.requires_grad_(False)
             yield
     finally:
-        for module, training in modes:
-            module.training = training
         for weight in asking:
             weight.requires_grad_(True)

@@ -20,6 +20,7 @@ from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
 from headwise.heads._inputs import root_of
+from headwise.heads._restoration import evaluating
 from headwise.heads._use.attention_rows import check_maps
 from headwise.models._opening import open_with_tokenizer
 from headwise.settings import operation
@@ -74,12 +75,8 @@ def _contents(settings: Roles) -> dict[str, Any]:
 def _roles(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
     """Roles that are not there yet."""
     live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
-    training = live.training
-    live.eval()
-    try:
+    with evaluating(live):
         return _measured(live, tokenizer, settings)
-    finally:
-        live.train(training)
 
 
 def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:

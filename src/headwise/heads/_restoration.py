@@ -21,6 +21,18 @@ def _attributes(module: nn.Module) -> dict[str, Any]:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside; afterwards each module's mode is as before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+@contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards modules, their attributes, modes and buffers, and the random state, are as before."""
     before = [(module, _attributes(module), dict(module._buffers), dict(module._modules)) for module in model.modules()]

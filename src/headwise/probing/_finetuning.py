@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from headwise._base.opener import fill
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.heads._restoration import evaluating
 from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import HeadShape
@@ -83,13 +84,10 @@ class EmbeddedModel(MultiTaskModel):
         """Weights that do not reach the source get no gradient; frozen, no optimizer and no other process waits for one."""
         trained = [param for param in self.encoder.parameters() if param.requires_grad]
         tokens = torch.zeros(1, 3, dtype=torch.long, device=self.device)
-        mode = self.encoder.training
-        self.encoder.eval()
-        with torch.enable_grad():
+        with torch.enable_grad(), evaluating(self.encoder):
             reached = torch.autograd.grad(
                 self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum(), trained, allow_unused=True
             )
-        self.encoder.train(mode)
         for param, gradient in zip(trained, reached, strict=True):
             param.requires_grad_(gradient is not None)
 

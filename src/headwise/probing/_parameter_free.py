@@ -17,6 +17,7 @@ from torch import Tensor
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.heads._restoration import evaluating
 from headwise.models._decoders.words import merge_attention, pool_words
 from headwise.probing._items import CENTROID_KINDS, KINDS, Items, find_items
 from headwise.tasks import Batch, Task, batches, encode
@@ -141,9 +142,7 @@ def free_probe(
     reader = _outputs if centroid else _attention
     splits: dict[str, list[Tensor]] = {}
     found: list[Tensor] | None = None
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for split in ("train", "validation", "test") if centroid else ("validation", "test"):
             sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
             items = find_items(sample, np.random.default_rng([seed, len(splits)]) if permuted else None)
@@ -156,8 +155,6 @@ def free_probe(
                 splits[split] = _centroid_counts(passes, items, heads, found)
             else:
                 splits[split] = _arc_counts(passes, items, heads)
-    finally:
-        model.train(was_training)
     names = items.labels
     ways = ("centroid",) if centroid else ("attends", "attended")
     return FreeProbe(task.name, task.kind, _labelled(splits, ways, names, [site.n_heads for site in heads.sites]))

@@ -38,35 +38,22 @@ def sentence_vectors(
     """
     import torch
 
-    from headwise.models import open_model
+    from headwise.heads._restoration import evaluating
+    from headwise.models import open_model, pool
 
-    if pooling not in ("mean", "cls", "last"):
-        raise HeadwiseError(f"pooling {pooling!r} is unknown; use mean, cls or last")
     opened = open_model(model, need="encoder", tokenizer=tokenizer, device="auto")
     encoder, tokenizer = opened.encoder, tokenizer if tokenizer is not None else opened.tokenizer
-    device = next(encoder.parameters()).device
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding
     vectors: list[Array] = [np.empty(0)] * len(sentences)
-    training = encoder.training
-    encoder.eval()
-    try:
-        with torch.no_grad():
-            for start in range(0, len(order), batch_size):
-                rows = order[start : start + batch_size]
-                batch = tokenizer(
-                    [sentences[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
-                ).to(device)
-                states = encoder(**batch).last_hidden_state.float()  # (batch, tokens, dim)
-                mask = batch["attention_mask"].to(states.dtype)  # (batch, tokens)
-                if pooling == "mean":
-                    pooled = (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)  # (batch, dim)
-                else:
-                    place = mask.argmax(1) if pooling == "cls" else mask.shape[1] - 1 - mask.flip(1).argmax(1)  # (batch,)
-                    pooled = states[torch.arange(len(rows), device=device), place]  # (batch, dim)
-                for i, vector in zip(rows, pooled.cpu().numpy(), strict=True):
-                    vectors[i] = vector
-    finally:
-        encoder.train(training)
+    with torch.no_grad(), evaluating(encoder):
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            batch = tokenizer(
+                [sentences[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+            ).to(opened.device)
+            states = encoder(**batch).last_hidden_state.float()  # (batch, tokens, dim)
+            for i, vector in zip(rows, pool(states, batch["attention_mask"], pooling).cpu().numpy(), strict=True):
+                vectors[i] = vector
     return np.stack(vectors)
 
 

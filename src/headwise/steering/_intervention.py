@@ -9,6 +9,7 @@ import pandas as pd
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads
+from headwise.heads._restoration import evaluating
 from headwise.models._decoders.output import SavedTask
 from headwise.models._opening import open_with_tokenizer
 from headwise.models._plain import as_task_model
@@ -87,9 +88,7 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
     live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
     judged = SavedTask(pairs.name, "minimal-pairs", (), "accuracy") if pairs else _running(statements)
     answering = as_task_model(live, tokenizer, judged)
-    training = live.training
-    live.eval()
-    try:
+    with evaluating(live):
         heads, encoder = Heads(live), Encoder.of(live, tokenizer, "last")
         if encoder.heads.shape != heads.shape:
             raise HeadwiseError(f"{type(live).__name__} has heads outside its text model: steering reads left-to-right models")
@@ -102,8 +101,6 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
             table = one.table((0.0, *settings.strengths), settings)
             table.insert(0, "split", name)
             tables.append(table)
-    finally:
-        live.train(training)
     allowed = tables[0][tables[0]["kl"] <= settings.max_kl]
     strength = float(allowed["strength"].to_numpy()[allowed["effect"].to_numpy().argmax()])
     noted = ("directions", "max_kl", "bootstrap", "level", "seed", "max_length")
