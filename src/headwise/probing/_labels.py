@@ -6,6 +6,7 @@ otherwise. None means that the sentence has no such property, or that its annota
 
 from dataclasses import dataclass
 
+from headwise.tasks._kinds import bare
 from headwise.tasks._sentence import Sentence, Tree
 
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
@@ -169,11 +170,6 @@ def relation(sentence: Sentence, word: int) -> str:
     """A word's relation without its subtype: "nsubj:pass" -> "nsubj"."""
     assert sentence.deprels is not None
     return sentence.deprels[word].split(":")[0]
-
-
-def bare(label: str) -> str:
-    """A constituent's label without function tags and indices: "NP-SBJ-1" -> "NP", "-LRB-" unchanged."""
-    return label if label.startswith("-") else label.split("-")[0].split("=")[0]
 
 
 def without_wrapper(tree: Tree) -> Tree:

@@ -76,8 +76,8 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All estimators on one model and task: scores, seconds, and what silencing their heads does."""
     import torch
 
-    from headwise._passes.subject import opened
     from headwise.lesions import lesion
+    from headwise.models import open_model
     from headwise.scoring import score
     from headwise.store._loading import load
     from headwise.tasks._metrics import METRICS
@@ -86,7 +86,7 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     if config.model is None:
         model: Any = load(inputs["trained"].model("multi-task")).to("cuda" if torch.cuda.is_available() else "cpu")
     else:
-        model = opened(str(config.model.folder()), [task], config.lesions)
+        model = open_model(str(config.model.folder()), [task], device=config.lesions.device or "auto", dtype=config.lesions.dtype)
     if not METRICS[task.metric].higher_is_better:
         raise HeadwiseError(
             f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
