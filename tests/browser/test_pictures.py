@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_app_page import answered
+from test_app_page import answered, until
 
 from headwise.app import Server, open_session
 from headwise.report import write_report
@@ -91,10 +91,13 @@ def test_a_picture_of_the_app(watched, app: str, theme: str, tmp_path: Path) -> 
     page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
     page.goto(app)
     page.wait_for_selector("html[data-ready=yes]")
-    page.fill("#text", "The nurses did not praise the tired surgeon.")
+    page.fill("#text", "The nurses praised the tired surgeon, but the hospital was awful.")
     answered(page)
-    for head in ("1.2", "3.4"):
-        page.locator(f'#grid td[data-head="{head}"]').click()
+    page.fill("#percent", "20")
+    page.select_option("#top-task", "topic")
+    page.click("#top")
+    until(page, "document.querySelectorAll('#grid .off').length > 0")
+    page.locator('#grid td[data-head="3.4"]').click()
     answered(page)
     if page.viewport_size["width"] > 1000:
         assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")  # one screen
