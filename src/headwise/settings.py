@@ -34,6 +34,7 @@ from pydantic.fields import FieldInfo
 from headwise._base.names import cut
 from headwise.errors import HeadwiseError
 
+SUBJECTS = {"model": "a multi-task model, or a plain transformers model with a head.", "task": "the task."}  # of most operations
 P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
@@ -218,7 +219,7 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
             for name, field in settings.model_fields.items()
         ]
         call.__signature__ = signature.replace(parameters=[*places, *fields])  # type: ignore[attr-defined]
-        call.__doc__ = _documented(function.__doc__ or "", settings)
+        call.__doc__ = _documented(function.__doc__ or "", [place.name for place in places], settings)
         call.settings = settings  # type: ignore[attr-defined]
         return call
 
@@ -285,9 +286,10 @@ def _type_name(value: Any) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def _documented(text: str, settings: type[BaseModel]) -> str:
-    """The docstring with one line per setting at the end of its Args."""
-    lines = [f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()]
+def _documented(text: str, subjects: Sequence[str], settings: type[BaseModel]) -> str:
+    """The docstring with one line per setting at the end of its Args, and the usual subjects where it does not say its own."""
+    usual = [f"{name}: {SUBJECTS[name]}" for name in subjects if name in SUBJECTS and f" {name}: " not in text]
+    lines = usual + [f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()]
     head, mark, tail = inspect.cleandoc(text).partition("\n\nReturns:")
     body = head if "\nArgs:\n" in head else f"{head}\n\nArgs:"
     return f"{body}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail

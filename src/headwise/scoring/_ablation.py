@@ -30,10 +30,6 @@ class Ablation(Reading):
 def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     """The drop in the metric when one head is silenced (Michel et al. 2019, §3.2, "leave one out").
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head), in units of the metric (0.01 is one point of accuracy); negative where the task does better without the head.
     """

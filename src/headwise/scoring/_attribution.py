@@ -37,10 +37,6 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
     F is exp(−loss), which for classes is the probability of the gold class, as in the paper. One layer's maps are scaled at a time.
     Attention runs eagerly while scoring (other kernels never hold the maps) and is switched back afterwards.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head): mean of the largest attribution of one token to another.
     """

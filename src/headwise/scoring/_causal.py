@@ -34,10 +34,6 @@ def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArra
     A head that stays open under both is needed; one that closes under both is harmful; one that follows the pressure is
     replaceable. Score = (gate under pressure to close) − (1 − gate under pressure to open): near 1, −1 and 0.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head), −1 to 1. Coordinates `opened` and `closed` have the gates under either pressure, 0–1.
     """

@@ -58,10 +58,6 @@ def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArra
     One backward pass of a batch's summed loss, with a gate for each of its rows and all weights frozen, gives every example's own
     derivatives, so the absolute value is taken per example, as the equation says.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head), 0 or more.
     """

@@ -31,10 +31,6 @@ class IntegratedGradients(Reading):
 def integrated_gradients(model: Any, task: Task, settings: IntegratedGradients) -> xr.DataArray:
     """∫₀¹ ∂L(α·1)/∂ξ_h dα (Sundararajan et al. 2017, on the gates): all gates open together from 0 to 1.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head).
     """

@@ -35,10 +35,6 @@ class L0(Reading):
 def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     """Hard-concrete gates on the frozen model, trained with the loss plus a penalty on the expected number of open gates.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head): log a, higher for gates held open harder. A coordinate `gate` has the gate at test, 0–1.
     """

@@ -14,11 +14,6 @@ from headwise.tasks._task import Task
 
 @operation(Reading)
 def random_scores(model: Any, task: Task, settings: Reading) -> xr.DataArray:
-    """Uniform scores in 0–1 by seed; the task plays no part.
-
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: named in the attributes.
-    """
+    """Uniform scores in 0–1 by seed; the task plays no part."""
     subject = prepare(model, task, settings.with_changes(examples=1))
     return as_scores(np.random.default_rng(subject.seed).random(subject.heads.shape), subject, "random")

@@ -32,10 +32,6 @@ def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
     φ_h = E over orders of v(the heads still there, h among them) − v(the same without h). Every order is also run backwards, which
     evens out first and last places. For each order the values sum to v(all heads) − v(none), so their sum here does too.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head); positive where the head helps. A coordinate `error` has the standard error over orders.
     """

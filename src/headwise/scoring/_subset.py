@@ -32,10 +32,6 @@ class Subset(Reading):
 def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     """Learnt scores whose Gumbel-perturbed, softened top k are the gates of the frozen model.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head): learnt scores; `top_heads(scores, n=k)` is the subset. A coordinate `kept` is 1 for its members.
     """

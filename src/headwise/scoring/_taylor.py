@@ -34,10 +34,6 @@ def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
     The mean-replacement form of Molchanov et al. (2017): a head whose output is constant scores 0 however large that output is,
     whereas the gate's derivative (Eq. 4) compares with an output of zero, which the model may never have seen.
 
-    Args:
-        model: a multi-task model, or a plain transformers model with a head.
-        task: the task.
-
     Returns:
         (layer, head), 0 or more.
     """
