@@ -30,7 +30,7 @@ def section(found: Any, label: str) -> Section:
             Table(
                 "steering",
                 "Every strength on both splits",
-                without_empty_notes(found.table).dropna(axis="columns", how="all"),
+                shown,
                 _caption(found),
                 3,
             ),
