@@ -129,6 +129,13 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
         rows = {(row["task"], row["other"]): row["dissociation"] for row in out["pairs"]}
         right = {(row["A"], row["B"]): row["D"] / 100 for row in found["tables"]["pairs"]}
         assert rows == pytest.approx(right)
+    shown = said("similarity", *similar, "--dissociation", place / "pairs", "--out", place / "similarity-0")
+    assert "p by relabelling tasks, the unit" in shown
+    assert (
+        "no p: 6 relabellings of the tasks, 20 are needed for p to reach 0.05" in shown
+        or "no test: one of the matrices is" in shown
+    )
+    assert "docs/statistics.md" in shown
 
 
 def test_pairs_that_are_missing_are_named(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headwise._base.inference import false_discovery
+from headwise._base.inference import crossed_t, false_discovery, t_interval, why_no_t
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._dissociation import overall
@@ -145,3 +145,22 @@ def test_false_discovery_skips_missing_tests() -> None:
     p = np.array([0.01, np.nan, 0.04, 0.03])
     expected = stats.false_discovery_control([0.01, 0.04, 0.03])
     assert false_discovery(p) == pytest.approx([expected[0], np.nan, expected[1], expected[2]], nan_ok=True)
+
+
+def test_units_that_all_agree_have_no_interval_but_a_reason() -> None:
+    same, other = np.full(9, 0.3), np.arange(9.0)
+    low, high = t_interval(np.stack([same, other]))
+    assert np.isnan([low[0], high[0]]).all()
+    assert (low[1], high[1]) == pytest.approx(tuple(stats.ttest_1samp(other, 0).confidence_interval()))
+    assert why_no_t(same, "seed") == "every seed has the same value, which says nothing about its spread"
+    assert why_no_t(other[:1], "seed") == "1 seed, 2 are needed"
+    assert why_no_t(other, "seed") == ""
+    low, high, p = crossed_t(np.full((6, 3), 0.1))
+    assert np.isnan([low, high]).all()
+    assert float(p) == pytest.approx(0)  # the sign-flip test, whose p is the larger, decides
+    assert np.isfinite(crossed_t(np.random.default_rng(0).normal(size=(6, 3)))[0])
+    draws = np.random.default_rng(0).normal(size=(500, 2))
+    draws[:, 0] = 1 / 3
+    low, high = interval(draws)
+    assert np.isnan([low[0], high[0]]).all()
+    assert low[1] < 0 < high[1]

@@ -114,6 +114,8 @@ def test_link_finds_a_planted_relation_and_reports_paradigm_means() -> None:
     )
     flat = link({"flat": matrix(np.ones((5, 5)))}, matrix(similarity)).tests
     assert flat[["correlation", "p"]].isna().all().all()
+    assert flat["note"].str.startswith("no test: one of the matrices is constant over the task pairs").all()  # not a bare dash
+    assert (result.tests["note"] == "").all()
     assert agreement({"x": matrix(similarity), "y": matrix(similarity)})["correlation"].item() == pytest.approx(1)
 
 

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from scipy import stats
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src" / "headwise"
@@ -56,3 +58,15 @@ def test_every_row_has_a_unit_a_least_number_and_a_simulation() -> None:
         assert len(row) == 5, row
         assert all(cell.strip() for cell in row)
         assert re.search(r"\d", row[3]) or "the same" in row[3], row
+
+
+def test_terms_are_explained_where_they_first_stand() -> None:
+    assert "moved outwards" not in PAGE
+    assert "those that\na normal has at t(n − 1) × √(n ÷ (n − 1)), for 50 examples the 2.1st and 97.9th" in PAGE
+    tail = stats.norm.cdf(stats.t.ppf(0.025, 49) * (50 / 49) ** 0.5)
+    assert round(100 * tail, 1) == 2.1
+    for name in ("README.md", "docs/training.md", "docs/transfer.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        first = re.search(r"\biat\b", text, re.IGNORECASE)
+        assert first, name
+        assert "important-head training" in text[: first.end() + 60].lower(), name

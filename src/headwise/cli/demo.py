@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Json, Out, emit, own_bars, print_table
 
 SENTENCES = (
@@ -30,6 +31,7 @@ def demo(
     if quick:
         anatomy_and_lesion(as_json)
         return
+    from headwise.figures._blocks import between
     from headwise.report import write_report
     from headwise.studies._demo import FRACTION, run_demo
 
@@ -39,24 +41,25 @@ def demo(
     tables = {name: found[name].reset_index() for name in ("scores", "performance", "pairs")}
     titles = {
         "scores": f"{len(found['scores']) - 1} tasks, one model (synthetic text): scores in percent",
-        "performance": f"Each task (column) with the top {100 * FRACTION:g} % of heads of a task silenced (row), in percent",
-        "pairs": "Pairs of tasks: dissociation in percent, with 95 % intervals",
+        "performance": f"Each task (column) with the top {100 * FRACTION:g} % of heads of a task silenced (row), in percent; "
+        + found["dissociation"].random_note,
+        "pairs": "Pairs of tasks (synthetic text): dissociation in percent, with 95 % intervals over examples; verdicts on point estimates",
     }
     if found["copying"]:
         tables = {"copying": found["copying"].summary, **tables}
         heads = ", ".join(f"{layer}.{head}" for layer, head in found["copying"].heads)
         titles["copying"] = f"{found['copying'].model}: repeated tokens predicted, in percent; its induction heads are {heads}"
-    low, high = found["dissociation"].analysis.d_interval()
+    low, high, why = found["dissociation"].analysis.d_bounds()
     written = {"report": str(report), "figures": [str(file) for file in found["figures"]]}
     records = {name: table.to_dict("records") for name, table in tables.items()}
-    if emit({**records, "d": found["d"], "d_interval": [low, high], **written}, as_json):
+    if emit({**records, "d": found["d"], "d_interval": None if why else [low, high], "d_interval_note": why, **written}, as_json):
         return
     for name, table in tables.items():
-        shown = table.drop(columns=[c for c in ("index", "p", "p_fdr") if c in table]).round(1)
+        shown = table.drop(columns=[c for c in ("index", "p", "p_fdr", "note") if c in table]).round(1)
         print_table(titles[name], [str(c) for c in shown.columns], shown.to_numpy().tolist())
     typer.echo(
-        f"D of all tasks is {100 * found['d']:.1f} % (95 % interval {100 * low:.1f} to {100 * high:.1f}): how much more a task loses without "
-        f"its own heads than without another task's\nreport: {report}\nfigures: {out / 'figures'}"
+        f"D of all tasks is {100 * found['d']:.1f} %{between(100 * low, 100 * high) or f' (no interval: {why})'}: how much more a task loses "
+        f"without its own heads than without another task's\n{EXPLAINED}\nreport: {report}\nfigures: {out / 'figures'}"
     )
 
 

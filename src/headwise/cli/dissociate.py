@@ -8,7 +8,7 @@ import typer
 
 from headwise._base.least import EXPLAINED
 from headwise.cli.common import Figures, Json, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import said
+from headwise.cli.subjects import made_up, said
 from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
 
@@ -61,9 +61,8 @@ def _caption(result: Any, kind: str) -> str:
         known = "metrics" in result.settings  # results saved before this was noted are shown without it
         judged = f"; {said(result.settings['metrics'], result.settings['max_length'])}" if known else ""
         n, total = result.settings["heads_each"], result.settings["heads_total"]
-        made_up = f"synthetic text: {', '.join(result.synthetic)}" if result.synthetic else ""
         silenced = f"T† = the {n} of {total} heads most important to T silenced, by {result.settings['method']}{judged}"
-        return "; ".join(filter(None, ("percent", silenced, made_up, result.random_note)))
+        return "; ".join(filter(None, ("percent", silenced, made_up(result.synthetic), result.random_note)))
     from headwise.figures._blocks import between
 
     test = result.permutation

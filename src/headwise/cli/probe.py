@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
+from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import Figures, Jobs, Json, Out, emit, of_model, print_table, run_recipe
+from headwise.cli.subjects import made_up
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Probe, ProbingTasks
 
@@ -34,8 +38,10 @@ def probe(
     headwise probe --model bert-base-uncased --source senteval --data DIR --out runs/probe
     """
     recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
+    from headwise import engine
     from headwise.report import write_figures
     from headwise.studies._probing_study import study, table_of
+    from headwise.studies._sections.probing import top_against
 
     run_recipe(study, recipe, out, jobs, as_json)
     table = table_of(out)
@@ -47,6 +53,8 @@ def probe(
         for c in ("model", "task", "metric", "majority", "best head", "last", "best", "top", "best gain %", "top gain %")
         if c in table
     ]
+    embeddings = engine.open(out).table("embeddings")
+    synthetic = [str(task) for task, part in embeddings.groupby("task", sort=False) if part["synthetic"].any()]
     shares = {"majority", "best head", "last", "best", "top"}
     rows = [
         [f"{100 * row[c]:.1f}" if c in shares else f"{row[c]:+.1f}" if "%" in c else row[c] for c in columns]
@@ -56,8 +64,12 @@ def probe(
         "test scores in percent, everything chosen on validation (where a task has none, by five folds of train)",
         [SHOWN.get(c, c) for c in columns],
         rows,
-        f"tables {'and figures ' if figures else ''}in {out}",
+        "; ".join(filter(None, (made_up(synthetic), f"tables {'and figures ' if figures else ''}in {out}"))),
     )
+    for name, part in embeddings.groupby("model", sort=False):
+        if sentence := top_against(part, "last"):
+            typer.echo(f"{name}: {sentence}")
+    typer.echo(EXPLAINED)
 
 
 def _models(given: list[str] | None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import said
+from headwise.cli.subjects import made_up, said
 from headwise.errors import HeadwiseError
 from headwise.scoring._settings import Score
 from headwise.settings import Settings, option
@@ -61,6 +61,8 @@ def score(
     ]
     named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
     caption = f"{named}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads; {how}"
+    synthetic = made_up(task.name for task in found if task.synthetic)
+    caption += f"; {synthetic}" if synthetic else ""
     print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
     performance = scores.attrs.get("performance", {})
     if performance:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 from headwise.similarity._settings import Similarity
@@ -43,7 +44,11 @@ def similarity(
         columns = [
             name for name in ("similarity", "kind", "correlation", "p", "partial_correlation", "partial_p") if name in tests
         ]
-        print_table("correlation with dissociation over pairs (Mantel)", columns, tests[columns].to_numpy().tolist())
+        names = [name for name in ("note", "partial_note") if name in tests]
+        why = dict.fromkeys(str(note) for note in tests[names].to_numpy().ravel() if note)
+        caption = "; ".join(("p by relabelling tasks, the unit; not corrected for the number of similarities", *why))
+        print_table("correlation with dissociation over pairs (Mantel)", columns, tests[columns].to_numpy().tolist(), caption)
+        typer.echo(EXPLAINED)
 
 
 def _models(given: list[str]) -> dict[str, str]:

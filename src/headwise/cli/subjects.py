@@ -1,4 +1,6 @@
-"""How a verb says what it judged tasks by."""
+"""How a verb says what it judged tasks by, and whose text was generated."""
+
+from collections.abc import Iterable
 
 
 def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
@@ -13,3 +15,9 @@ def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
     if len(set(lengths.values())) == 1:
         cut = str(next(iter(lengths.values())))
     return f"metric: {metric}; texts cut at {cut} tokens"
+
+
+def made_up(tasks: Iterable[str]) -> str:
+    """The tasks whose text was generated; empty where there is none."""
+    names = ", ".join(tasks)
+    return f"synthetic text: {names}" if names else ""

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
+from headwise.cli.subjects import made_up
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks._source import TaskSource
@@ -20,7 +21,8 @@ def train(
     model: Annotated[str, of_model("A model folder or hub id; 'demo' is the embedded MiniLM.")],
     out: Annotated[Path, typer.Option("--out", "-o", help=help_of(Train, "out"))],
     method: Annotated[
-        list[str] | None, typer.Option(help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat]")
+        list[str] | None,
+        typer.Option(help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat, important-head training]"),
     ] = None,
     alpha: Annotated[
         list[float] | None,
@@ -42,6 +44,7 @@ def train(
     """
     from accelerate import PartialState
 
+    from headwise.tasks._chance import MEANING
     from headwise.tasks._metrics import label
     from headwise.training._grid import compare
     from headwise.training._submission import write_submissions
@@ -77,9 +80,9 @@ def train(
         as_json,
     ):
         return
-    synthetic = [task.name for task in (*found, *also.values()) if task.synthetic]
+    synthetic = made_up(task.name for task in (*found, *also.values()) if task.synthetic)
     caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
-    caption += f"; synthetic text: {', '.join(synthetic)}" if synthetic else ""
+    caption += f"; {synthetic}" if synthetic else ""
     asked = result.scores[result.scores["split"] == "validation"].drop_duplicates("task").set_index("task")
     rows = [
         [
@@ -90,8 +93,10 @@ def train(
         for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
     ]
     caption += "; the average mixes different metrics" if asked["metric"].map(label).nunique() > 1 else ""
-    caption += "; at chance: no better than a guess that ignores the text" if table.stack().str.contains("chance").any() else ""
+    weak = bool(table.stack().str.contains("chance").any())
     print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
+    if weak:
+        typer.echo(f"{MEANING}; see docs/statistics.md")
     for note in result.notes:
         typer.echo(f"note: {note}")
     without = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)]

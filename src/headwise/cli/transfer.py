@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
-from headwise.cli.subjects import said
+from headwise.cli.subjects import made_up, said
 from headwise.cli.verbs import help_of
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import FewShot, Shots, Transfer
@@ -45,11 +46,13 @@ def transfer(
     cells = run.table("few-shot")
     notes = [note for note in cells["note"].unique() if note]
     judged = said(*({task: part[name].iloc[0] for task, part in cells.groupby("task")} for name in ("metric", "max_length")))
+    synthetic = [str(task) for task, part in cells.groupby("task", sort=False) if part["synthetic"].any()]
     found = {
         "scores": table.to_dict("records"),
         "tests": [] if tests is None else tests.to_dict("records"),
         "notes": notes,
         "judged": judged,
+        "synthetic": synthetic,
     }
     if emit(found, as_json):
         return
@@ -59,16 +62,25 @@ def transfer(
         f"few-shot transfer, {settings.seeds} seeds",
         [str(c) for c in grid.columns],
         grid.to_numpy().tolist(),
-        f"{judged}; tables in {out}",
+        "; ".join(filter(None, (f"percent, {_runs(table)}", judged, made_up(synthetic), f"tables in {out}"))),
     )
     if tests is not None:
         columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
-        title = "differences in points, 95 % intervals; the unit is the source model"
-        print_table(
-            title, columns, tests[columns].to_numpy().tolist(), "; ".join(why for why in dict.fromkeys(tests["note"]) if why)
-        )
+        spans = ", 95 % intervals" if tests["low"].notna().any() else ""
+        why = dict.fromkeys(part for note in tests["note"] for part in str(note).split("; ") if part)
+        title = f"differences in points{spans}; the unit is the source model"
+        print_table(title, columns, tests[columns].to_numpy().tolist(), "; ".join(why))
     for note in notes:
         typer.echo(f"note: {note}")
+    if tests is not None:
+        typer.echo(EXPLAINED)
+
+
+def _runs(table: Any) -> str:
+    """What "±" is over."""
+    runs, sources = int(table["runs"].max()), int(table["sources"].max())
+    models = f"{sources} source model{'s' * (sources > 1)}"
+    return f"mean ± sd over {runs} runs ({models} × few-shot seeds)" if runs > 1 else "one run"
 
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:

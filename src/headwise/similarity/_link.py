@@ -84,13 +84,13 @@ def link(
 def agreement(
     similarities: Mapping[str, xr.DataArray], *, kind: Literal["pearson", "spearman"] = "spearman", seed: int = 0
 ) -> pd.DataFrame:
-    """How far the similarity metrics agree: the correlation over task pairs of every two metrics, with Mantel p-values."""
+    """How far the similarity metrics agree: the correlation over task pairs of every two metrics, with Mantel p-values (`note`: why there is none)."""
     names = list(similarities)
     rows = []
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
             result = _or_nan(mantel, similarities[first], similarities[second], kind=kind, alternative="greater", seed=seed)
-            rows.append({"first": first, "second": second, "correlation": result.correlation, "p": result.p})
+            rows.append({"first": first, "second": second, "correlation": result.correlation, "p": result.p, "note": result.note})
     return pd.DataFrame(rows)
 
 
@@ -98,6 +98,6 @@ def _or_nan(test: Any, *matrices: xr.DataArray, **options: Any) -> MantelResult:
     """The test, or NaN where a matrix does not vary over the pairs, so that one metric does not stop the others."""
     try:
         result: MantelResult = test(*matrices, **options)
-    except NoCorrelation:
-        return MantelResult(float("nan"), float("nan"), 0, False, options["kind"], options["alternative"])
+    except NoCorrelation as why:
+        return MantelResult(float("nan"), float("nan"), 0, False, options["kind"], options["alternative"], f"no test: {why}")
     return result

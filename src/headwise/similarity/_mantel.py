@@ -104,7 +104,7 @@ def _test(a: Array, b: Array, kind: str, alternative: Alternative, orders: Array
     norms = np.linalg.norm(relabelled, axis=1) * np.linalg.norm(other)
     if norms[0] < 1e-12:
         raise NoCorrelation(
-            "one of the matrices is constant over the task pairs (or wholly explained by the third): no correlation"
+            "one of the matrices is constant over the task pairs (or wholly explained by the third), so there is no correlation"
         )
     correlations = (relabelled @ other) / np.maximum(norms, 1e-300)
     observed = float(correlations[0])  # the first relabelling is the identity

@@ -155,6 +155,7 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Train)
     return {
         "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
         "tasks": {task.name: task.split("train").fingerprint for task in tasks},
+        "synthetic": [task.name for task in tasks if task.synthetic],
         **method.describe(),
         "settings": _deciding(method, settings),
     }

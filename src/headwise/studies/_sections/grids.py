@@ -34,7 +34,7 @@ SHOWN = {
 }
 METHODS = {
     "specialization": "Models were trained on groups of tasks; each task's top heads by Eq. 4 were silenced and every task evaluated (Eq. 5–7).",
-    "training": "One task per step; scores on validation with each task's own metric.",
+    "training": "One task per step; scores on validation, by the metrics that the recipe chose, else each task's own.",
     "probing": "Logistic regression on each head's output and each layer's hidden state; everything chosen on validation, scored on test.",
     "head-finetuning": "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer.",
 }

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.least import EXPLAINED
 from headwise.figures._blocks import Chart, Section, Table, number
 from headwise.figures._similarity import link_scatter, similarity_matrices
 
@@ -35,7 +36,7 @@ def section(run: Any) -> Section:
         blocks=blocks,
         methods="DSE: mean cosine of sentence vectors; CRA: Spearman of dissimilarity matrices; CNM: cosine of voxel-wise encoding scores; "
         "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks; p is not "
-        "corrected for the number of metrics.",
+        f"corrected for the number of metrics. {EXPLAINED}.",
     )
 
 

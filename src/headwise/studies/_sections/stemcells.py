@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from headwise._base.inference import SAME
+from headwise._base.least import EXPLAINED
 from headwise._base.names import file_name
 from headwise.figures import _stemcells as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, no_interval, number, sign
@@ -62,7 +63,8 @@ def section(run: Any) -> Section:
         blocks=blocks,
         methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
         "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
-        "one task alone claims, heads being chosen on other runs than those measured.",
+        "one task alone claims, heads being chosen on other runs than those measured. "
+        f"{EXPLAINED}.",
     )
 
 

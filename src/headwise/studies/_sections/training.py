@@ -1,6 +1,6 @@
 """Trainings by one or several methods and seeds, as `headwise train` leaves them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -8,13 +8,26 @@ import numpy as np
 import pandas as pd
 
 from headwise._base.inference import t_interval, why_no_t
+from headwise._base.least import EXPLAINED
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, spread
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, spread, synthetic_text
+from headwise.tasks._chance import MEANING
 from headwise.tasks._metrics import label as name_of_metric
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
-PUBLISHED = "Published GLUE dev averages, plain → IAT: TinyBERT 80.0 → 80.9, BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
-INCIDENTAL = ("steps", "seconds", "attempts", "processes", "command", "notes")  # of a description: not what was asked for
+PUBLISHED = (
+    "Published GLUE dev averages (Li et al. 2023), plain → important-head training: TinyBERT 80.0 → 80.9, "
+    "BERT-base 82.6 → 83.4, BERT-large 84.5 → 85.2 (annealed sampling)."
+)
+INCIDENTAL = (
+    "synthetic",
+    "steps",
+    "seconds",
+    "attempts",
+    "processes",
+    "command",
+    "notes",
+)  # of a description: not what was asked for
 
 
 def section(trained: Sequence[Any], label: str) -> Section:
@@ -43,12 +56,41 @@ def section(trained: Sequence[Any], label: str) -> Section:
         ],
         methods=(
             f"{first.get('model', 'The model')} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
-            "Scores are on the validation splits with each task's own metric, mean ± standard deviation over seeds. Each method is compared "
-            "with the first by a t interval over seeds, not corrected for the number of methods."
+            f"Scores are on the validation splits ({metrics_of(scores)}){spread_of(scores)}. {compared(scores)}"
+            f"{MEANING[0].upper()}{MEANING[1:]}. {EXPLAINED}.{synthetic_text(first.get('synthetic', ()))}"
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
         provenance={"folders": ", ".join(str(found.folder) for found in trained)},
     )
+
+
+def metrics_of(scores: pd.DataFrame) -> str:
+    """How the tasks of a table were judged: "accuracy", or "sst2 accuracy, mrpc F1"."""
+    if "metric" not in scores:  # older results
+        return "metrics as the tasks had them"
+    by_task = {str(task): name_of_metric(metric) for task, metric in zip(scores["task"], scores["metric"], strict=True)}
+    one = set(by_task.values())
+    return one.pop() if len(one) == 1 else ", ".join(f"{task} {metric}" for task, metric in by_task.items())
+
+
+def spread_of(scores: pd.DataFrame) -> str:
+    """What "±" is, where there are several seeds."""
+    return ", mean ± standard deviation over seeds" if scores["seed"].nunique() > 1 else ", of one seed"
+
+
+def compared(scores: pd.DataFrame) -> str:
+    """How methods are compared; empty for one method."""
+    if scores["method"].nunique() < 2:
+        return ""
+    if scores["seed"].nunique() < 2:
+        return "Methods are shown beside one another; one seed allows no test between them. "
+    return f"Each method is compared with {_base(scores['method'])} by a t interval over seeds, not corrected for the number of methods. "
+
+
+def _base(methods: Iterable[str]) -> str:
+    """What the others are compared with: plain training, else the first."""
+    names = list(dict.fromkeys(methods))
+    return "multi-task" if "multi-task" in names else names[0]
 
 
 def labels(trained: Sequence[Any]) -> list[str]:
@@ -98,7 +140,7 @@ def findings(scores: pd.DataFrame) -> list[str]:
         f"({_count(len(values), 'seed')}){unlike}."
         for method, values in by_method.items()
     ]
-    base = "multi-task" if "multi-task" in by_method else next(iter(by_method))
+    base = _base(by_method)
     for method, values in by_method.items():
         if method != base:
             each = (values - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have

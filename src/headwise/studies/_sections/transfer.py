@@ -4,8 +4,9 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.least import EXPLAINED
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread, synthetic_text
 
 BEYOND = "nothing is said beyond these models"
 
@@ -33,7 +34,15 @@ def section(run: Any) -> Section:
         findings=findings(scores, tests),
         blocks=blocks,
         methods="Every source model was fine-tuned in full on k examples in all of a task it had not seen, and judged on held-out data; "
-        "the same examples for every method and source.",
+        f"the same examples for every method and source. {EXPLAINED}.{synthetic_text(_generated(run))}",
+    )
+
+
+def _generated(run: Any) -> list[str]:
+    """Tasks whose text was generated."""
+    cells = run.table("few-shot") if "few-shot.parquet" in run.files else pd.DataFrame()
+    return (
+        [str(task) for task in dict.fromkeys(cells.loc[cells["synthetic"].astype(bool), "task"])] if "synthetic" in cells else []
     )
 
 
