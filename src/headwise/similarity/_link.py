@@ -84,7 +84,8 @@ def link(
 def agreement(
     similarities: Mapping[str, xr.DataArray], *, kind: Literal["pearson", "spearman"] = "spearman", seed: int = 0
 ) -> pd.DataFrame:
-    """How far the similarity metrics agree: the correlation over task pairs of every two metrics, with Mantel p-values (`note`: why there is none)."""
+    """How far the similarity metrics agree: the correlation over task pairs of every two metrics, with Mantel p-values, or why there
+    is none (`note`)."""
     names = list(similarities)
     rows = []
     for i, first in enumerate(names):
