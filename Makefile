@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS_VENV := .venv-peers
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test dist faults test-browser pictures lint types docs notebooks architectures clean
+.PHONY: demo test dist faults test-browser pictures lint types docs notebooks architectures peers clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -46,8 +47,20 @@ notebooks: $(READY)  # runs docs/notebooks/*.py and writes them with their outpu
 architectures: $(READY)
 	$(BIN)/python benchmarks/architectures.py
 
+# TransformerLens, nnsight and headwise, in an environment of their own; torch first, as above
+$(PEERS_VENV)/.ready: pyproject.toml constraints.txt
+	test -x $(PEERS_VENV)/bin/python || $(PYTHON) -m venv $(PEERS_VENV)
+	$(PEERS_VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt torch==2.13.0
+	$(PEERS_VENV)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		transformer-lens==4.3.0 nnsight==0.8.1 pytest pytest-xdist --editable .
+	touch $@
+
+peers: $(PEERS_VENV)/.ready  # our numbers against TransformerLens', then times; PEERS="--layers 4 --only silence record" for some of them
+	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/pytest -n 0 -p no:cacheprovider tests/behaviour/test_transformer_lens.py
+	OMP_NUM_THREADS=1 $(PEERS_VENV)/bin/python benchmarks/peers.py $(PEERS)
+
 clean:
-	rm -rf $(VENV) site .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(PEERS_VENV) site .mypy_cache .ruff_cache .pytest_cache
 
 test-browser: $(READY)
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium) || \

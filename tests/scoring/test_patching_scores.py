@@ -136,6 +136,15 @@ def test_attribution_patching_is_the_derivative_of_patching(family: str, directi
     np.testing.assert_allclose(found, (up + down) / 2, atol=near)
 
 
+def test_attribution_patching_needs_no_gradients_to_be_on() -> None:
+    """A caller's `no_grad` changes nothing."""
+    built, tokens = model("gpt2"), words()
+    expected = hw.score(built, contrast(), method="attribution-patching", tokenizer=tokens, quiet=True)
+    with torch.no_grad():
+        found = hw.score(built, contrast(), method="attribution-patching", tokenizer=tokens, quiet=True)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_prompts_of_different_lengths_are_patched_at_their_last_token_only() -> None:
     built, rows = model("gpt2"), [*ROWS, ("w5 w6 w7", "w9 w5 w6 w7", "w20", "w21")]
     with pytest.raises(HeadwiseError, match=r"4 tokens in its clean prompt and 5 in its corrupted one.*tokens='last'"):

@@ -177,3 +177,23 @@ def test_no_examples_encode_to_nothing(wordpiece: Tokenizer) -> None:
     encoded = encode(plain([]), wordpiece)
     assert len(encoded) == 0
     assert encoded.lengths.tolist() == []
+
+
+def test_the_fingerprint_of_a_tokenizer_follows_what_it_does() -> None:
+    """Vocabulary, added tokens and sides count; truncation and padding, which come and go, do not; asked twice it is the same."""
+    from transformers import AutoTokenizer
+
+    from headwise.heads import default_model
+    from headwise.tasks._encoding import tokenizer_fingerprint
+
+    tokenizer = AutoTokenizer.from_pretrained(default_model())
+    first = tokenizer_fingerprint(tokenizer)
+    assert tokenizer_fingerprint(tokenizer) == first
+    tokenizer(["a b", "c"], padding=True, truncation=True, max_length=4)
+    assert tokenizer_fingerprint(tokenizer) == first
+    tokenizer.truncation_side = "left"
+    assert tokenizer_fingerprint(tokenizer) != first
+    tokenizer.truncation_side = "right"
+    assert tokenizer_fingerprint(tokenizer) == first
+    tokenizer.add_tokens(["newword"])
+    assert tokenizer_fingerprint(tokenizer) != first

@@ -119,10 +119,10 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
             with torch.no_grad(), subject.heads.edited(there):
                 ends[0] += _differences(subject, source).sum().double().cpu()
             with torch.enable_grad(), subject.heads.edited(here):
-                differences = _differences(subject, target)
-            ends[1] += differences.detach().sum().double().cpu()
+                total = _differences(subject, target).sum()
+            ends[1] += total.detach().double().cpu()
             leaves = [here.leaves[site.index] for site in subject.heads.sites]
-            slopes = torch.autograd.grad(differences.sum(), leaves, allow_unused=True)
+            slopes = torch.autograd.grad(total, leaves, allow_unused=True)
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
                 if slope is None:
                     continue

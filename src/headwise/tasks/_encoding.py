@@ -32,6 +32,7 @@ CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python list
 FIELDS = {"ids": "input_ids", "types": "token_type_ids", "special": "special_tokens_mask"}  # our names and the tokenizer's
 KEPT = 32  # encodings remembered in this process
 _memory: OrderedDict[str, dict[str, NDArray[Any]]] = OrderedDict()
+_fingerprints: dict[bytes, str] = {}  # of tokenizers, by what they write of themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,13 +219,22 @@ def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is left aside."""
-    if tokenizer.is_fast:
-        state = json.loads(tokenizer.backend_tokenizer.to_str())
+    own = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+    if not tokenizer.is_fast:
+        return _hash({"vocabulary": tokenizer.get_vocab(), "added": tokenizer.get_added_vocab(), "class": own})
+    written = tokenizer.backend_tokenizer.to_str()
+    seen = hashlib.blake2b(f"{written}{own}".encode()).digest()
+    if seen not in _fingerprints:  # reading a large vocabulary takes longer than a short pass of a small model
+        state = json.loads(written)
         state.pop("truncation", None)
         state.pop("padding", None)
-    else:
-        state = {"vocabulary": tokenizer.get_vocab(), "added": tokenizer.get_added_vocab()}
-    state["class"] = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+        _fingerprints[seen] = _hash({**state, "class": own})
+        if len(_fingerprints) > KEPT:
+            _fingerprints.pop(next(iter(_fingerprints)))
+    return _fingerprints[seen]
+
+
+def _hash(state: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
 
 
