@@ -74,6 +74,15 @@ def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
     assert "Traceback" in debug.stderr
 
 
+@pytest.mark.parametrize("words", ["score --model ./none --tasks sst2", "train --model ./none --out x", "probe --model a=./none"])
+def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(words: str) -> None:
+    code = "import sys\nfrom headwise.cli import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code, *words.split()], env=ENV, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stderr.strip() == "error: there is no folder './none' to open a model from"
+    assert found.stdout.strip() == "False"
+
+
 def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(name: str, need: str) -> None:
         raise RuntimeError("wires crossed")

@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from headwise import settings
 from headwise._base.command import carrying_out
 from headwise._base.opener import TRUST
+from headwise._base.places import model_place
 from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
 from headwise.errors import HeadwiseError, Interrupted
@@ -50,8 +51,14 @@ Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of
 
 
 def of_model(help: str) -> Any:
-    """The option that names the model, with what a verb takes as one."""
-    return typer.Option("--model", "-m", help=help)
+    """The option that names the model, with what a verb takes as one; a folder that is not there is said at once."""
+    return typer.Option("--model", "-m", help=help, callback=_there)
+
+
+def _there(model: Any) -> Any:
+    for name in [model] if isinstance(model, str) else model or ():
+        model_place(name.rpartition("=")[2])  # NAME=FOLDER names it for tables
+    return model
 
 
 class Verb(TyperCommand):
