@@ -39,7 +39,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=8, intermediate_size=16,
-        max_position_embeddings=64,
+        max_position_embeddings=64, initializer_range=0.5,
     )  # fmt: skip
     BertModel(config).save_pretrained(place)
     tokenizer.save_pretrained(place)
