@@ -1,4 +1,4 @@
-"""Induction heads of a small language model: which heads copy what followed before, and what is left of copying without them."""
+"""Induction heads of a small language model: which heads copy the token that followed an earlier copy, and what is left without them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -105,11 +105,16 @@ def findings(found: Any) -> list[str]:
         said.append(sentence + ".")
     counts = pairs["verdict"].value_counts()
     above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
-    said.append(
-        f"Pairs of tasks, by the thresholds of {PAPER} on point estimates: "
-        + ", ".join(f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items())
-        + (f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else f". {_lacking(found)}")
-    )
+    rule = f"by the thresholds of {PAPER} on point estimates"
+    if len(pairs) == 1:
+        verdict, lies = VERDICTS[str(pairs["verdict"].iloc[0])], "lies above 0" if above else "does not lie above 0"
+        sentence = f"The pair of tasks, {rule}: {verdict}" + (f"; the interval of D {lies}." if known else "")
+    else:
+        sentence = f"Pairs of tasks, {rule}: " + ", ".join(
+            f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items()
+        )
+        sentence += f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else ""
+    said.append(sentence if known else f"{sentence}. {_lacking(found)}")
     tested = pairs["p_fdr"].notna()
     if tested.any():
         passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())

@@ -18,7 +18,7 @@ def section(found: Any, label: str) -> Section:
     maps = HeadMaps(
         "induction",
         f"Induction heads of {found.model}",
-        "attention to the token that followed before",
+        "attention to the token after the earlier copy",
         found.scores.expand_dims(task=["induction"]),
         {"induction": list(found.heads)},
         f"Framed: the {len(found.heads)} heads that were silenced. Bars: accuracy on {len(found.accuracy)} other sequences, 95 % intervals.",
