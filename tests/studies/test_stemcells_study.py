@@ -159,6 +159,11 @@ training = {{ epochs = 1, max_length = 64 }}
         assert_drawn(file)
     words.remove("--figures")
     assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
+    text = " ".join(CliRunner().invoke(app, [str(word) for word in words[:-1]], catch_exceptions=False).stdout.split())
+    assert "95 % interval by t over runs" in text
+    assert "heads relabelled within layers, once per task" in text
+    assert "docs/statistics.md" in text
+    assert "inf" not in text.split("effects")[-1].split("docs/")[0]
 
 
 def test_probe_verb(model: Path) -> None:

@@ -1,10 +1,12 @@
 """`headwise stemcells`: the study of heads that many tasks claim, and its probes on any model."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb, with_options
@@ -14,6 +16,10 @@ from headwise.tasks._source import TaskSource
 
 Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded MiniLM.")]
 SHOWN = ["stem-cells", "effects"]
+MEANT = {
+    "stem-cells": "expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks",
+    "effects": "low, high: 95 % interval by t over runs, from two runs on; not corrected for the number of effects",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -76,9 +82,11 @@ def whole_study(
         return
     scores = tables.pop("scores").groupby(["group", "tasks", "task", "metric"], sort=False)["score"].agg(["mean", "std"]) * 100
     columns = ["group", "trained on", "task", "metric", "mean", "sd"]
-    print_table("Scores on test, %", columns, scores.reset_index().values.tolist())
+    print_table("Scores on test, %", columns, scores.reset_index().values.tolist(), "mean and standard deviation over runs")
     for name, table in tables.items():
-        print_table(name, list(table.columns), table.values.tolist())
+        bounded = table.replace([math.inf, -math.inf], math.nan)  # over one run an interval would be infinite
+        print_table(name, list(table.columns), bounded.values.tolist(), MEANT.get(name, ""))
+    typer.echo(EXPLAINED)
 
 
 def probe(
