@@ -75,8 +75,9 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
     assert len(pairs) == len(demo.TASKS) * (len(demo.TASKS) - 1) // 2
     assert pairs["D"].tolist() == pytest.approx(saved.table("pairs")["D"].tolist())
     assert {len(heads) for heads in saved.sets.values()} == {int(demo.FRACTION * 16)}
-    low, high = saved.analysis.d_interval()
-    assert found["d_interval"] == pytest.approx([low, high])
+    low, high, why = saved.analysis.d_bounds()
+    assert found["d_interval_note"] == why
+    assert found["d_interval"] == (None if why else pytest.approx([low, high]))
     trained = TrainingResult.load(out / "model")
     assert [row["score"] for row in found["scores"]] == pytest.approx(trained.table()["score"].tolist())
     assert {Path(file).stem for file in found["figures"]} == set(saved.figures)
