@@ -165,7 +165,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = toy.model(tasks)
     model.save(folder / "multi-task")
     save_removed(hw.Heads(toy.encoder()).remove(HeadSet([(0, 1)])), folder / "removed-heads")
-    options: dict[str, Any] = {"random_draws": 1, "bootstrap": 10, "quiet": True}
+    options: dict[str, Any] = {"random_draws": 1, "bootstrap": 199, "quiet": True}
     hw.dissociate(toy.model(tasks), tasks, **options).save(folder / "dissociation")
     hw.probe(toy.encoder(), [toy.task("mood")], tokenizer=toy.tokenizer(), quiet=True).save(folder / "probes")
     several = folder / "single-task"

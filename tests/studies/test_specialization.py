@@ -125,7 +125,7 @@ def small(model: Path, **changes: Any) -> dict[str, Any]:
         "tasks": {"names": ["grammar:topic", "grammar:tense", "grammar:sentiment"], "size": 64},
         "seeds": 1,
         "training": {"epochs": 1, "max_length": 32, "batch_size": 16},
-        "lesions": {"random_draws": 2, "bootstrap": 20, "score_examples": 16, "fraction": 0.25, "fractions": [0.5]},
+        "lesions": {"random_draws": 2, "bootstrap": 199, "score_examples": 16, "fraction": 0.25, "fractions": [0.5]},
         **changes,
     }
 

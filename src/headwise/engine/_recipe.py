@@ -172,8 +172,9 @@ def override(data: dict[str, Any], sets: Sequence[str]) -> None:
 
 def _apply(data: dict[str, Any], given: str) -> None:
     name, equals, text = given.partition("=")
-    parts = next(csv.reader([name.strip()], delimiter="."), [])  # models."gpt2.small" has two parts
-    if not equals or not parts or not all(parts):
+    lines = name.strip().splitlines()
+    parts = next(csv.reader(lines[:1], delimiter="."), [])  # models."gpt2.small" has two parts
+    if not equals or len(lines) != 1 or not all(parts):
         raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
     value = set_value(text)
     place: Any = data
