@@ -11,6 +11,7 @@ import xarray as xr
 from headwise.cli.dissociate import _caption as caption
 from headwise.figures._blocks import NOT_SHOWN, no_interval
 from headwise.lesions._analysis import Bounds
+from headwise.lesions._statistics import TestOfD
 from headwise.studies._sections import dissociation
 
 TASKS = ["topic", "number"]
@@ -99,6 +100,11 @@ def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
     assert "not an interval" in said["Performance in percent (Table 3)"]
     assert "no p: the re-split test was not run" in said["Every pair of tasks"]
     assert said["Heads shared by two tasks"] == "Table 11 of Li et al. 2023."
+    tried = Found({**tables, "pairs": tables["pairs"].assign(p=np.nan), "corrected": square, "pairwise": square}, TASKS, why=WHY)
+    tried.tests = {("topic", "number"): TestOfD(0.0, np.nan, np.array([]), note="too few")}
+    blocks = {block.title: block.caption for block in dissociation.blocks(tried)}
+    assert "no p: the re-split test had too few splits" in blocks["Every pair of tasks"]
+    assert "Dissociation of re-split heads" not in blocks  # there is nothing to draw
     written = dissociation.section(without, "x").methods
     assert f"There is no interval of D: {WHY}." in written
     assert "bootstrap" not in written

@@ -213,7 +213,7 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     ]
     if found.fractions:
         shown.append(chart("sweep", "Dissociation by fraction of heads", "sweep"))
-    if found.tests:
+    if any(len(test.null) for test in found.tests.values()):
         shown.append(
             chart(
                 "null", "Dissociation of re-split heads", "null", "The line is D of the pair; bars: D where heads are re-split."
@@ -226,7 +226,14 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
         note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
         shown.append(Table("published", "Published figures for these tasks", frame, note, 2))
-    tested = "p is the re-split test's; p_fdr: false discovery rate" if found.tests else "no p: the re-split test was not run"
+    tested = "no p: the re-split test was not run"
+    if found.tests:
+        some = pairs["p"].notna().any()
+        tested = (
+            "p is the re-split test's; p_fdr: false discovery rate"
+            if some
+            else "no p: the re-split test had too few splits, see note"
+        )
     shown.append(Table("pairs", "Every pair of tasks", without_empty_notes(pairs), f"Percent; {tested}.", 2))
     note = "A in columns, B in rows; percent."
     shown.append(Table("pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), note))
