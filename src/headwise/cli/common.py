@@ -23,7 +23,7 @@ from headwise._base.opener import TRUST
 from headwise._base.places import model_place
 from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
-from headwise.errors import HeadwiseError, Interrupted
+from headwise.errors import HeadwiseError, Interrupted, MissingExtra
 
 
 def trust(ctx: typer.Context, value: bool | None) -> bool | None:
@@ -199,6 +199,20 @@ def _strict(value: Any) -> Any:
     if isinstance(value, list):
         return [_strict(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def check_drawing() -> None:
+    """Says that matplotlib is missing at once, not after the work.
+
+    Raises:
+        HeadwiseError: it is.
+    """
+    from headwise.figures._style import panels
+
+    try:
+        panels()
+    except MissingExtra as error:
+        raise HeadwiseError(f"{error}, or choose --no-figures") from error
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise._base.least import EXPLAINED
-from headwise.cli.common import Figures, Json, emit, of_model, own_bars, print_table
+from headwise.cli.common import Figures, Json, check_drawing, emit, of_model, own_bars, print_table
 from headwise.cli.subjects import made_up, said
 from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
@@ -26,13 +26,13 @@ def dissociate(
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
-    from headwise.figures._style import panels, save_figure
+    from headwise.figures._style import save_figure
     from headwise.lesions import dissociate as run
     from headwise.models._memory import remembered_tasks
 
     out = settings.out
     if out is not None and figures:
-        panels()  # says at once if matplotlib is missing, not after the work
+        check_drawing()
     own_bars()
     found = remembered_tasks(model, source)
     if settings.test_draws and not as_json and not (out is not None and out.exists()):

@@ -7,7 +7,7 @@ import typer
 
 from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Jobs, Json, Out, emit, of_model, print_table, run_recipe
+from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, emit, of_model, print_table, run_recipe
 from headwise.cli.subjects import made_up
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Probe, ProbingTasks
@@ -37,6 +37,8 @@ def probe(
 
     headwise probe --model bert-base-uncased --source senteval --data DIR --out runs/probe
     """
+    if figures:
+        check_drawing()
     recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
     from headwise import engine
     from headwise.report import write_figures

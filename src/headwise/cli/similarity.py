@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headwise._base.least import EXPLAINED
-from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
+from headwise.cli.common import Figures, Jobs, Json, Out, Trust, check_drawing, emit, print_table, run_recipe
 from headwise.errors import HeadwiseError
 from headwise.similarity._settings import Similarity
 from headwise.tasks._source import TaskSource
@@ -19,6 +19,7 @@ def similarity(
         list[str], typer.Option("--models", help="Models trained on one task each, as TASK=FOLDER, or a single-task run.")
     ],
     out: Out = Path("runs/similarity"),
+    figures: Figures = True,
     jobs: Jobs = None,
     as_json: Json = False,
     trust_remote_code: Trust = False,
@@ -27,6 +28,8 @@ def similarity(
 
     headwise similarity --models runs/single --multitask runs/five --dissociation runs/five-dissociation
     """
+    if figures:
+        check_drawing()
     recipe = {"kind": "similarity", "models": _models(models), "tasks": source.to_table(), **settings.to_table()}
     from headwise.report import write_figures
     from headwise.studies._similarity_study import study
@@ -34,12 +37,18 @@ def similarity(
     run = run_recipe(study, recipe, out, jobs, as_json)
     table = run.table("similarity-pairs")
     metrics = [name for name in ("DSE", "CRA", "CNM", "AHP", "heads") if name in table]
-    write_figures([out], out / "figures", tables=False)
+    if figures:
+        write_figures([out], out / "figures", tables=False)
     tests = run.table("similarity-link") if settings.dissociation is not None else None
     if emit({"pairs": table.to_dict("records"), "link": [] if tests is None else tests.to_dict("records")}, as_json):
         return
     columns = ["task", "other", *metrics, *(["dissociation"] if tests is not None else [])]
-    print_table("similarity of task pairs", columns, table[columns].to_numpy().tolist(), f"figures in {out / 'figures'}")
+    print_table(
+        "similarity of task pairs",
+        columns,
+        table[columns].to_numpy().tolist(),
+        f"tables {'and figures ' if figures else ''}in {out}",
+    )
     if tests is not None:
         columns = [
             name for name in ("similarity", "kind", "correlation", "p", "partial_correlation", "partial_p") if name in tests

@@ -8,7 +8,7 @@ import typer
 
 from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, emit, of_model, own_bars, print_table
+from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, check_drawing, emit, of_model, own_bars, print_table
 from headwise.cli.verbs import verb, with_options
 from headwise.probing._settings import Profiling
 from headwise.studies._stemcells_settings import StemCells
@@ -59,6 +59,8 @@ def whole_study(
     from headwise.studies._stemcells_settings import SMALL_RECIPE
     from headwise.studies._stemcells_study import study
 
+    if figures:
+        check_drawing()
     data: dict[str, Any] = read_toml(recipe) if recipe is not None else dict(SMALL_RECIPE)
     base = recipe.parent if recipe is not None else Path()
     if recipe is None or model:
