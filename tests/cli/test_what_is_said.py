@@ -63,6 +63,10 @@ def test_transfer_says_what_its_spread_is_over_and_why_there_is_no_interval(trai
     assert "synthetic text: grammar:subject_number;" in text
     assert "no p: 2 source models of each method, 6 are needed" in text
     assert EXPLAINED in text
+    assert "│ chance" in text or "┃ chance" in text
+    (section,) = read([place / "transfer"])
+    assert "fine-tuned (in full) on k examples" in section.methods
+    assert section.methods.endswith("The text of grammar:subject_number is synthetic.")
     (row,) = json.loads(CliRunner().invoke(app, [*map(str, command), "--json"]).stdout)["tests"]
     assert (row["low"] is None) == ("no interval" in row["note"])
     assert (", 95 % intervals" in text) == (row["low"] is not None)

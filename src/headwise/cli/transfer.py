@@ -58,6 +58,8 @@ def transfer(
         return
     wide = table.assign(cell=[spread(m, s) for m, s in zip(table["mean"], table["sd"], strict=True)])
     grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
+    if "chance" in cells:  # older runs have none
+        grid.insert(1, "chance", (100 * grid["task"].map(cells.groupby("task")["chance"].mean())).round(1))
     print_table(
         f"few-shot transfer, {settings.seeds} seeds",
         [str(c) for c in grid.columns],

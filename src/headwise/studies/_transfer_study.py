@@ -46,6 +46,7 @@ class FewShotConfig(engine.Settings):
 def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
     from headwise.models import open_model
+    from headwise.tasks._metrics import chance
     from headwise.training._fewshot import few_shot as run
 
     task = config.tasks.find([config.task])[0]
@@ -56,6 +57,7 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> 
     result = run(source, task, config.shots, range(config.seeds), **config.fewshot.with_changes(evaluate_on=held_out).given())
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
+    facts |= {"chance": chance(facts["metric"], task.kind, held_out.labels), "tuning": config.fewshot.tuning}
     out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])

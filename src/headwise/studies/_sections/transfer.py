@@ -8,6 +8,7 @@ from headwise._base.least import EXPLAINED
 from headwise.figures import _training as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread, synthetic_text
 
+TUNED = {"full": "in full", "lora": "low-rank updates and a new decoder", "decoder": "a new decoder alone"}
 BEYOND = "nothing is said beyond these models"
 
 
@@ -18,10 +19,13 @@ def section(run: Any) -> Section:
     wide = scores.assign(cell=[spread(m, s) for m, s in zip(scores["mean"], scores["sd"], strict=True)])
     layout = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
     layout.columns = [str(c) for c in layout.columns]
+    cells = run.table("few-shot") if "few-shot.parquet" in run.files else pd.DataFrame()
+    if "chance" in cells:  # older runs have none
+        layout.insert(1, "chance", 100 * layout["task"].map(cells.groupby("task")["chance"].mean()))
     title, note = "Scores over the number of examples", "Mean and standard deviation over runs."
     blocks: list[Any] = [
         Chart("transfer", title, lambda: figures.transfer(scores), note),
-        Table("transfer", "Few-shot scores in percent, mean ± sd (Table 6)", layout),
+        Table("transfer", "Few-shot scores in percent, mean ± sd over runs (Table 6 of Li et al. 2023)", layout),
     ]
     if len(tests):
         note = (
@@ -33,14 +37,19 @@ def section(run: Any) -> Section:
         title="Few-shot transfer",
         findings=findings(scores, tests),
         blocks=blocks,
-        methods="Every source model was fine-tuned in full on k examples in all of a task it had not seen, and judged on held-out data; "
-        f"the same examples for every method and source. {EXPLAINED}.{synthetic_text(_generated(run))}",
+        methods=f"Every source model was fine-tuned{_tuned(cells)} on k examples in all of a task it had not seen, and judged on held-out data; "
+        f"the same examples for every method and source. {EXPLAINED}.{synthetic_text(_generated(cells))}",
     )
 
 
-def _generated(run: Any) -> list[str]:
+def _tuned(cells: pd.DataFrame) -> str:
+    """What was trained, where the run says it."""
+    ways = [TUNED[str(way)] for way in dict.fromkeys(cells["tuning"])] if "tuning" in cells else []
+    return f" ({', '.join(ways)})" if ways else ""
+
+
+def _generated(cells: pd.DataFrame) -> list[str]:
     """Tasks whose text was generated."""
-    cells = run.table("few-shot") if "few-shot.parquet" in run.files else pd.DataFrame()
     return (
         [str(task) for task in dict.fromkeys(cells.loc[cells["synthetic"].astype(bool), "task"])] if "synthetic" in cells else []
     )
