@@ -95,6 +95,15 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch
     assert "RuntimeError: wires crossed" in capsys.readouterr().err
 
 
+def test_examples_of_a_verb_are_commands_to_copy() -> None:
+    from headwise.cli.common import _examples
+
+    assert _examples("Does it.\n\nheadwise a\nheadwise b --c d") == "Does it.\n\nExamples:\n\n\b\nheadwise a\nheadwise b --c d"
+    shown = _examples("headwise " + "word " * 20)
+    assert shown.startswith("Example:\n\n\b\nheadwise word")
+    assert " \\\n    word" in shown
+
+
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     shown = {
         given: subprocess.run(

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -162,8 +163,11 @@ def _examples(text: str) -> str:
     paragraphs = []
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("headwise "):
-            lines = textwrap.wrap(paragraph, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-            paragraph = "Example:\n\n\b\n" + " \\\n".join(lines)
+            each = re.split(r"\n(?=headwise )", paragraph)
+            wrapped = [
+                textwrap.wrap(one, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) for one in each
+            ]
+            paragraph = f"Example{'s' * (len(each) > 1)}:\n\n\b\n" + "\n".join(" \\\n".join(lines) for lines in wrapped)
         paragraphs.append(paragraph)
     return "\n\n".join(paragraphs)
 
