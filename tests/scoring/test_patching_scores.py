@@ -211,3 +211,8 @@ def test_the_command_line_patches(tmp_path: Path) -> None:
     record = json.loads(shown.output)
     np.testing.assert_allclose(record["scores"]["ioi"], hw.load(tmp_path / "out").sel(task="ioi"))
     assert record["settings"]["tokens"] == "last"
+    asked = ["score", "--model", str(tmp_path / "model"), "--tasks-file", str(tmp_path / "tasks.toml"), "--method", "patching"]
+    table = CliRunner().invoke(app, [*asked, "--set", "tokens=last"], catch_exceptions=False).output
+    best = hw.load(tmp_path / "out").sel(task="ioi").to_series().idxmax()
+    assert "What heads carry of the logit difference" in table
+    assert f"{best[0]}.{best[1]}" in table.split("share (%)")[1].splitlines()[2]  # the strongest head comes first

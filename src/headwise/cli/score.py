@@ -33,6 +33,7 @@ def score(
     from headwise.lesions._dissociation import heads_per_layer
     from headwise.models._memory import remembered_tasks
     from headwise.scoring import score as score_heads, top_heads
+    from headwise.studies._sections import patching
 
     if shown.card and settings.out is None:
         raise HeadwiseError("--card writes into the folder of the scores: give --out FOLDER")
@@ -54,16 +55,24 @@ def score(
     }
     if emit(record, as_json):
         return
-    layers = heads_per_layer(sets, scores.sizes["layer"])
-    rows = [
-        [int(layer), *(_heads_of(chosen, int(layer)) for chosen in sets.values()), float(layers["sigma"].iloc[int(layer)])]
-        for layer in layers.index
-    ]
-    named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
-    caption = f"{named}; the {len(next(iter(sets.values())))} highest of {int(scores.isel(task=0).notnull().sum())} heads; {how}"
+    total = int(scores.isel(task=0).notnull().sum())
     synthetic = made_up(task.name for task in found if task.synthetic)
-    caption += f"; {synthetic}" if synthetic else ""
-    print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
+    ending = f"{how}; {synthetic}" if synthetic else how
+    if settings.method in patching.METHODS:
+        table = patching.listed(scores)
+        caption = (
+            f"{settings.method}, {scores.attrs['direction']}; of {total} heads; 100 % is the whole logit difference; {ending}"
+        )
+        print_table("What heads carry of the logit difference", list(table.columns), table.to_numpy().tolist(), caption)
+    else:
+        layers = heads_per_layer(sets, scores.sizes["layer"])
+        rows = [
+            [int(layer), *(_heads_of(chosen, int(layer)) for chosen in sets.values()), float(layers["sigma"].iloc[int(layer)])]
+            for layer in layers.index
+        ]
+        named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
+        caption = f"{named}; the {len(next(iter(sets.values())))} highest of {total} heads; {ending}"
+        print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
     performance = scores.attrs.get("performance", {})
     if performance:
         names = list(dict.fromkeys(name for one in performance.values() for name in one))

@@ -23,7 +23,7 @@ FLOW = {
 def section(scores: xr.DataArray, label: str) -> Section:
     """The section of saved patching scores, (task, layer, head)."""
     facts = scores.attrs
-    table = _listed(scores)
+    table = listed(scores)
     chosen = {str(name): _places(table, str(name)) for name in scores["task"].values}
     framed = f"Framed: the {LISTED} heads that carry the most."
     return Section(
@@ -74,7 +74,7 @@ def findings(scores: xr.DataArray) -> list[str]:
     return [*said, f"Shares are means over the examples; {NO_INTERVAL}."]
 
 
-def _listed(scores: xr.DataArray) -> pd.DataFrame:
+def listed(scores: xr.DataArray) -> pd.DataFrame:
     """The strongest heads of each task at either end, in percent, largest first."""
     rows = scores.to_series().dropna().rename("share (%)").reset_index()
     rows = rows.sort_values(["task", "share (%)"], ascending=[True, False], kind="stable")
