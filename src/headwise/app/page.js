@@ -74,7 +74,7 @@ function build() {
   $("grid").append(thead);
   $("grid").classList.toggle("mixed", model.kinds.some(kind => kind !== "self"));
   $("grid").style.setProperty("--columns", most);
-  $("grid").style.setProperty("--cell", `${Math.max(12, Math.min(52, Math.floor(430 / model.layers)))}px`);
+  $("grid").style.setProperty("--cell", `${Math.max(12, Math.min(52, Math.floor(400 / model.layers)))}px`);
   for (let l = model.layers - 1; l >= 0; l--) {
     const row = make("tr");
     row.append(make("th", model.kinds[l] === "self" ? String(l) : `${l} ${model.kinds[l]}`));
