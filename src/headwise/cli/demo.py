@@ -1,4 +1,4 @@
-"""`headwise demo`: what headwise does, on two small models, in three minutes and without the network."""
+"""`headwise demo`: what headwise does, on two small models, in two minutes and without the network."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Two findings and a report in about three minutes on two cores: the heads a language model copies with, and the heads each task needs.
+    """Two findings and a report in about two minutes on two cores: the heads a language model copies with, and the heads each task needs.
 
     headwise demo --out runs/demo
     """

@@ -1,4 +1,4 @@
-"""Two findings in three minutes: the heads with which a language model copies, and the heads that each of a few trained tasks needs."""
+"""Two findings in two minutes: the heads with which a language model copies, and the heads that each of a few trained tasks needs."""
 
 from collections.abc import Callable
 from pathlib import Path
