@@ -28,7 +28,6 @@ def serve(
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.
 
     headwise app runs/first --tasks sst2 mrpc --data DIR
-    headwise app gpt2 --steer runs/steering
     """
     from headwise.app import Server, open_session
     from headwise.models._memory import remembered_tasks
