@@ -19,7 +19,7 @@ from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.report import read, write_report
 from headwise.store._checksums import DamagedResult
-from headwise.store._entry import claimed
+from headwise.store._entry import Entry, claimed
 from headwise.store._loading import LOADERS
 from headwise.tasks import read_toml
 
@@ -179,3 +179,18 @@ def test_every_kind_of_folder_that_is_written_can_be_loaded() -> None:
     for loader in LOADERS.values():
         module, function = loader.split(":")
         assert callable(getattr(import_module(module), function))
+
+
+def test_a_folder_in_which_nothing_was_computed_takes_another_result(tmp_path: Path) -> None:
+    def decided(rate: int) -> dict[str, Any]:
+        return {"operation": "train", "version": 1, "settings": {"rate": rate}, "tasks": []}
+
+    Entry(tmp_path / "out", decided(1)).begin()
+    (tmp_path / "out" / "seconds.json").write_text("{}")
+    other = Entry(tmp_path / "out", decided(2))  # the first failed before its first step
+    assert not other.finished
+    other.begin()
+    (tmp_path / "out" / "checkpoint").mkdir()
+    assert not Entry(tmp_path / "out", decided(2)).finished
+    with pytest.raises(HeadwiseError, match="rate was 2 and is 1"):
+        Entry(tmp_path / "out", decided(1))

@@ -26,6 +26,7 @@ class Found:
 
     random = tuple(f"random {i}" for i in range(10))
     synthetic: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     random_note = "random: mean and range of 10 sets, not an interval"
 
     def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95, why: str = "") -> None:
@@ -160,3 +161,9 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
     assert not shown(names[:3])
     assert not shown([*names, "rte"])
     assert not shown(names, "f1")
+
+
+def test_a_task_at_chance_is_said_below_the_headline() -> None:
+    weak = found(-5.2, -23.9, 12.1)
+    weak.notes = ("topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5), so its lesions show little",)
+    assert dissociation.findings(weak)[1].startswith("Topic: the intact model is at chance (0.375")

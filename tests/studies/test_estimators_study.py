@@ -31,9 +31,9 @@ def test_areas_are_means_of_the_curve() -> None:
     assert row["rise"] == pytest.approx(rise.mean(), abs=1e-5)
 
 
-def areas_of(drops: dict[tuple[str, str], list[float]]) -> pd.DataFrame:
+def areas_of(drops: dict[tuple[str, str], list[float]], weak: bool = False) -> pd.DataFrame:
     """Tables as the cells leave them, from each estimator's drops by seed."""
-    same = {"rise": 0.0, "seconds": 1.0, "intact": 90.0, "chance": 50.0}
+    same = {"rise": 0.0, "seconds": 1.0, "intact": 90.0, "chance": 50.0, "at_chance": weak, "examples": 60}
     rows = [
         {"model": "m", "task": "t", "estimator": name, "order": order, "seed": seed, "drop": drop, **same}
         for (name, order), each in drops.items()
@@ -69,7 +69,9 @@ def test_eight_seeds_carry_an_interval() -> None:
 def test_a_league_without_a_winner_says_so() -> None:
     drops = {("x", "most"): [1.0, 2.0], ("random", "most"): [2.0, 3.0]}
     said = finding(league.league_of(areas_of(drops)), "most")
-    assert said.startswith("no estimator finds heads that hurt most better than chance")
+    assert said.startswith("no estimator's top heads cost more than random heads do")
+    weak = finding(league.league_of(areas_of({("x", "most"): [9.0, 9.0], ("random", "most"): [1.0, 1.0]}, weak=True)), "most")
+    assert weak.startswith("the intact model is at chance in 2 of 2 seeds")
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +121,13 @@ def test_planted_heads_come_first(place: Path, tmp_path: Path) -> None:
         assert table["drop"].to_dict()[name, "most"] > 0.6 * first  # half of it on the way, then nearly all
         assert table["drop"].to_dict()[name, "least"] < 5
     assert 0 <= table["drop"].to_dict()["random", "most"] < 0.6 * first
+    assert table["drop"].to_dict()["random", "most"] == table["drop"].to_dict()["random", "least"]  # random heads have no order
     assert set(run.table("curves")["fraction"]) == {0.125, 0.25}
     assert list(run.array("scores")["estimator"].values) == ["gate-gradient", "alone"]
     assert len(run.table("agreement")) == 1
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text()
     assert "finds the heads that hurt most" in page
+    assert "No intervals: 1 seed; 8 are needed." in page
 
 
 def test_models_can_be_trained_first(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def dissociate(
     if settings.test_draws and not as_json and not (out is not None and out.exists()):
         own = len(found) * (len(found) + 1 + settings.random_draws)
         tests = 2 * settings.test_draws * len(found) * (len(found) - 1)
-        typer.echo(f"the tests of D add up to {tests} evaluations of a task to the study's {own}", err=True)
+        typer.echo(f"the tests of D add at most {tests} evaluations of a task to the {own} of the lesions", err=True)
     result = run(model, found, **settings.given() | {"quiet": settings.quiet or as_json})
     if out is not None and figures and not (out / "figures").is_dir():
         for kind in result.figures:

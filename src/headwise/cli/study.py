@@ -113,7 +113,7 @@ def ls(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("ru
     from headwise.engine._run import Run
 
     if not folder.is_dir():
-        raise HeadwiseError(f"there is no folder {folder.absolute()} to look for runs in")
+        raise HeadwiseError(f"no runs: there is no folder {folder.absolute()}; name the one that holds them")
     rows = []
     for plan in sorted(folder.rglob(PLAN)):
         states = Counter(cell["state"] for cell in Run(plan.parent).cells())

@@ -19,6 +19,7 @@ from headwise.store._provenance import surroundings, versions
 
 T = TypeVar("T")
 STARTED = "started.json"  # in an unfinished folder: what decides the result that is being computed
+NOTES = {STARTED, "seconds.json"}  # what a computation writes before it has computed anything
 COMPARED = ("headwise", "torch", "transformers")  # versions that may change numbers
 
 
@@ -30,17 +31,19 @@ class Entry:
         decided: what decides it.
         finished: whether the result is there already.
         notes: what a reader of an existing result must know: library versions that have changed since.
+        empty: whether a computation began here and left nothing.
     """
 
     def __init__(self, folder: str | Path, decided: Decision) -> None:
         self.folder = Path(folder)
         self.decided = decided
         self.notes: list[str] = []
+        self.empty = False
         self.finished = self._compare()
 
     def begin(self) -> None:
         """Notes in the folder which result it is for, so that whatever continues it is compared with that."""
-        if not (self.folder / STARTED).is_file():
+        if self.empty or not (self.folder / STARTED).is_file():
             make_folder(self.folder)
             write_text(self.folder / STARTED, sealed_text({"decision": self.decided, "versions": versions()}))
 
@@ -65,7 +68,9 @@ class Entry:
             return True
         if (self.folder / STARTED).is_file():
             noted = read_json(self.folder / STARTED)
-            self._refuse_other(noted["decision"], noted["versions"])
+            self.empty = {path.name for path in self.folder.iterdir()} <= NOTES
+            if not self.empty:  # else it failed before anything was computed, and there is nothing to lose
+                self._refuse_other(noted["decision"], noted["versions"])
         elif record:
             raise HeadwiseError(
                 f"{self.folder} holds a {record['kind']!r} that does not say what it was computed from: choose another folder, or remove it"

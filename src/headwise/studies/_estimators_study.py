@@ -108,7 +108,8 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     named = pd.DataFrame(rows, columns=["estimator", "order", "fraction", "heads", "performance", "loss"])
     curves = named.groupby(["estimator", "order", "fraction"], sort=False).mean().reset_index()  # over the draws of random heads
     out.table("curves", curves)
-    intact = {"intact": value[0], "intact_loss": loss[0], "chance": 100 * found.chance, "metric": found.metric}
+    intact = {"intact": value[0], "intact_loss": loss[0], "chance": 100 * found.chance, "at_chance": found.at_chance}
+    intact |= {"metric": found.metric, "examples": found.losses.shape[1], "synthetic": task.synthetic}
     league = areas(curves, value[0], loss[0]).assign(**intact)
     out.table("areas", league.assign(seconds=league["estimator"].map(seconds)))
     out.array("scores", xr.concat(scores.values(), pd.Index(list(scores), name="estimator"), coords="minimal", compat="override"))
@@ -117,7 +118,7 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
 def head_sets(
     scores: dict[str, xr.DataArray], fractions: Sequence[float], draws: int, seed: int
 ) -> dict[tuple[str, str, float, int], Any]:
-    """By (estimator, order, fraction, draw), the heads to silence; random heads are drawn `draws` times, the estimators' once."""
+    """By (estimator, order, fraction, draw), the heads to silence; random heads have no order and are drawn `draws` times."""
     from headwise.scoring import top_heads
 
     first = next(iter(scores.values()))
@@ -128,7 +129,7 @@ def head_sets(
     found = {}
     for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions):
         array = array.transpose("layer", "head")
-        found[name, order, fraction, draw] = top_heads(array if order == "most" else -array, fraction)
+        found[name, order, fraction, draw] = top_heads(-array if order == "least" and name != RANDOM else array, fraction)
     return found
 
 
@@ -185,7 +186,11 @@ def league_of(found: pd.DataFrame) -> pd.DataFrame:
         wanted = 1 if row["order"] == "most" else -1
         row["better"], row["seeds"] = int((wanted * some["over_random"] > 0).sum()), len(some)
         row |= {name: some[name].mean() for name in ("rise", "intact", "chance")}
-        row["seconds"] = some["seconds"].median()
+        row |= {
+            "seconds": some["seconds"].median(),
+            "at_chance": int(some["at_chance"].sum()),
+            "examples": int(some["examples"].min()),
+        }
         rows.append(row)
     table = pd.DataFrame(rows)
     wished = table["drop"].where(table["order"] == "least", -table["drop"])  # the first has the smallest

@@ -5,13 +5,16 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.inference import MIN_SEEDS
 from headwise.figures import _estimators as figures
-from headwise.figures._blocks import Chart, Section, Table, between, number
+from headwise.figures._blocks import Chart, Section, Table, between, number, synthetic_text
+from headwise.figures._estimators import RANDOM
 
 LEAGUE = (
-    "Points, means over seeds. Drop: what the task loses on average over the fractions, from none to the largest, when the estimator's most (or "
-    "least) important heads are silenced; over_random: the same less that of random heads, paired by seed, and better: the seeds in which the "
-    "estimator beats them. Intervals by t over seeds, from eight on. Rise: of the loss. Seconds: the median, on the machine of the run."
+    "Points, means over seeds. Order: whether the estimator's most or its least important heads are silenced. Drop: what the task loses on "
+    "average over the fractions, from none to the largest; over_random: the same minus that of random heads (which have no order), paired by "
+    "seed; better: the seeds in which the estimator beats them; rank 1 costs most (order most) or least (order least). Rise: of the loss. "
+    "At_chance: seeds whose intact model is at chance. Seconds: the median, on the machine of the run."
 )
 
 
@@ -37,28 +40,43 @@ def of_estimators(run: Any) -> Section:
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
         said += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
-    blocks.append(Table("league", "The league of estimators", league, LEAGUE, 2))
+    blocks.append(Table("league", "The league of estimators", league, f"{LEAGUE} {_of_intervals(league)}", 2))
     if "agreement.parquet" in run.files:
-        note = "Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over seeds; chance: that of random sets."
+        note = (
+            "Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over seeds; chance: that of random sets. "
+            + _of_intervals(league)
+        )
         blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, 2))
     methods = (
         "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
-        "task evaluated on held-out data."
+        "task evaluated on held-out data." + synthetic_text(dict.fromkeys(areas.loc[areas["synthetic"].astype(bool), "task"]))
     )
     return Section("Estimators", said, blocks, methods)
+
+
+def _of_intervals(league: pd.DataFrame) -> str:
+    """What the intervals are over, or why there are none."""
+    seeds = int(league["seeds"].max())
+    if seeds >= MIN_SEEDS:
+        return f"Intervals: Student's t over {seeds} seeds."
+    return f"No intervals: {seeds} {'seed' if seeds == 1 else 'seeds'}; {MIN_SEEDS} are needed."
 
 
 def finding(league: pd.DataFrame, order: str) -> str:
     """The estimator that comes first, beside random heads, as far as the seeds carry it."""
     first = league.sort_values("rank").iloc[0]
-    chance = league[league["estimator"] == "random"].iloc[0]
+    seeds = int(first["seeds"])
+    if first["at_chance"]:
+        of = "" if seeds == 1 else f" in {first['at_chance']} of {seeds} seeds"
+        return f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
-    verb = "hurt most" if order == "most" else "are missed least"
-    if first["estimator"] == "random":
-        return f"no estimator finds heads that {verb} better than chance: silencing random heads costs {drop}"
-    seeds = f"in {first['better']:.0f} of {first['seeds']:.0f} seeds" if first["seeds"] > 1 else "in the one seed there is"
-    compared = "more" if order == "most" else "less"
+    if first["estimator"] == RANDOM:
+        heads, compared = ("top", "more") if order == "most" else ("least important", "less")
+        return f"no estimator's {heads} heads cost {compared} than random heads do ({drop})."
+    chance = league[league["estimator"] == RANDOM].iloc[0]
+    verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
+    where = "in the one seed there is" if seeds == 1 else f"in {first['better']} of {seeds} seeds"
     return (
-        f"{first['estimator']} finds the heads that {verb}: silencing them costs {drop}, random heads {number(chance['drop'])}; "
-        f"it costs {compared} than random heads {seeds}."
+        f"{first['estimator']} finds the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
+        f"heads {number(chance['drop'])}; {compared} than random heads {where}."
     )
