@@ -222,3 +222,12 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
     page = said("report", place / "d", "--out", place / "report.html") and (place / "report.html").read_text(encoding="utf-8")
     assert "Over 2 tasks of synthetic text" in page
     assert "The text of tense, topic is synthetic." in page
+
+
+def test_lesions_that_all_end_at_chance_are_said_to() -> None:
+    sets = {"a": heads(0, 1, 2), "b": heads(3, 4, 5)}
+    floor = made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.45}).notes
+    assert [note for note in floor if "brings it to chance" in note] == [
+        f"{name}: every task's lesion brings it to chance, so they cannot be told apart; try a smaller fraction" for name in sets
+    ]
+    assert not any("brings it" in note for note in made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.8}).notes)

@@ -134,3 +134,14 @@ def test_tasks_of_examples_can_be_renamed_and_changed() -> None:
     other = Task("x", data={"train": [("a", "c"), ("b", "d")]}).split("train")
     with pytest.raises(HeadwiseError, match="differ in kind or classes"):
         Task.of("bad", {"train": task.split("train"), "test": other})
+
+
+def test_f1_is_of_two_classes() -> None:
+    rows = [(f"text {i}", name) for i, name in enumerate(["a", "b", "c"] * 8)]
+    with pytest.raises(HeadwiseError, match="has 3 classes, and f1 is the F1 of the second of two: choose macro-f1"):
+        Task("letters", data=rows, metric="f1").split("train")
+    read = Task("letters", data=rows)
+    read.split("train")
+    with pytest.raises(HeadwiseError, match="has 3 classes"):
+        read.with_metric("f1")
+    assert Task("letters", data=rows, metric="macro-f1").split("train").classes == ("a", "b", "c")

@@ -15,7 +15,7 @@ All are on a scale where 1 is perfect and higher is better, except `perplexity`,
 (any number; 0 where the two answers are as likely).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,6 +185,14 @@ def find(name: str, kind: str) -> Metric:
     if name not in fitting:
         raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting)}")
     return METRICS[name]
+
+
+def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:
+    """F1 is that of one class of two: a task with more needs another metric."""
+    if name == "f1" and len(classes) > 2:
+        raise HeadwiseError(
+            f"task {task!r} has {len(classes)} classes, and f1 is the F1 of the second of two: choose macro-f1 or accuracy"
+        )
 
 
 def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:

@@ -133,6 +133,8 @@ class Task:
         metrics.find(metric, self.kind)
         other = copy.copy(self)
         other._metric, other.metric_given = metric, given
+        if "_examples" in self.__dict__:
+            metrics.check_classes(metric, self.name, self.classes)
         return other
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
@@ -153,6 +155,7 @@ class Task:
                 found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
                 self.validation_carved = True
         building.check(self.name, found)
+        metrics.check_classes(self._metric, self.name, next(iter(found.values())).classes)
         release(sum(map(len, found.values())) > FEW)
         return in_order(self.name, found)
 
