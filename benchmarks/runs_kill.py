@@ -41,7 +41,8 @@ def digests(run: Path) -> dict[str, str]:
 def start(folder: Path, out: str, trace: Path, jobs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", "from headwise.cli import main; main()", "study", "run", "recipe.toml", "--out", out]
     command += ["--set", f"trace={trace}", "--jobs", str(jobs), "--threads", "1", "--json"]
-    env = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests" / "engine"), "OMP_NUM_THREADS": "1"}
+    paths = [str(HERE.parent / "tests" / "engine"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     with open(folder / f"{out}.log", "ab") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
