@@ -228,6 +228,6 @@ def test_lesions_that_all_end_at_chance_are_said_to() -> None:
     sets = {"a": heads(0, 1, 2), "b": heads(3, 4, 5)}
     floor = made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.45}).notes
     assert [note for note in floor if "brings it to chance" in note] == [
-        f"{name}: every task's lesion brings it to chance, so they cannot be told apart; try a smaller fraction" for name in sets
+        f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction" for name in sets
     ]
     assert not any("brings it" in note for note in made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.8}).notes)

@@ -116,7 +116,7 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
     """Checks everything a study needs before any work: the recipe, its data and models, and the disk.
 
     Returns:
-        the recipe, and {"cells", "done", "megabytes" to come, "free" megabytes}.
+        the recipe, and {"cells", "done", "megabytes" to come, "free megabytes"}.
 
     Raises:
         RecipeError: one line for each thing that is wrong.
@@ -132,7 +132,7 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
             else:
                 needed += megabytes
     free = _check_size(run, cells, needed)
-    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free": round(free)}
+    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free megabytes": round(free)}
 
 
 def _check_size(run: Path, cells: int, needed: float) -> float:

@@ -27,7 +27,7 @@ def notes(result: "Dissociation") -> list[str]:
                 f"little{beyond}"
             )
         elif len(a.tasks) > 1 and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all():
-            found.append(f"{name}: every task's lesion brings it to chance, so they cannot be told apart; try a smaller fraction")
+            found.append(f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction")
     few = a.examples < MIN_EXAMPLES
     if len(a.draws):
         for name, examples in zip(np.array(a.tasks)[few], a.examples[few], strict=True):

@@ -27,7 +27,8 @@ def performance(result: "Dissociation") -> pd.DataFrame:
     if result.random:
         random = found.loc[list(result.random)]
         rows["random"] = random.mean()
-        rows["random lowest"], rows["random highest"] = random.min(), random.max()
+        if len(random) > 1:
+            rows["random lowest"], rows["random highest"] = random.min(), random.max()
     rows["intact"] = found.loc[INTACT]
     rows["D_i"] = pd.Series(100 * result.analysis.d_i, index=list(result.tasks))
     return pd.DataFrame(rows).T.rename_axis("lesion")

@@ -19,7 +19,11 @@ class TaskSource(Settings):
         None, "Folder with the presets' data sets, or a treebank; default: the one used in training, else the hub."
     )
     file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
-    size: int | None = option(None, "Training examples per grammar task; default: as in the model's training, else 2000.", ge=10)
+    size: int | None = option(
+        None,
+        "Training examples per grammar task, beside a quarter as many held-out ones; default: as in the model's training, else 2000.",
+        ge=10,
+    )
     metric: str | None = option(
         None, "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own."
     )

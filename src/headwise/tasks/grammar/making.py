@@ -66,7 +66,9 @@ def tasks(
         raise HeadwiseError(f"the grammar has no task {unknown[0]!r}{hint}; there are: {', '.join(known)}")
     sizes = dict(zip(SPLITS, (size, *(held_out if held_out is not None else size // 4,) * 2), strict=True))
     if min(sizes.values()) < 16:
-        raise HeadwiseError(f"sizes {sizes} are too small: at least 16 examples a split, so that every class has some")
+        raise HeadwiseError(
+            f"sizes {sizes} are too small: at least 16 examples a split, so that every class has some; by size alone, 64 or more"
+        )
     layers = [name for name in names if name in LAYERS]
     treebanks = (
         {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()} if layers else {}
