@@ -288,3 +288,36 @@ def test_requests(server: Server) -> None:
         if path != "/api/evaluate":
             sent = oddities.posted(path, json.dumps(fields).encode()).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
             drawn(mutated(sent), spoken, 8, 0.02)
+
+
+def test_text_of_a_parquet_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    begins = pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00\x04\x00\x00\x00")
+    bad = pa.Array.from_buffers(pa.utf8(), 2, [None, begins, pa.py_buffer(b"\xff\xfeok")])
+    pq.write_table(pa.table({"text": bad, "label": ["a", "b"]}), tmp_path / "rows.parquet")
+    with pytest.raises(HeadwiseError, match=r"rows\.parquet: column 'text' is damaged or not UTF-8"):
+        Task("t", path=tmp_path / "rows.parquet", fractions={"train": 0.5, "validation": 0.5}).split("train")
+
+
+def test_a_model_name_too_long_for_a_file_is_told(tmp_path: Path) -> None:
+    data = {"kind": "probing", "models": {"a": "x" * 5000}, "tasks": {"source": "grammar"}}
+    with pytest.raises(HeadwiseError, match=r"models\.a"):
+        read_recipe(resolve(STUDIES["probing"]).recipe, data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"format": True}, {"format": 1, "files": {"a": None}}, {"format": 1, "files": {"a": [1, []]}}, {"format": 1, "files": {}, "finished": []}],
+    ids=["true", "no listing", "list for a checksum", "list for a time"],
+)  # fmt: skip
+def test_an_edited_manifest_of_the_first_format_is_told(changes: dict[str, Any], saved: Path) -> None:
+    folder = saved / "single-task"
+    before = (folder / manifest.NAME).read_text()
+    try:
+        (folder / manifest.NAME).write_text(json.dumps({**json.loads(before), **changes}))
+        with pytest.raises(HeadwiseError, match="damaged"):
+            hw.load(folder)
+    finally:
+        (folder / manifest.NAME).write_text(before)

@@ -79,7 +79,7 @@ def _packed(path: Path) -> str | None:
     Raises:
         ValueError: a folder holds several, or the package that reads them is not installed.
     """
-    if not path.exists():
+    if not os.path.exists(path):  # a name too long for a file is none
         return None
     try:
         place = model_place(path)

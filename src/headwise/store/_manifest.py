@@ -57,18 +57,19 @@ def read(folder: str | Path) -> dict[str, Any]:
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
     record = read_json(path)
     number, kind = record.get("format"), record.get("kind")
-    if not isinstance(number, int) or not isinstance(kind, str):
+    if type(number) is not int or not isinstance(kind, str):  # true is an int too
         raise HeadwiseError(
             f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number and a name are expected"
         )
     if number > FORMAT:
         raise HeadwiseError(f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise")
-    if number > 1:
-        if record.pop("seal", None) != seal(record):
-            raise DamagedResult(f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits")
+    if number > 1 and record.pop("seal", None) != seal(record):
+        raise DamagedResult(f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits")
+    if number > 1 or "files" in record:  # a folder of format 1 has none
         try:
             check_listing(Path(folder), record.get("files"))
-        except ValueError as error:
+            float(record.get("finished", 0))
+        except (TypeError, ValueError, OverflowError) as error:
             raise DamagedResult(f"{path} is damaged: {error}") from None
     return record
 
@@ -79,6 +80,6 @@ def check(folder: Path, record: dict[str, Any], *names: str) -> None:
     Raises:
         DamagedResult: a file is not as it was written; names it.
     """
-    files = record.get("files", {})  # a folder of format 1 has none
+    files = record.get("files", {})
     chosen = {name: known for name, known in files.items() if not names or name in names}
     verify(folder, chosen, float(record.get("finished", 0)), "; save or compute it again, or fetch an undamaged copy")

@@ -63,7 +63,16 @@ def values(raw: Raw, name: str) -> Iterator[Any]:
     """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
     whole = column(replace(raw, rows=None), name)
     pieces = (_piece(whole, raw.rows, begin, begin + CHUNK) for begin in range(0, len(whole), CHUNK))
-    return (value for piece in pieces for value in piece.tolist())
+    return (value for piece in pieces for value in _listed(raw, name, piece))
+
+
+def _listed(raw: Raw, name: str, piece: pd.Series) -> list[Any]:
+    try:
+        return piece.tolist()
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] != "pyarrow":
+            raise
+        raise HeadwiseError(f"{raw.origin}: column {name!r} is damaged or not UTF-8 text ({error})") from None
 
 
 def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: int) -> pd.Series:
