@@ -4,6 +4,7 @@ import json
 import os
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -166,12 +167,18 @@ def percents(page) -> list[float]:  # type: ignore[no-untyped-def]
     return [float(text.rstrip(" %")) for text in page.locator(".answer .line span:last-child").all_inner_texts()]
 
 
-def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    url, session = continuing
+def on_one_screen(watched: Any, url: str) -> Any:
+    """The app's page, 800 pixels high, once it is ready."""
     page = watched.page
     page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
     page.goto(url)
     page.wait_for_selector("html[data-ready=yes]")
+    return page
+
+
+def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    url, session = continuing
+    page = on_one_screen(watched, url)
     assert page.locator("#strength-value").inner_text() == "2"  # the chosen one
     assert "steered by 2" in page.locator("#how").inner_text()
     text = page.locator("#text").input_value()
@@ -198,10 +205,7 @@ def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: 
 
 def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     url, session = continuing
-    page = watched.page
-    page.set_viewport_size({"width": page.viewport_size["width"], "height": 800})
-    page.goto(url)
-    page.wait_for_selector("html[data-ready=yes]")
+    page = on_one_screen(watched, url)
     text = " ".join(f"The {word} cat sat on the mat number {i}." for i, word in enumerate(["old", "young", "grey"] * 40))
     page.fill("#text", text)
     answered(page)

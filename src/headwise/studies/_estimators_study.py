@@ -5,7 +5,7 @@ fractions and the task evaluated on held-out data, beside random heads. No paper
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import Field, field_validator
 
 from headwise import engine
 from headwise.errors import HeadwiseError
+from headwise.figures._estimators import RANDOM
 from headwise.lesions._settings import Lesion
 from headwise.lesions._statistics import seed_interval
 from headwise.scoring._compare import compare_scores
@@ -25,7 +26,6 @@ from headwise.studies._training import CellConfig, not_of_recipes, train_methods
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Train
 
-RANDOM = "random"
 ORDERS = ("most", "least")  # which heads are silenced: the most or the least important ones
 NOT_EVERYWHERE = ("patching", "attribution-patching", RANDOM)  # of contrasts only; always there
 PLACE = ["model", "task", "estimator", "order"]
@@ -91,7 +91,8 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
         raise HeadwiseError(
             f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
         )
-    score(model, task, method=RANDOM, quiet=True)  # what only the first estimator would pay for
+    seeds = np.random.default_rng(out.seed).integers(2**31, size=config.random_draws)
+    drawn = [score(model, task, method=RANDOM, seed=int(seed), quiet=True) for seed in seeds]  # first: opening is not timed
     scores: dict[str, xr.DataArray] = {}
     seconds: dict[str, float] = {}
     for name, settings in config.estimators.items():
@@ -99,7 +100,7 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
         clock = time.perf_counter()
         scores[name] = score(model, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given())
         seconds[name] = time.perf_counter() - clock
-    sets = head_sets(scores, config.fractions, config.random_draws, out.seed)
+    sets = head_sets(scores, drawn, config.fractions)
     each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
     found = lesion(model, task, each, **config.lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[task.name]
     at = {head_set: 1 + i for i, head_set in enumerate(each)}  # the intact model comes first
@@ -116,21 +117,16 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
 
 
 def head_sets(
-    scores: dict[str, xr.DataArray], fractions: Sequence[float], draws: int, seed: int
+    scores: Mapping[str, xr.DataArray], drawn: Sequence[xr.DataArray], fractions: Sequence[float]
 ) -> dict[tuple[str, str, float, int], Any]:
-    """By (estimator, order, fraction, draw), the heads to silence; random heads have no order and are drawn `draws` times."""
+    """By (estimator, order, fraction, draw), the heads to silence; random heads, of the scores `drawn`, have no order."""
     from headwise.scoring import top_heads
 
-    first = next(iter(scores.values()))
-    ranked = [(name, 0, array) for name, array in scores.items()]
-    for draw in range(draws):
-        noise = np.random.default_rng([seed, draw]).random(first.shape)
-        ranked.append((RANDOM, draw, first.copy(data=noise).where(first.notnull())))
-    found = {}
-    for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions):
-        array = array.transpose("layer", "head")
-        found[name, order, fraction, draw] = top_heads(-array if order == "least" and name != RANDOM else array, fraction)
-    return found
+    ranked = [*((name, 0, array) for name, array in scores.items()), *((RANDOM, draw, array) for draw, array in enumerate(drawn))]
+    return {
+        (name, order, fraction, draw): top_heads(-array if order == "least" and name != RANDOM else array, fraction)
+        for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions)
+    }
 
 
 def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFrame:
