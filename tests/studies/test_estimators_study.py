@@ -66,6 +66,11 @@ def test_eight_seeds_carry_an_interval() -> None:
     assert table["drop_low"]["x"] < table["drop"]["x"] < table["drop_high"]["x"]
 
 
+def test_equal_estimators_are_named_together() -> None:
+    drops = {("x", "most"): [9.0], ("y", "most"): [9.0], ("random", "most"): [2.0]}
+    assert finding(league.league_of(areas_of(drops)), "most").startswith("x and y find equally well the heads that hurt most")
+
+
 def test_a_league_without_a_winner_says_so() -> None:
     drops = {("x", "most"): [1.0, 2.0], ("random", "most"): [2.0, 3.0]}
     said = finding(league.league_of(areas_of(drops)), "most")

@@ -218,6 +218,8 @@ def _print_section(found: Any, folder: Path) -> None:
         rows = [[cell(value, block.digits) for value in row] for row in block.frame.head(LISTED).itertuples(index=False)]
         more = len(block.frame) - len(rows)
         print_table(block.title, [str(name) for name in block.frame.columns], rows, f"and {more} more rows" if more else "")
+        if block.caption:
+            typer.echo(block.caption)
     for sentence in found.findings[:LISTED]:
         typer.echo(sentence)
     typer.echo(f"report: headwise report {folder}")

@@ -190,8 +190,10 @@ def league_of(found: pd.DataFrame) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     wished = table["drop"].where(table["order"] == "least", -table["drop"])  # the first has the smallest
-    table["rank"] = wished.groupby([table[name] for name in ("model", "task", "order")]).rank(method="min")
-    return table
+    table["rank"] = wished.groupby([table[name] for name in ("model", "task", "order")]).rank(method="min").astype(int)
+    return table.sort_values(
+        ["model", "task", "order", "rank"], ascending=[True, True, False, True], kind="stable", ignore_index=True
+    )
 
 
 def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:

@@ -10,11 +10,13 @@ from headwise.figures import _estimators as figures
 from headwise.figures._blocks import Chart, Section, Table, between, number, synthetic_text
 from headwise.figures._estimators import RANDOM
 
+SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
+SHOWN += ["over_random", "over_random_low", "over_random_high", "better", "seeds", "seconds"]
 LEAGUE = (
-    "Points, means over seeds. Order: whether the estimator's most or its least important heads are silenced. Drop: what the task loses on "
-    "average over the fractions, from none to the largest; over_random: the same minus that of random heads (which have no order), paired by "
-    "seed; better: the seeds in which the estimator beats them; rank 1 costs most (order most) or least (order least). Rise: of the loss. "
-    "At_chance: seeds whose intact model is at chance. Seconds: the median, on the machine of the run."
+    "Points, means over seeds. Order: whether the estimator's most or its least important heads are silenced. Rank 1 costs most (order most) "
+    "or least (order least). Drop: what the task loses on average over the fractions, from none to the largest; over_random: the same minus "
+    "that of random heads (which have no order), paired by seed; better: the seeds in which the estimator beats them. Seconds: the median, on "
+    "the machine of the run. The run's own table also has intact performance, chance, the rise of the loss and the held-out examples."
 )
 
 
@@ -40,7 +42,8 @@ def of_estimators(run: Any) -> Section:
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
         said += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
-    blocks.append(Table("league", "The league of estimators", league, f"{LEAGUE} {_of_intervals(league)}", 2))
+    shown = league[SHOWN].dropna(axis="columns", how="all")  # bounds of intervals that nobody has
+    blocks.append(Table("league", "The league of estimators", shown, f"{LEAGUE} {_of_intervals(league)}", 2))
     if "agreement.parquet" in run.files:
         note = (
             "Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over seeds; chance: that of random sets. "
@@ -70,13 +73,15 @@ def finding(league: pd.DataFrame, order: str) -> str:
         of = "" if seeds == 1 else f" in {first['at_chance']} of {seeds} seeds"
         return f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
-    if first["estimator"] == RANDOM:
+    equal = [str(name) for name in league.loc[league["rank"] == 1, "estimator"]]
+    if RANDOM in equal:
         heads, compared = ("top", "more") if order == "most" else ("least important", "less")
         return f"no estimator's {heads} heads cost {compared} than random heads do ({drop})."
     chance = league[league["estimator"] == RANDOM].iloc[0]
     verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
+    names = f"{equal[0]} finds" if len(equal) == 1 else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
     where = "in the one seed there is" if seeds == 1 else f"in {first['better']} of {seeds} seeds"
     return (
-        f"{first['estimator']} finds the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
+        f"{names} the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
         f"heads {number(chance['drop'])}; {compared} than random heads {where}."
     )
