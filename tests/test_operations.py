@@ -147,7 +147,10 @@ BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
     "steer": [({"top": 0}, "greater than or equal to 1"), ({"directions": "men"}, "did you mean 'mean'")],
     "eval": [({"limit": 0}, "greater than or equal to 1"), ({"level": 1.0}, "less than 1")],
     "roles": [({"window": 0}, "greater than or equal to 1"), ({"repeated": 1}, "greater than or equal to 2")],
-    "dissociate": [({"fraction": 1.0}, "less than 1"), ({"random_draws": -1}, "greater than or equal to 0")],
+    "dissociate": [
+        ({"fraction": 30}, r"less than 1; a fraction is between 0 and 1 \(30 % is 0.3\)"),
+        ({"random_draws": -1}, "greater than or equal to 0"),
+    ],
     "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
     "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],
     "stemcells": [({"runs": 1}, "greater than or equal to 2"), ({"fraction": 1.0}, "less than 1")],

@@ -31,7 +31,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from headwise._base.names import cut
+from headwise._base.names import as_fraction, cut
 from headwise.errors import HeadwiseError
 
 SUBJECTS = {"model": "a multi-task model, or a plain transformers model with a head.", "task": "the task."}  # of most operations
@@ -259,8 +259,11 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
     if kind == "value_error":
         return f"{where}: {message.removeprefix('Value error, ')}"
     given = mistake["input"]
-    said = message.removeprefix("Input ").replace("should be", "allowed is", 1)
-    expected = str(mistake.get("ctx", {}).get("expected", ""))
+    said = message.removeprefix("Input ").replace("should be", "must be", 1)
+    limits = mistake.get("ctx", {})
+    if 1 in (limits.get("lt"), limits.get("le")):
+        return f"{where}: given {float(given):g}; {said}; {as_fraction(float(given))}"
+    expected = str(limits.get("expected", ""))
     near = get_close_matches(str(given), [word.strip("',") for word in expected.split()], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{where}: given {cut(json.dumps(given, default=str))} ({_type_name(given)}); {said}{hint}"

@@ -19,6 +19,8 @@ from headwise.probing._settings import ProbingTasks
 from headwise.report import write_figures
 from headwise.studies import _probing_finetuning as probing_finetuning, _probing_study as probing_study
 from headwise.studies._probing_study import open_tasks, probes_of, task_names
+from headwise.studies._sections.grids import of_finetuning, of_probing
+from headwise.studies._sections.probing import section
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
@@ -65,10 +67,12 @@ def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
     assert {"last", "best", "top", "majority"} <= set(run.table("probing").columns)
     assert sorted(set(run.table("sweep")["n"])) == [1, 2, 3]
     assert run.table("embeddings")["synthetic"].all()
+    assert of_probing(run).methods.endswith("The text of Depth, SubjNumber is synthetic.")
     assert len(run.table("syntactic-semantic")) == 4
     found = probes_of(probing_run)
     assert isinstance(found, Probes)
-    assert found.tasks == ["Depth", "SubjNumber"]
+    assert found.tasks == found.synthetic == ["Depth", "SubjNumber"]
+    assert section(found, "tiny").methods.endswith("The text of Depth, SubjNumber is synthetic.")
     np.testing.assert_allclose(found.scores.sel(task="Depth").values, run.array("test").sel(task="Depth").values)
     assert "random_encoder" in found.data
     with pytest.raises(HeadwiseError, match="no model"):
@@ -131,6 +135,7 @@ def test_fine_tuning_study(model: Path, tmp_path: Path) -> None:
     sources = run.table("scores").drop_duplicates("embedding").set_index("embedding")["source"]
     assert sources["last"] == "1"
     assert len(HeadSet.from_json(sources["top"])) == 3
+    assert of_finetuning(run).methods.endswith("The text of SubjNumber is synthetic.")
     shift = run.table("shift")
     assert set(shift["embedding"]) == {"last", "best", "top"}
     assert len(write_figures([tmp_path / "run"], tmp_path / "figures", tables=False)) == 2

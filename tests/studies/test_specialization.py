@@ -206,6 +206,7 @@ def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(mod
     run = engine.open(tmp_path / "run")
     (_, trained), *others = run.results("training")
     assert not others
+    assert study.section(run).methods.endswith("The text of topic, tense is synthetic.")
     assert {(row.method, row.alpha, row.delta) for row in trained.table("scores").itertuples()} == {
         ("multi-task", 1.0, 0.0),
         ("iat", 0.25, 0.3),

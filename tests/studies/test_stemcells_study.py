@@ -18,6 +18,7 @@ from headwise.heads import Heads
 from headwise.models._memory import remembered_tasks
 from headwise.probing import profile
 from headwise.studies._stemcells_settings import SMALL
+from headwise.studies._stemcells_study import study
 from headwise.tasks import find_tasks, grammar, structured
 from headwise.tasks._source import TaskSource
 from headwise.tasks.readers import conllu
@@ -137,6 +138,7 @@ training = {{ epochs = 1, max_length = 64 }}
         "iat − multi, stem",
     }
     run = engine.open(tmp_path / "run")
+    assert study.section(run).methods.endswith("The text of pos, dep is synthetic.")
     groups = run.table("scores").groupby("group").size()
     assert set(groups.index) == {"single", "pair", "all", "iat", "gated", "random"}
     assert run.array("claims-dynamic").sum(("layer", "head")).to_numpy().tolist() == [[2, 2], [2, 2]]

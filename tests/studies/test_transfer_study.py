@@ -14,6 +14,7 @@ from headwise.cli import app
 from headwise.cli.transfer import find_sources
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
+from headwise.studies._sections.similarity import section as similarity
 from headwise.tasks import find_tasks
 from words import word_tokenizer
 
@@ -83,6 +84,7 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
     models = {f"grammar:{name}": folder / name for name in TASKS}
     asked = {"sentences": folder / "sentences.txt", "ahp": True, "shots": 8, "multitask": str(folder / "all")}
     same = studies.similarity_study(models, tmp_path / "run", dissociation=folder / "d.csv", **asked)  # resumes: nothing new
+    assert similarity(same).methods.endswith("The text of grammar:topic, grammar:tense, grammar:sentiment is synthetic.")
     assert same.table("similarity-pairs").to_dict("records") == found["pairs"]
     assert len(list((tmp_path / "run" / "results").iterdir())) == 1 + 9 + 3 + 1
 

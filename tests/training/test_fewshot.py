@@ -170,5 +170,5 @@ def test_an_architecture_that_cannot_be_stacked_is_trained_one_after_another(tas
 
 
 def test_unknown_tunings_are_named() -> None:
-    with pytest.raises(HeadwiseError, match=r"tuning: given \"prompt\" .* allowed is 'full', 'lora' or 'decoder'"):
+    with pytest.raises(HeadwiseError, match=r"tuning: given \"prompt\" .* must be 'full', 'lora' or 'decoder'"):
         few_shot(multi(), None, 4, [0], tuning="prompt")

@@ -150,14 +150,14 @@ def test_bfloat16_trains_close_to_float32() -> None:
     [
         ({"epochs": 0}, "epochs: given 0 .* greater than or equal to 1"),
         ({"sampling": "anealed"}, "did you mean 'annealed'"),
-        ({"warmup": 10}, "warmup: given 10 .* less than or equal to 1"),
-        ({"epochs": "3"}, r'epochs: given "3" \(text\); allowed is a valid integer'),
-        ({"epochs": True}, "epochs: given true .* allowed is a valid integer"),
-        ({"learning_rate": True}, "learning_rate: given true .* allowed is a valid number"),
-        ({"device": "gpu"}, "device: given .* allowed is 'cpu'"),
+        ({"warmup": 10}, r"warmup: given 10; must be less than or equal to 1; a fraction is between 0 and 1 \(10 % is 0.1\)"),
+        ({"epochs": "3"}, r'epochs: given "3" \(text\); must be a valid integer'),
+        ({"epochs": True}, "epochs: given true .* must be a valid integer"),
+        ({"learning_rate": True}, "learning_rate: given true .* must be a valid number"),
+        ({"device": "gpu"}, "device: given .* must be 'cpu'"),
         ({"learning_rat": 1}, "did you mean 'learning_rate'"),
         ({"early_stopping": 2}, "evaluate='epoch'"),
-        ({"precision": "int8"}, "allowed is 'no', 'bf16' or 'fp16'"),
+        ({"precision": "int8"}, "must be 'no', 'bf16' or 'fp16'"),
     ],
 )
 def test_wrong_settings_say_what_is_wrong(wrong, said) -> None:

@@ -69,6 +69,11 @@ def shown(value: Any) -> str:
     return cut(text)
 
 
+def as_fraction(value: float) -> str:
+    """What a fraction must be, for a message about `value`; a number that looks like percent is said as a fraction too."""
+    return "a fraction is between 0 and 1" + (f" ({value:g} % is {value / 100:g})" if 1 < value <= 100 else "")
+
+
 def cut(text: str) -> str:
     """The beginning of a long text, and how long it is."""
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

@@ -131,6 +131,12 @@ def synthetic_text(tasks: Iterable[str]) -> str:
     return f" The text of {', '.join(names)} is synthetic." if names else ""
 
 
+def synthetic_rows(cells: pd.DataFrame) -> str:
+    """The same for the tasks of a table's rows that are marked in its column "synthetic", which older results lack."""
+    marked = cells.loc[cells["synthetic"].eq(True), "task"] if "synthetic" in cells else ()
+    return synthetic_text(str(task) for task in dict.fromkeys(marked))
+
+
 def without_empty_notes(frame: pd.DataFrame) -> pd.DataFrame:
     """A table without its column of notes where no row has one."""
     return frame if "note" not in frame or frame["note"].astype(bool).any() else frame.drop(columns="note")

@@ -173,6 +173,7 @@ def _task(
         pd.DataFrame(swept),
         len(labels.train),
         settings.folds or 0,
+        task.synthetic,
     )
 
 

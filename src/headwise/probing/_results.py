@@ -32,9 +32,9 @@ class Probes:
     Attributes:
         data: a dataset over (task, layer, head): `test` and `validation` (the task's metric, 1 is perfect), `stderr` of test, chosen
             L2 `strength`, and where asked for `control` (shuffled labels) and `random_encoder`; over (task, layer): `layer_test`,
-            `layer_validation`, `layer_stderr`, `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`, and
-            the `folds` of train that chose (0: the validation split did). The last layer is read after the model's final norm.
-            NaN where a layer has no such head.
+            `layer_validation`, `layer_stderr`, `layer_strength`; over task: `majority`, `metric`, `n_train`, `n_test`,
+            the `folds` of train that chose (0: the validation split did), and whether the text is `synthetic`. The last layer is read
+            after the model's final norm. NaN where a layer has no such head.
         embeddings: one row per task and embedding ("last layer", "best layer", "top n heads", and "before the final norm" where
             that changes the last layer), all chosen on validation.
         sweep: one row per task and number n of heads.
@@ -61,13 +61,15 @@ class Probes:
         sweep: pd.DataFrame,
         n_train: int,
         folds: int = 0,
+        synthetic: bool = False,
     ) -> "Probes":
         """Results of one task, from (layers, heads) arrays, and (layers,) arrays whose names begin with "layer_"."""
         dims = {key: ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head") for key in values}
         data = xr.Dataset(
             {key: (dims[key], np.asarray(value)[None]) for key, value in values.items()}
             | {"majority": ("task", [majority]), "metric": ("task", [metric])}
-            | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)]), "folds": ("task", [folds])},
+            | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)]), "folds": ("task", [folds])}
+            | {"synthetic": ("task", [synthetic])},
             coords={"task": [name], "layer": np.arange(predictions.shape[0]), "head": np.arange(predictions.shape[1])},
         )
         rows, swept = (table.assign(task=name)[["task", *table.columns]] for table in (embeddings, sweep))
@@ -87,6 +89,12 @@ class Probes:
     @property
     def tasks(self) -> list[str]:
         return [str(name) for name in self.data["task"].values]
+
+    @property
+    def synthetic(self) -> list[str]:
+        """The tasks whose text was generated; none is known of probes that an older headwise saved."""
+        marked = self.data.get("synthetic", xr.zeros_like(self.data["majority"]))
+        return [task for task, one in zip(self.tasks, marked.values, strict=True) if one]
 
     @property
     def scores(self) -> xr.DataArray:

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from headwise._base.names import as_fraction
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 
@@ -16,7 +17,7 @@ def count_for(fraction: float, total: int) -> int:
     The product is nudged by 1e-9, so that 29 % of 100 is 29 although 0.29 × 100 is 28.999… in binary.
     """
     if not 0 <= fraction <= 1:
-        raise HeadwiseError(f"fraction is {fraction}; it must lie between 0 and 1 (0.3 means 30 % of all heads)")
+        raise HeadwiseError(f"fraction is {fraction:g}; {as_fraction(fraction)}")
     return int(np.floor(fraction * total + 1e-9))
 
 

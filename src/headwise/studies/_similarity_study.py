@@ -1,6 +1,7 @@
 """The similarity study as cells: sentence vectors, pair-wise transfers and head scores, the matrices from them, and their link with D."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +79,7 @@ class LinkConfig(engine.Settings):
     brain: engine.DataPath | None
     dissociation: engine.DataPath | None
     paradigm: dict[str, str]
+    synthetic: tuple[str, ...]
     alternative: Literal["two-sided", "less", "greater"]
 
 
@@ -86,6 +88,9 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
     """All matrices, their agreement, and their link with dissociation."""
     from headwise import similarity
 
+    out.table(
+        "similarity-tasks", pd.DataFrame({"task": config.tasks, "synthetic": [t in config.synthetic for t in config.tasks]})
+    )
     found: dict[str, xr.DataArray] = {}
     by_task = dict(zip(config.tasks, inputs.get("vectors", []), strict=False))
     plain = {
@@ -173,6 +178,7 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
         brain=recipe.brain,
         dissociation=recipe.dissociation,
         paradigm=_paradigms(recipe) if recipe.dissociation else {},
+        synthetic=_generated(recipe),
         alternative=recipe.alternative,
     )
     yield engine.Cell(similarities, config, {}, inputs)
@@ -230,6 +236,17 @@ def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
 
     found = {name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()}
     return {name: "two" if task.pairs else "one" for name, task in found.items()}
+
+
+def _generated(recipe: SimilarityRecipe) -> tuple[str, ...]:
+    """Tasks whose text was generated, as far as models or the recipe say where it came from: sentences and brain data need neither."""
+    from headwise.models._memory import remembered_tasks
+
+    found = []
+    for name, model in recipe.models.items():
+        with suppress(HeadwiseError):
+            found += [name] * remembered_tasks(str(model), _source(recipe, name))[0].synthetic
+    return tuple(found)
 
 
 def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:

@@ -76,7 +76,7 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
         chosen["learning_rate"] = config.training.gated_learning_rate
     result = run(config.model, tasks, method, **chosen)
     scores, sentences = examine(result.model, tasks, "test", quiet=True)
-    out.table("scores", scores)
+    out.table("scores", scores.assign(synthetic=scores["task"].isin([task.name for task in tasks if task.synthetic])))
     out.table("sentences", sentences)
     if config.method == "gated":
         out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED).sum())})

@@ -113,7 +113,8 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
             getattr(part, name).assign(method=result.swept[label][0], **alpha_and_delta(result.swept[label][1]))
             for (label, _), part in result.results.items()
         ]
-        out.table(name, pd.concat(parts, ignore_index=True))
+        frame = pd.concat(parts, ignore_index=True)
+        out.table(name, frame.assign(synthetic=frame["task"].isin([task.name for task in trained if task.synthetic])))
     files = write_submissions(result, work, "test") if "test" in config.training.predict else []
     for (method, _), part in result.results.items():
         assert part.folder is not None

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headwise._base.names import as_fraction
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
 from headwise.heads._sites import Site
@@ -28,10 +29,12 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
     if not np.isfinite(values).all():
         layer, head = (int(place) for place in np.argwhere(~np.isfinite(values))[0])
         raise HeadwiseError(f"the score of head ({layer}, {head}) is {values[layer, head]}: every head needs a finite one")
+    if not 0 < fraction < 1:
+        raise HeadwiseError(f"fraction is {fraction:g}; {as_fraction(fraction)}")
     count = int(np.floor(fraction * groups + 1e-9))
-    if not 0 < fraction < 1 or count < 1:
+    if count < 1:
         raise HeadwiseError(
-            f"fraction is {fraction}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
+            f"fraction is {fraction:g}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
             + (f"give at least {1 / groups:.3g}, and less than 1" if groups > 1 else "none can go without the whole layer")
         )
     sums = values.reshape(len(sites), groups, heads // groups).sum(axis=2)  # (layers, groups)

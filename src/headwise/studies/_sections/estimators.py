@@ -7,7 +7,7 @@ import pandas as pd
 
 from headwise._base.inference import MIN_SEEDS
 from headwise.figures import _estimators as figures
-from headwise.figures._blocks import Chart, Section, Table, between, number, synthetic_text
+from headwise.figures._blocks import Chart, Section, Table, between, number, synthetic_rows
 from headwise.figures._estimators import RANDOM
 
 SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
@@ -52,7 +52,7 @@ def of_estimators(run: Any) -> Section:
         blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, 2))
     methods = (
         "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
-        "task evaluated on held-out data." + synthetic_text(dict.fromkeys(areas.loc[areas["synthetic"].astype(bool), "task"]))
+        "task evaluated on held-out data." + synthetic_rows(areas)
     )
     return Section("Estimators", said, blocks, methods)
 

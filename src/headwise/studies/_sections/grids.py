@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.figures import _dissociation as figures, _probing as probing_figures
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number
+from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number, synthetic_rows
 from headwise.studies._sections.probing import ONE_ERROR, top_against
 from headwise.studies._sections.training import findings as training_findings, score_chart
 
@@ -138,4 +138,6 @@ def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section
     for name, title in SHOWN[kind].items():
         if f"{name}.parquet" in run.files:
             blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
-    return Section(kind.capitalize(), said, blocks, METHODS[kind])
+    marked = "embeddings" if kind == "probing" else "scores"
+    made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
+    return Section(kind.capitalize(), said, blocks, METHODS[kind] + made_up)

@@ -8,7 +8,7 @@ import xarray as xr
 
 from headwise._base.inference import MIN_EXAMPLES
 from headwise.figures import _probing as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number
+from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number, synthetic_text
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -59,7 +59,7 @@ def section(found: Any, label: str) -> Section:
         findings=findings(embeddings, data),
         blocks=blocks,
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
-        "hidden state, at one token; L2 chosen on validation.",
+        f"hidden state, at one token; L2 chosen on validation.{synthetic_text(found.synthetic)}",
         settings=data.attrs,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
-from headwise.figures._blocks import Chart, Section, Table, number
+from headwise.figures._blocks import Chart, Section, Table, number, synthetic_rows
 from headwise.figures._similarity import link_scatter, similarity_matrices
 
 METRICS = ("DSE", "CRA", "CNM", "AHP", "heads")
@@ -30,13 +30,14 @@ def section(run: Any) -> Section:
     if "agreement.parquet" in run.files:
         blocks.append(Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", 3))
     blocks.append(Table("similarity-pairs", "Every pair", pairs, digits=3))
+    made_up = synthetic_rows(run.table("similarity-tasks")) if "similarity-tasks.parquet" in run.files else ""
     return Section(
         title="Task similarity",
         findings=findings(tests, pairs, metrics),
         blocks=blocks,
         methods="DSE: mean cosine of sentence vectors; CRA: Spearman of dissimilarity matrices; CNM: cosine of voxel-wise encoding scores; "
         "AHP: pair-wise transfer; heads: rank correlation of head scores. Correlations over pairs are tested by relabelling tasks; p is not "
-        f"corrected for the number of metrics. {EXPLAINED}.",
+        f"corrected for the number of metrics. {EXPLAINED}.{made_up}",
     )
 
 

@@ -10,7 +10,18 @@ from headwise._base.inference import SAME
 from headwise._base.least import EXPLAINED
 from headwise._base.names import file_name
 from headwise.figures import _stemcells as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, between, no_interval, number, sign
+from headwise.figures._blocks import (
+    NOT_SHOWN,
+    Chart,
+    HeadMaps,
+    Section,
+    Table,
+    between,
+    no_interval,
+    number,
+    sign,
+    synthetic_rows,
+)
 from headwise.studies._stemcells import stem_cells
 
 SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
@@ -55,8 +66,10 @@ def section(run: Any) -> Section:
         Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
         Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
     ]
-    if "scores.parquet" in run.files:
-        blocks.append(Table("stemcell-scores", "Test scores of every training", run.table("scores"), digits=4))
+    scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
+    if len(scores):
+        shown = scores.drop(columns="synthetic", errors="ignore")
+        blocks.append(Table("stemcell-scores", "Test scores of every training", shown, digits=4))
     return Section(
         title="Stem cells",
         findings=findings(tests, effects),
@@ -64,7 +77,7 @@ def section(run: Any) -> Section:
         methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
         "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
         "one task alone claims, heads being chosen on other runs than those measured. "
-        f"{EXPLAINED}.",
+        f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread, synthetic_text
+from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread, synthetic_rows
 
 TUNED = {"full": "in full", "lora": "low-rank updates and a new decoder", "decoder": "a new decoder alone"}
 BEYOND = "nothing is said beyond these models"
@@ -38,7 +38,7 @@ def section(run: Any) -> Section:
         findings=findings(scores, tests),
         blocks=blocks,
         methods=f"Every source model was fine-tuned{_tuned(cells)} on k examples in all of a task it had not seen, and judged on held-out data; "
-        f"the same examples for every method and source. {EXPLAINED}.{synthetic_text(_generated(cells))}",
+        f"the same examples for every method and source. {EXPLAINED}.{synthetic_rows(cells)}",
     )
 
 
@@ -46,13 +46,6 @@ def _tuned(cells: pd.DataFrame) -> str:
     """What was trained, where the run says it."""
     ways = [TUNED[str(way)] for way in dict.fromkeys(cells["tuning"])] if "tuning" in cells else []
     return f" ({', '.join(ways)})" if ways else ""
-
-
-def _generated(cells: pd.DataFrame) -> list[str]:
-    """Tasks whose text was generated."""
-    return (
-        [str(task) for task in dict.fromkeys(cells.loc[cells["synthetic"].astype(bool), "task"])] if "synthetic" in cells else []
-    )
 
 
 def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:

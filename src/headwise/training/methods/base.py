@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
+from headwise._base.names import as_fraction
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.training._settings import Train
@@ -175,4 +176,4 @@ def known_variant(variant: str) -> None:
 def share(name: str, value: float) -> None:
     """Checks that an option is a share from 0 to 1."""
     if not 0 <= value <= 1:
-        raise HeadwiseError(f"{name} is {value}; it is a fraction from 0 to 1")
+        raise HeadwiseError(f"{name} is {value:g}; {as_fraction(value)}")
