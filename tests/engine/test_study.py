@@ -5,6 +5,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,20 @@ def test_running_again_computes_nothing(copy: Path) -> None:
     board = go(grid, small(), copy)
     assert (board.found, board.computed, board.damaged) == (7, 0, 0)
     assert {path: path.stat().st_mtime_ns for path in (copy / "results").rglob("*")} == before
+
+
+def test_a_finished_study_starts_no_engine_and_loads_no_torch(tmp_path: Path) -> None:
+    go(many, TrivialRecipe(kind="sample_study:many", cells=5), tmp_path / "run")
+    code = f"""
+import sys
+from sample_study import TrivialRecipe, many
+from headwise.engine import run_study
+for engine in ("local", "ray"):
+    board = run_study(many, TrivialRecipe(kind="sample_study:many", cells=5), {str(tmp_path / "run")!r}, engine=engine, quiet=True)
+    print(board.found, [name for name in ("torch", "ray", "joblib") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=True)
+    assert done.stdout == "5 []\n" * 2
 
 
 def test_local_processes_give_the_same_bytes_and_one_that_dies_costs_one_batch(

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,18 +80,32 @@ class Board:
         return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(1, slots)
 
 
-def carry_out(run: Path, plan: Plan, engine: Engine, view: View) -> Board:
-    """Computes every cell of `plan` that has no sound result in `run` yet."""
+def carry_out(run: Path, plan: Plan, start: Callable[[], Engine], view: View) -> Board:
+    """Computes every cell of `plan` that has no sound result in `run` yet.
+
+    Args:
+        start: gives the engine; not called where nothing is left to compute, since looking for GPUs and starting a cluster take seconds.
+    """
     loop = _Loop(run, plan, view)
-    while True:
-        while engine.free() > 0 and (batch := loop.next_batch()):
+    batch = loop.next_batch()
+    if loop.finished():
+        view.update(loop.board, 1)
+        return loop.board
+    engine = start()
+    try:
+        if batch:
             engine.submit(batch)
-        if loop.finished():
+        while True:
+            while engine.free() > 0 and (batch := loop.next_batch()):
+                engine.submit(batch)
+            if loop.finished():
+                view.update(loop.board, engine.slots)
+                return loop.board
+            for batch, outcomes in engine.wait(0.5):
+                loop.settle(batch, outcomes)
             view.update(loop.board, engine.slots)
-            return loop.board
-        for batch, outcomes in engine.wait(0.5):
-            loop.settle(batch, outcomes)
-        view.update(loop.board, engine.slots)
+    finally:
+        engine.close()
 
 
 class _Loop:

@@ -52,7 +52,7 @@ def run_study(
     if engine not in ("local", "ray"):
         raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")
     run = Path(out).absolute()
-    shown = workers = None
+    shown = None
     try:
         now = recipe.model_dump(mode="json")
         prepare(run, recipe.kind, begins=not _goes_on(run, now))
@@ -60,9 +60,8 @@ def run_study(
         write_text(run / SETTINGS, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
         _check_size(run, len(plan), plan.megabytes)
-        workers = engines.start(engine, run, jobs, threads, address)
         shown = view(run, quiet)
-        board = carry_out(run, plan, workers, shown)
+        board = carry_out(run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; finished work is kept, resume with: headwise study run {out}") from None
     except OSError as error:
@@ -70,8 +69,6 @@ def run_study(
     finally:
         if shown is not None:
             shown.close()
-        if workers is not None:
-            workers.close()
         if (run / "work").is_dir():
             sweep(run)
     shown.say(summary(board, 1))
