@@ -79,18 +79,21 @@ def filled(page: str, folder: Path = HERE) -> str:
     return DIRECTIVE.sub(table, page)
 
 
-def collect(out: Path, runs: list[Path], models: dict[str, Path], commit: str, date: str) -> None:
+def collect(
+    out: Path, runs: list[Path], models: dict[str, Path], commit: str, date: str, prefix: str, recipe: str, renamed: dict[str, str]
+) -> None:
     """Every table of the last step of some runs, one below the other, as CSV with its notes."""
     import json
 
-    import headwise
+    from headwise import engine
 
-    study = headwise.load(runs[0])
-    places = [sorted((run / "results").glob("*-table*-*"))[-1] for run in runs]
-    record = json.loads((places[0] / "provenance.json").read_text())
+    opened = [engine.open(run) for run in runs]
+    steps = [str(json.loads((run / "plan.jsonl").read_text().splitlines()[-1])["step"]) for run in runs]
+    _, first = next(opened[0].results(steps[0]))
+    record = json.loads((first.folder / "provenance.json").read_text())
     head = {
-        "study": str(study.recipe.get("title", study.recipe["kind"])),
-        "recipe": f"docs/results/{out.name}/recipe.toml",
+        "study": str(opened[0].recipe.get("title", opened[0].recipe["kind"])),
+        "recipe": f"docs/results/{out.name}/{recipe}",
         "commit": commit or record["commit"],
         "machine": f"{record['device']['name']}, torch {record['versions']['torch']}, transformers {record['versions']['transformers']}",
         "date": date or datetime.now(UTC).date().isoformat(),
@@ -98,11 +101,16 @@ def collect(out: Path, runs: list[Path], models: dict[str, Path], commit: str, d
     for name, folder in models.items():
         head[f"weights of {name}"] = "sha256 " + hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     out.mkdir(parents=True, exist_ok=True)
-    for name in sorted(file.name for file in places[0].glob("*.parquet")):
+    for name in sorted(file.stem for file in first.folder.glob("*.parquet")):
         lines = "".join(f"# {key}: {value}\n" for key, value in head.items())
-        frame = pd.concat([pd.read_parquet(place / name) for place in places])
+        frame = pd.concat([run.table(name, step) for run, step in zip(opened, steps, strict=True)]).replace(renamed)
         frame = frame.loc[:, frame.nunique(dropna=False) > 1].round(4)  # what is the same everywhere stands in the recipe
-        (out / f"{Path(name).stem}.csv").write_text(lines + frame.to_csv(index=False), encoding="utf-8")
+        (out / f"{prefix}{name}.csv").write_text(lines + frame.to_csv(index=False), encoding="utf-8")
+
+
+def pairs_of(given: list[str]) -> dict[str, str]:
+    """A=B, several times."""
+    return dict(one.split("=", 1) for one in given)
 
 
 def main() -> None:
@@ -113,11 +121,15 @@ def main() -> None:
     one.add_argument("out", type=Path)
     one.add_argument("runs", type=Path, nargs="+")
     one.add_argument("--model", action="append", default=[], help="NAME=FOLDER of its weights")
+    one.add_argument("--rename", action="append", default=[], help="OLD=NEW in all cells, e.g. the path of a model")
+    one.add_argument("--prefix", default="", help="before the names of the CSV files")
+    one.add_argument("--recipe", default="recipe.toml", help="file beside the CSV files")
     one.add_argument("--commit", default="")
     one.add_argument("--date", default="")
     args = parser.parse_args()
     if args.verb == "collect":
-        collect(args.out, args.runs, {k: Path(v) for k, v in (m.split("=", 1) for m in args.model)}, args.commit, args.date)
+        models = {name: Path(folder) for name, folder in pairs_of(args.model).items()}
+        collect(args.out, args.runs, models, args.commit, args.date, args.prefix, args.recipe, pairs_of(args.rename))
         return
     for page in sorted(HERE.glob("*.md")):
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
