@@ -21,10 +21,11 @@ def words(texts) -> list[str]:
 
 
 def test_a_lesion_matrix_shows_every_value_and_frames_the_own_lesion() -> None:
-    figure = draw.lesion_matrix(MATRIX, "relative performance (%)")
+    figure = draw.lesion_matrix(MATRIX, "relative performance (%)", "at chance")
     ax, bar = figure.axes
     np.testing.assert_array_equal(ax.collections[0].get_array().filled(np.nan), MATRIX.to_numpy())
-    assert words(ax.texts) == ["60.0", "95.0", "90.0", "97.0", "70.0", "91.0", "92.0", "80.0"]
+    assert words(ax.texts) == ["60.0", "95.0", "90.0", "97.0", "70.0", "91.0", "92.0", "80.0", "at chance"]
+    assert ax.texts[-1].get_position() == (2, 1)  # the cell without a value says why
     assert words(ax.get_xticklabels()) == TASKS
     assert words(ax.get_yticklabels()) == [f"{task}†" for task in TASKS]
     assert [patch.get_xy() for patch in ax.patches] == [(i - 0.5, i - 0.5) for i in range(3)]
@@ -157,6 +158,9 @@ def test_what_lesions_leave_stands_with_the_map() -> None:
     bars = axes[2]
     assert [bar.get_width() for bar in bars.patches] == [60.0, 90.0]
     assert [list(line.get_xdata()) for line in bars.lines] == [[50.0, 130.0]]
+    effects["b"] = [Effect("own", np.nan), Effect("others", 110.0)]
+    assert words(heatmaps(scores, legend="importance", effects=effects).axes[3].texts) == [" undefined"]
+    assert [ax.get_xlim() for ax in heatmaps(scores, legend="importance", effects=effects).axes[2:4]] == [(0, 130)] * 2
     assert bars.get_xlim() == (0, 130)
     assert words(bars.get_yticklabels()) == ["own", "others"]
     alone = heatmaps(scores[:1], legend="importance", effects=effects, effect="of intact")

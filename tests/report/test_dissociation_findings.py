@@ -33,7 +33,11 @@ class Found:
         self.table, self.tasks, self.settings = tables.__getitem__, tasks, {"level": level}
         one = Bounds(np.nan, np.nan, why)  # no predictions: of these the reason alone is read
         self.analysis = SimpleNamespace(
-            tasks=(), d_bounds=lambda: one, d_i_bounds=lambda: [one] * len(tasks), pair_bounds=lambda: {(0, 1): one}
+            tasks=(),
+            d_bounds=lambda: one,
+            d_i_bounds=lambda: [one] * len(tasks),
+            pair_bounds=lambda: {(0, 1): one},
+            uncorrected=lambda which: "",
         )
         self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
 
@@ -114,6 +118,18 @@ def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
     assert "docs/statistics.md" in written
 
 
+def test_a_figure_without_values_for_a_task_says_why() -> None:
+    some = found(3.8, 1.0, 6.0)
+    tables = {kind: some.table(kind) for kind in ("summary", "performance", "pairs")}
+    tables["summary"].loc["number", "RP own"] = np.nan
+    weak = pd.DataFrame([[70.0, np.nan]] * 2, index=TASKS, columns=TASKS)
+    lacking = Found({**tables, "corrected": weak, "pairwise": weak}, TASKS)
+    lacking.analysis.uncorrected = lambda which: f"{TASKS[which[1]]} is not above chance when intact"
+    said = {block.name: block.caption for block in dissociation.blocks(lacking)}
+    assert said["lesions"].endswith("No values: the metric of number is 0 or less when intact.")
+    assert said["lesions-corrected"].endswith("No values: number is not above chance when intact.")
+
+
 def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
     null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
     assert "of Li et al. 2023 on point estimates: distinct; the interval of D does not lie above 0." in null
@@ -153,7 +169,7 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
     def shown(tasks: list[str], metric: str = "accuracy") -> bool:
         square = pd.DataFrame(np.eye(len(tasks)), index=tasks, columns=tasks)
         summary = pd.DataFrame({"metric": metric}, index=[*tasks, "all"])
-        summary["D low"] = square["D_low"] = 0.0
+        summary["D low"] = summary["RP own"] = square["D_low"] = 0.0
         tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {"summary": summary}
         return "published" in [block.name for block in dissociation.blocks(Found(tables, tasks))]
 

@@ -27,12 +27,14 @@ def matrix(
     return figure
 
 
-def lesion_matrix(table: pd.DataFrame, what: str) -> "Figure":
-    """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed."""
+def lesion_matrix(table: pd.DataFrame, what: str, missing: str) -> "Figure":
+    """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed, and cells without a value say why: `missing`."""
     from matplotlib.patches import Rectangle
 
     figure = matrix(table, what)
     ax: Axes = figure.axes[0]
+    for row, column in np.argwhere(table.isna().to_numpy()):
+        ax.text(column, row, missing, ha="center", va="center", fontsize=6)
     for i in range(min(table.shape)):
         ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=COLOURS[3], linewidth=1.6, clip_on=False))
     ax.set_xlabel("task")

@@ -81,20 +81,23 @@ def heatmaps(
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     if below:
-        for ax, task in zip(axes[1], tasks, strict=True):
-            lesion_bars(ax, below.get(task, ()), effect, named=ax is axes[1][0])
+        ends = [end for task in tasks for one in below.get(task, ()) for end in (one.value, one.high) if np.isfinite(end)]
+        for ax, task in zip(axes[1], tasks, strict=True):  # one axis for all tasks: bars of one length mean one value
+            lesion_bars(ax, below.get(task, ()), effect, max([100.0, *ends]), named=ax is axes[1][0])
     return figure
 
 
-def lesion_bars(ax: "Axes", effects: Sequence[Any], what: str, *, named: bool = True) -> None:
-    """What each lesion leaves of a task, in percent, with its interval; the first at the top."""
+def lesion_bars(ax: "Axes", effects: Sequence[Any], what: str, most: float, *, named: bool = True) -> None:
+    """What each lesion leaves of a task, in percent, with its interval; the first at the top, the axis up to `most`."""
     place = range(len(effects))
     ax.barh(place, [one.value for one in effects], 0.6, color=[COLOURS[number % 7] for number in place])
     for y, one in enumerate(effects):
         if np.isfinite(one.low) and np.isfinite(one.high):
             ax.plot([one.low, one.high], [y, y], color=COLOURS[7], linewidth=1.2)
+        if not np.isfinite(one.value):
+            ax.text(0, y, " undefined", va="center", fontsize=7)
     ax.set_yticks(place, [fill(one.lesion, 18) if named else "" for one in effects])
-    ax.set_xlim(0, max([100.0, *(end for one in effects for end in (one.value, one.high) if np.isfinite(end))]))
+    ax.set_xlim(0, most)
     ax.set_ylim(max(len(effects), 3) - 0.4, -0.6)
     ax.set_xlabel(f"{what} (%)" if what else "%")
 

@@ -137,8 +137,10 @@ class Dissociation:
                 "no re-split test was run, so there is no null distribution to plot: call dissociate(..., test_draws=199)"
             )
         drawn = {
-            "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)"),
-            "corrected": lambda: figures.lesion_matrix(self.table("corrected"), "chance-corrected performance (%)"),
+            "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)", "intact\n≤ 0"),
+            "corrected": lambda: figures.lesion_matrix(
+                self.table("corrected"), "chance-corrected performance (%)", "not above\nchance"
+            ),
             "pairs": lambda: figures.pair_scores(self.table("pairs"), self.settings["level"]),
             "layers": lambda: figures.heads_per_layer(self.table("layers")),
             "overlap": lambda: figures.overlap(self.table("overlap")),

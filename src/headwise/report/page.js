@@ -48,7 +48,7 @@ function paint(map) {
 
 // what lesions leave of a task: a bar with its interval, and the same in words
 function effectsOf(map, task) {
-  const box = make("div", undefined, "effects"), most = Math.max(100, ...Object.values(map.effects).flat().map(e => e[1] || 0));
+  const box = make("div", undefined, "effects"), most = Math.max(100, ...Object.values(map.effects).flat().flatMap(e => [e[1] || 0, e[3] || 0]));
   for (const [lesion, value, low, high] of map.effects[task]) {
     const row = make("div", undefined, "effect"), track = make("span", undefined, "track"), bar = make("i"), known = low !== null && high !== null;
     bar.style.width = `${100 * Math.max(0, value) / most}%`;

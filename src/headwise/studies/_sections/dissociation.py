@@ -165,6 +165,7 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
     performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
     shares = effects(found)
     percent = f"{100 * float(found.settings['level']):g}"
+    undefined = [str(task) for task, rp in summary["RP own"].drop("all").items() if pd.isna(rp)]
     lines = any(pd.notna(effect.low) for task in shares.values() for effect in task)
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
@@ -186,11 +187,14 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             "lesions",
             "Performance under lesions, relative to intact",
             "relative",
-            "Rows: whose top heads are silenced. The diagonal is each task's own lesion.",
+            "Rows: whose top heads are silenced. The diagonal is each task's own lesion."
+            + (f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""),
         ),
     ]
     if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
+        weak = found.analysis.uncorrected(range(len(found.tasks)))
+        note += f" No values: {weak}." if weak else ""
         shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
     some = pairs["D_low"].notna()
     bars = (
