@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from headwise._base.places import default_model
 from headwise.figures import _training as figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
@@ -76,6 +78,16 @@ def test_training_tables_means_over_seeds_and_pairs_seeds() -> None:
     assert "chance" not in said
     weak = SCORES.assign(score=np.where(SCORES["task"] == "sst2", 0.5, SCORES["score"]))
     assert any("chance" in sentence and "sst2" in sentence for sentence in training.findings(weak))
+
+
+def test_the_embedded_model_is_called_by_its_name() -> None:
+    history = pd.DataFrame({"step": [0], "task": ["sst2"], "loss": [1.0]})
+    description = {"model": default_model(), "tasks": {"sst2": "x"}, "method": "iat", "settings": {"seed": 0}}
+    found = SimpleNamespace(scores=SCORES[SCORES["seed"] == 0], history=history, description=description, folder="runs/x")
+    section = training.section([found], "mine")
+    assert section.methods.startswith("MiniLM (embedded) was trained on sst2; one task per step.")
+    assert ">MiniLM (embedded)<" in render([section], "x")
+    assert default_model() not in render([section], "x")
 
 
 def test_training_charts_hold_every_seed_and_the_losses() -> None:

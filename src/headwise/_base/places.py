@@ -24,6 +24,12 @@ def default_model() -> str:
     return str(Path(spec.origin).parent / "model")
 
 
+def model_label(name: str | Path) -> str:
+    """A model as readers see it: the embedded one by its name, not by its folder among the installed packages; any other as it was given."""
+    embedded = str(name) == EMBEDDED or Path(name).parts[-2:] == (PACKAGE, "model")
+    return "MiniLM (embedded)" if embedded else str(name)
+
+
 def model_place(name: str | Path) -> str:
     """The embedded model's folder for "demo", the file of a folder whose model is a GGUF file, else the name as it is.
 

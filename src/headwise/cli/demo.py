@@ -65,14 +65,14 @@ def demo(
 
 def anatomy_and_lesion(as_json: bool) -> None:
     """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
-    from headwise._base.places import EMBEDDED
+    from headwise._base.places import EMBEDDED, model_label
     from headwise.cli.inspect import show
     from headwise.heads._find.anatomy import anatomy
     from headwise.heads._heads import Heads
     from headwise.models import open_model
 
     heads = Heads(open_model(EMBEDDED, need="heads"))
-    found = {**anatomy(heads), "model": "MiniLM (embedded)"}
+    found = {**anatomy(heads), "model": model_label(EMBEDDED)}
     lesion = lesion_table(heads)
     if emit({"anatomy": found, "lesion": lesion}, as_json):
         return

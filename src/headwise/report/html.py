@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headwise import __version__
+from headwise._base.places import model_label
 from headwise.errors import MissingExtra
 from headwise.figures import svg
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table
@@ -108,5 +109,5 @@ def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
         if isinstance(value, Mapping):
             found += _pairs(value, f"{prefix}{key}.")
         else:
-            found.append((f"{prefix}{key}", str(value)))
+            found.append((f"{prefix}{key}", model_label(str(value)) if key == "model" or prefix == "models." else str(value)))
     return found

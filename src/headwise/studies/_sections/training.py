@@ -9,6 +9,7 @@ import pandas as pd
 
 from headwise._base.inference import t_interval, why_no_t
 from headwise._base.least import EXPLAINED
+from headwise._base.places import model_label
 from headwise.figures import _training as figures
 from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, spread, synthetic_text
 from headwise.tasks._chance import MEANING
@@ -55,7 +56,7 @@ def section(trained: Sequence[Any], label: str) -> Section:
             Table("training", "Scores in percent", table, PUBLISHED if set(scores["task"]) - {"mnli_mm"} == GLUE else ""),
         ],
         methods=(
-            f"{first.get('model', 'The model')} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
+            f"{model_label(first.get('model', 'The model'))} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
             f"Scores are on the validation splits ({metrics_of(scores)}){spread_of(scores)}. {compared(scores)}"
             f"{MEANING[0].upper()}{MEANING[1:]}. {EXPLAINED}.{synthetic_text(first.get('synthetic', ()))}"
         ),
