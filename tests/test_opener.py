@@ -2,6 +2,7 @@
 
 import ast
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import headwise as hw
 from headwise._base.opener import TRUST, ForeignCode, open_tokenizer, open_weights
 from headwise._base.places import default_model
+from headwise._base.progress import reading_weights
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
@@ -184,6 +186,36 @@ def test_a_missing_pooler_is_no_error_for_an_encoder_but_for_a_classifier(tmp_pa
 def test_an_encoder_without_a_classifier_is_not_scored(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match=r"classifier.bias, classifier.weight would be random numbers. Train it first"):
         hw.score(saved(tmp_path), reviews())
+
+
+def test_the_load_report_of_transformers_is_not_shown_before_our_error(tmp_path: Path) -> None:
+    logger, said = logging.getLogger("transformers.modeling_utils"), []
+
+    class Listening(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    listening = Listening()
+    logger.addHandler(listening)
+    try:
+        with pytest.raises(HeadwiseError, match="no trained BertForMaskedLM head"):
+            open_weights("BertForMaskedLM", saved(tmp_path / "bare"))
+        open_weights("AutoModel", saved(tmp_path / "head", BertForSequenceClassification))  # its classifier is left over
+        assert not said
+        with reading_weights():
+            logger.warning("something else")
+        assert said == ["something else"]
+
+        def refers_to_it() -> None:
+            with reading_weights():
+                logger.warning("A LOAD REPORT")
+                raise HeadwiseError("not opened") from RuntimeError("for details look at the above report")
+
+        with pytest.raises(HeadwiseError, match="not opened"):
+            refers_to_it()
+        assert said[1:] == ["A LOAD REPORT"]
+    finally:
+        logger.removeHandler(listening)
 
 
 def test_a_folder_without_a_tokenizer_does_not_train(tmp_path: Path) -> None:

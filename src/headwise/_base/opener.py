@@ -13,7 +13,7 @@ from typing import Any
 
 from headwise._base.adapters import INSIDE, find_adapter, outputs
 from headwise._base.places import in_gguf, model_place, not_opened
-from headwise._base.progress import hide_others
+from headwise._base.progress import reading_weights
 from headwise.errors import HeadwiseError
 
 TRUST = "HEADWISE_TRUST_REMOTE_CODE"  # set to 1 by --trust-remote-code, so that worker processes inherit it
@@ -111,7 +111,6 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
     import torch
     import transformers
 
-    hide_others()
     place = model_place(name)
     refuse_pickles(place)
     adapter = find_adapter(place)
@@ -127,19 +126,20 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
         loading = {"quantization_config": transformers.GgufConfig(dequantize=True), **loading}
     options = {"dtype": torch.float32, **loading, **packed, **({} if config is None else {"config": config})}
     made = getattr(transformers, kind)
-    model, info = _read(
-        place,
-        f"{kind.removeprefix('AutoModelFor')} model" if kind.startswith("AutoModelFor") else "model",
-        lambda: made.from_pretrained(
-            folder,
-            trust_remote_code=trusted(),
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are named below
-            **options,
-        ),
-    )
-    _check_complete(place, model, info, brought)
+    with reading_weights():
+        model, info = _read(
+            place,
+            f"{kind.removeprefix('AutoModelFor')} model" if kind.startswith("AutoModelFor") else "model",
+            lambda: made.from_pretrained(
+                folder,
+                trust_remote_code=trusted(),
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named below
+                **options,
+            ),
+        )
+        _check_complete(place, model, info, brought)
     if packed:
         model.config.name_or_path = place  # not only the folder
         if getattr(model, "hf_quantizer", None) is not None:

@@ -1,10 +1,12 @@
 """Progress of long loops: a bar with the time left on a terminal, sparse plain lines elsewhere, a report inside a study's step."""
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from typing import TypeVar
 
 from rich.console import Console
@@ -34,12 +36,39 @@ def hide_others() -> None:
     if not _ours:
         return
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
-    from transformers.utils import logging
+    from transformers.utils.logging import disable_progress_bar
 
     downloads = not are_progress_bars_disabled()
-    logging.disable_progress_bar()
+    disable_progress_bar()
     if downloads:
         enable_progress_bars()
+
+
+@contextmanager
+def reading_weights() -> Iterator[None]:
+    """Around transformers reading weights and our check of them: its table of missing and unexpected weights (LOAD REPORT) is not shown,
+    since what matters of it is an error of ours, which comes alone; its other warnings follow where there was no error."""
+    hide_others()
+    logger, here = logging.getLogger("transformers.modeling_utils"), get_ident()
+    held: list[logging.LogRecord] = []
+
+    def hold(record: logging.LogRecord) -> bool:
+        if record.thread == here:
+            held.append(record)
+        return record.thread != here
+
+    logger.addFilter(hold)
+    try:
+        yield
+    except Exception as error:
+        held = held if "above report" in str(error.__cause__) else []  # an error of transformers that refers to it
+        raise
+    else:
+        held = [record for record in held if "LOAD REPORT" not in str(record.msg)]
+    finally:
+        logger.removeFilter(hold)
+        for record in held:
+            logger.handle(record)
 
 
 def track(
