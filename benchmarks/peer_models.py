@@ -1,7 +1,10 @@
 """One model as headwise, TransformerLens, nnsight and plain hooks want it, for benchmarks/peers.py."""
 
 import argparse
+import json
 import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -13,8 +16,11 @@ from torch.nn.functional import cross_entropy
 
 import headwise as hw
 from headwise.heads import Heads
+from side_by_side import medians, race, ratio
 
 LONG = 4096  # tokens that the Llama reads at most
+OURS, HOOKS = "headwise", "plain hooks"
+AGREE = 1e-4  # differences of numbers that are rounding
 
 
 class Models:
@@ -158,3 +164,37 @@ def scored(m: Models, task: hw.Task, method: str, **settings: Any) -> Tensor:
     """Our scores, (layers, heads)."""
     given = {"heads": m.heads, "tokenizer": m.tokenizer, "quiet": True, "max_length": m.ids.shape[1], **settings}
     return torch.from_numpy(hw.score(m.model, task, method=method, **given).to_numpy())
+
+
+def show(
+    part: str,
+    m: Models,
+    ways: dict[str, Callable[[], Any]],
+    found: dict[str, Tensor],
+    options: argparse.Namespace,
+    rounds: int,
+    bars: dict[str, float],
+) -> None:
+    """Runs the ways in turn and prints one line: seconds, ratios with their bars, and how far the numbers are apart."""
+    clock = time.process_time if options.device == "cpu" else time.perf_counter
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        seconds = race(ways, rounds, options.device, clock, warm=rounds > 1)
+    middle = medians(seconds)
+    peers = {name: middle[name] for name in ("TransformerLens", "nnsight") if name in middle}
+    best = min(peers, key=peers.__getitem__) if peers else ""
+    ratios = {other: ratio(seconds, OURS, other) for other in ways if other != OURS}
+    named = {other: ratios[best if other == "best peer" else other] for other in bars}
+    apart = {name: float((found[OURS] - values).abs().max()) for name, values in found.items() if name != OURS}
+    line = {
+        "part": part,
+        "model": f"{m.name}, {len(m.layers)} × {m.n} heads, {m.ids.shape[0]} × {m.ids.shape[1]} tokens",
+        "seconds": middle,
+        "ours ÷": ratios,
+        "best peer": best,
+        "apart": {name: float(f"{value:.2g}") for name, value in apart.items()},
+        "agree": max(apart.values(), default=0.0) < AGREE,
+        "bars": {name: {"at most": bars[name], "met": named[name]["median"] <= bars[name]} for name in bars},
+        "rounds": rounds,
+    }
+    print(json.dumps(line, ensure_ascii=False), flush=True)

@@ -14,8 +14,6 @@ heads ≤ 0.1 of that loop; patching all heads ≤ 0.6 of a full pass per head; 
 
 import argparse
 import json
-import time
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.metadata import version
@@ -26,12 +24,10 @@ from torch import Tensor
 
 import headwise as hw
 from headwise.heads import HeadSet
-from peer_models import LONG, Models, loss, scored, text_task, zeroed
-from side_by_side import machine, medians, race, ratio
+from peer_models import HOOKS, LONG, OURS, Models, loss, scored, show, text_task, zeroed
+from side_by_side import machine
 
 PARTS = ("silence", "record", "leave-one-out", "importance", "patching", "attention")
-OURS, HOOKS = "headwise", "plain hooks"
-AGREE = 1e-4  # differences of numbers that are rounding
 
 
 def silence(m: Models, options: argparse.Namespace) -> None:
@@ -145,6 +141,8 @@ def importance(m: Models, options: argparse.Namespace) -> None:
 
 def patching(m: Models, options: argparse.Namespace) -> None:
     """What each head carries of a logit difference, patched at the last token; and its first order, in passes."""
+    import nnsight
+
     found: dict[str, Tensor] = {}
     names = [" ".join(f"t{token}" for token in row) for row in (*m.ids.tolist(), *m.other.tolist())]
     rows, (good, bad) = len(m.ids), m.answers
@@ -184,6 +182,36 @@ def patching(m: Models, options: argparse.Namespace) -> None:
         z = torch.stack([cache[f"blocks.{layer}.attn.hook_z"][:, -1] for layer in m.layers], 1)
         found["TransformerLens"] = looped(lambda a, b, v: m.bridged(m.other, a, b, v), z, (clean, m.lens(m.other)))
 
+    def sight() -> None:
+        with m.sight.trace(input_ids=m.ids, use_cache=False):
+            kept = nnsight.save([m.projection(m.sight, layer).input[:, -1].detach() for layer in m.layers])
+            clean = m.sight.lm_head.output.save()
+        with m.sight.trace(input_ids=m.other, use_cache=False):
+            corrupted = m.sight.lm_head.output.save()
+        z = torch.stack([x.unflatten(-1, (m.n, m.dim)) for x in kept], 1)
+        found["nnsight"] = looped(lambda a, b, v: m.sighted(m.other, a, b, v), z, (clean, corrupted))
+
+    def kept_of(ids: Tensor, slopes: bool) -> tuple[Tensor, list[Tensor]]:
+        """The logit difference after `ids` and every layer's head outputs, which it can be derived by."""
+        kept: list[Tensor] = []
+
+        def keep(x: Tensor) -> Tensor:
+            kept.append(x if x.requires_grad else x.detach().requires_grad_(slopes))
+            return kept[-1]
+
+        with torch.set_grad_enabled(slopes), ExitStack() as all_layers:
+            for layer in m.layers:
+                all_layers.enter_context(m.hooked(layer, keep))
+            last = m.model(ids, use_cache=False, logits_to_keep=1).logits[:, -1].float()
+            return (last.gather(1, good[:, None]) - last.gather(1, bad[:, None])).sum(), kept
+
+    def first_order() -> None:
+        (source, there), (target, here) = kept_of(m.ids, slopes=False), kept_of(m.other, slopes=True)
+        slopes = torch.autograd.grad(target, here)
+        changes = [((a - b) * slope)[:, -1].double() for a, b, slope in zip(there, here, slopes, strict=True)]
+        total = torch.stack([x.unflatten(-1, (m.n, m.dim)).sum((0, 2)) for x in changes])
+        orders[HOOKS] = (total / (source - target)).detach().cpu()
+
     def passes() -> None:
         for _ in m.all():
             m.logits(m.other)
@@ -192,15 +220,18 @@ def patching(m: Models, options: argparse.Namespace) -> None:
         OURS: lambda: found.update({OURS: scored(m, task, "patching", tokens="last")}),
         HOOKS: hooks,
         "TransformerLens": lens,
+        "nnsight": sight,
         "a full pass per head": passes,
     }
     show("patching", m, ways, found, options, options.loops, {"a full pass per head": 0.6})
+    orders: dict[str, Tensor] = {}
     first: dict[str, Callable[[], Any]] = {
-        OURS: lambda: found.update({OURS: scored(m, task, "attribution-patching", tokens="last")}),
+        OURS: lambda: orders.update({OURS: scored(m, task, "attribution-patching", tokens="last")}),
+        HOOKS: first_order,
         "a pass": lambda: m.logits(m.other),
         "a pass, last logits only": lambda: m.model(m.other, use_cache=False, logits_to_keep=1),
     }
-    show("attribution-patching", m, first, {}, options, options.rounds, {"a pass": 3.0, "a pass, last logits only": 3.0})
+    show("attribution-patching", m, first, orders, options, options.rounds, {"a pass": 3.0, "a pass, last logits only": 3.0})
 
 
 def attention(m: Models, options: argparse.Namespace) -> None:
@@ -229,40 +260,6 @@ def attention(m: Models, options: argparse.Namespace) -> None:
     show("attention of the last token, 4,096 tokens", m, ways, {}, options, options.rounds, {"a plain pass": 1.05})
     ways = {OURS: ours(1024), "TransformerLens": lens, "a plain pass": plain(1024)}
     show("attention of the last token, 1,024 tokens", m, ways, found, options, options.rounds, {})
-
-
-def show(
-    part: str,
-    m: Models,
-    ways: dict[str, Callable[[], Any]],
-    found: dict[str, Tensor],
-    options: argparse.Namespace,
-    rounds: int,
-    bars: dict[str, float],
-) -> None:
-    """Runs the ways in turn and prints one line: seconds, ratios with their bars, and how far the numbers are apart."""
-    clock = time.process_time if options.device == "cpu" else time.perf_counter
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        seconds = race(ways, rounds, options.device, clock, warm=rounds > 1)
-    middle = medians(seconds)
-    peers = {name: middle[name] for name in ("TransformerLens", "nnsight") if name in middle}
-    best = min(peers, key=peers.__getitem__) if peers else ""
-    ratios = {other: ratio(seconds, OURS, other) for other in ways if other != OURS}
-    named = {other: ratios[best if other == "best peer" else other] for other in bars}
-    apart = {name: float((found[OURS] - values).abs().max()) for name, values in found.items() if name != OURS}
-    line = {
-        "part": part,
-        "model": f"{m.name}, {len(m.layers)} × {m.n} heads, {m.ids.shape[0]} × {m.ids.shape[1]} tokens",
-        "seconds": middle,
-        "ours ÷": ratios,
-        "best peer": best,
-        "apart": {name: float(f"{value:.2g}") for name, value in apart.items()},
-        "agree": max(apart.values(), default=0.0) < AGREE,
-        "bars": {name: {"at most": bars[name], "met": named[name]["median"] <= bars[name]} for name in bars},
-        "rounds": rounds,
-    }
-    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from transformers import (
 
 from headwise.errors import HeadwiseError
 from headwise.models import as_task_model
+from headwise.models._decoders import language
 from headwise.tasks import Sentence, Task, batches, encode
 from words import BERT, word_tokenizer
 
@@ -169,3 +170,30 @@ def test_logits_are_made_only_where_a_token_is_predicted(family: str) -> None:
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     assert seen[0] == int(found[0][1][:, 1].sum()) < seen[1] == batch.inputs["input_ids"].numel()
+
+
+@pytest.mark.parametrize("shape", [(23, 7), (4, 6, 7)], ids=["predicted positions", "all positions"])
+@pytest.mark.parametrize("at_once", [1, 30, 1 << 20])
+def test_losses_do_not_depend_on_how_many_logits_are_worked_on_at_once(
+    shape: tuple[int, ...], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Losses, right tokens and gradients are those of cross_entropy and argmax over all logits, ties included."""
+    monkeypatch.setitem(language.AT_ONCE, "cpu", at_once)
+    draw = torch.Generator().manual_seed(0)
+    gold = torch.randint(0, 7, (4, 6), generator=draw)
+    gold[1, 2] = language.IGNORED
+    counted = gold != language.IGNORED
+    logits = torch.randint(0, 3, shape, generator=draw).float().requires_grad_()  # many ties: the first of the largest counts
+    own = gold[counted] if logits.ndim == 2 else gold.flatten()
+    rows = torch.arange(4)[:, None].expand(4, 6)
+    rows = rows[counted] if logits.ndim == 2 else rows.flatten()
+    each = torch.nn.functional.cross_entropy(logits.reshape(-1, 7), own, reduction="none")
+    hits = (logits.reshape(-1, 7).argmax(-1) == own).float()
+    expected = [torch.zeros(4).index_add(0, rows, values) for values in (each, hits)]
+    found = language._by_row(logits, gold, counted)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-6)
+    assert 0 < hits.sum() < (logits.reshape(-1, 7) == logits.reshape(-1, 7).amax(-1, keepdim=True)).sum()
+    weights = torch.arange(1.0, 5.0)
+    slopes = [torch.autograd.grad((values[0] * weights).sum(), logits)[0] for values in (found, expected)]
+    torch.testing.assert_close(*slopes, atol=1e-6, rtol=1e-6)

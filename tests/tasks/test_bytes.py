@@ -12,6 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.tasks import batches, encode
 from headwise.tasks._bytes import token_sizes
 from headwise.tasks._metrics import every, score
+from words import BERT, word_tokenizer
 
 TEXTS = ["the old fox sleeps here", "naïve  café — 日本 😀 owls", "a red fox", "an owl and a red fox and an owl"]
 
@@ -88,3 +89,23 @@ def test_without_bytes_there_are_no_bits_per_byte() -> None:
         score("bits-per-byte", "next-token", table)
     with pytest.raises(HeadwiseError, match=r"\(examples, 4\)"):
         score("bits-per-byte", "next-token", table[:, :3])
+
+
+def test_performance_is_that_on_the_examples_that_were_scored() -> None:
+    """Estimators differ in how many examples they read by default."""
+    words = [*"abcdefgh"]
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(words, 4)) for _ in range(120)]
+    task = hw.Task("text", data={"train": [(text,) for text in texts], "validation": [("a b",)]}, kind="next-token")
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=16, vocab_size=12)).eval()
+    given = {"tokenizer": word_tokenizer([*BERT, *words], "[CLS]", "[SEP]"), "quiet": True}
+    hundred = hw.score(model, task, method="shapley", permutations=1, **given)
+    assert hundred.attrs["examples"] == 100
+    same = hw.score(model, task, examples=100, **given).attrs["performance"]
+    assert hundred.attrs["performance"] == same
+    ablated = hw.score(model, task, method="ablation", examples=100, **given).attrs["performance"]
+    assert ablated["text"] == pytest.approx(same["text"], rel=1e-6)
+    assert hw.score(model, task, **given).attrs["performance"] != same
+    ranked = hw.score(model, task, method="ablation", iterative=1, examples=100, **given).attrs["performance"]
+    assert ranked["text"] == pytest.approx(same["text"], rel=1e-6)  # of the intact model, not of the last round

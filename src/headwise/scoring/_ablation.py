@@ -11,6 +11,8 @@ from headwise.heads import HeadSet
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
+from headwise.tasks._kinds import KINDS
+from headwise.tasks._metrics import every
 from headwise.tasks._task import Task
 
 
@@ -41,7 +43,8 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     scores = np.full(subject.heads.shape, np.nan)
     for number, head in enumerate(heads, start=1):
         scores[head] = values[number] - values[0]
-    return as_scores(scores, subject, "ablation", measure=measure)
+    intact = {"performance": {task.name: every(task.kind, outcome.predictions[0])}} if KINDS[task.kind].reads == "tokens" else {}
+    return as_scores(scores, subject, "ablation", measure=measure, **intact)
 
 
 def metric_values(subject: Subject, predictions: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:

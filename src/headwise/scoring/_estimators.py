@@ -71,7 +71,10 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
         else:
             found.append(_iterated(answering, one, settings, settings.iterative, options))
     read = as_trained(answering, tasks)
-    performance = {task.name: _performance(answering, task, options) for task in read if KINDS[task.kind].reads == "tokens"}
+    performance: dict[str, dict[str, float]] = {}
+    for task, scores in zip(read, found, strict=True):
+        if KINDS[task.kind].reads == "tokens":
+            performance |= scores.attrs.get("performance") or {task.name: _performance(answering, task, options, scores)}
     name, revision = identity(answering.encoder.config)
     judged = {
         **({"performance": performance} if performance else {}),
@@ -88,9 +91,11 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
     return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
 
 
-def _performance(model: Any, task: Task, options: dict[str, Any]) -> dict[str, float]:
+def _performance(model: Any, task: Task, options: dict[str, Any], scores: xr.DataArray) -> dict[str, float]:
     """Every metric of a language-model task on the examples that were scored: accuracy alone says little of such a model."""
     read = {name: value for name, value in options.items() if name in Reading.model_fields}
+    if "examples" in scores.attrs:  # estimators differ in how many they read by default
+        read["examples"] = scores.attrs["examples"]
     subject = open_subject(model, task, **read)
     return every(task.kind, evaluate(subject, [HeadSet()]).predictions[0])
 
@@ -142,4 +147,5 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
     for place, head in enumerate(order if silence == "least" else order[::-1]):
         ranks[head] = place / max(1, len(order) - 1)
     attrs = {**scores.attrs, "iterative": slice_size, "silence": silence}
+    attrs.pop("performance", None)  # that of the last round, with most heads silenced
     return xr.DataArray(ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs)

@@ -15,7 +15,8 @@ from torch.nn.functional import cross_entropy, pad, softplus
 from headwise.models._decoders.output import DecoderOutput
 from headwise.tasks._kinds import IGNORED, KINDS
 
-AT_ONCE = 1 << 24  # logits worked on at once
+# Logits worked on at once: on a CPU few enough to stay in its cache, since fresh memory costs more than the arithmetic.
+AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 24}
 
 
 def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None = None) -> DecoderOutput:
@@ -52,26 +53,34 @@ def _by_row(logits: Tensor, gold: Tensor, counted: Tensor) -> tuple[Tensor, Tens
         rows, gold = rows.reshape(-1), gold.reshape(-1)
     summed = torch.zeros(counted.shape[0], device=logits.device)
     right = torch.zeros_like(summed)
-    step = max(1, AT_ONCE // logits.shape[-1])
+    step = max(1, AT_ONCE.get(logits.device.type, AT_ONCE["cuda"]) // logits.shape[-1])
     for part, own, row in _parts(logits, gold, rows, step):
         own, row = own.to(part.device), row.to(part.device)
         part = part.float()
         summed = summed.index_add(0, row, cross_entropy(part, own, reduction="none", ignore_index=IGNORED))
-        right = right.index_add(0, row, (part.detach().argmax(dim=-1) == own).float())
+        right = right.index_add(0, row, _right(part.detach(), own).float())
     return summed, right
+
+
+def _right(logits: Tensor, gold: Tensor) -> Tensor:
+    """Where the first of the largest logits (positions, classes) is that of `gold`, (positions,) bool."""
+    if logits.device.type != "cpu" or torch.compiler.is_compiling():
+        return logits.argmax(dim=-1) == gold
+    # on a CPU the largest value is found several times faster than its place, which is needed only where `gold` has that value
+    right = logits.gather(1, gold.clamp(min=0)[:, None])[:, 0] == logits.amax(dim=-1)
+    right &= gold != IGNORED
+    right[right.clone()] = logits[right].argmax(dim=-1) == gold[right]
+    return right
 
 
 def _parts(logits: Tensor, gold: Tensor, rows: Tensor, step: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """(logits, gold, row) of some positions at a time."""
-    if logits.ndim == 2:
-        for start in range(0, len(gold), step):
-            yield logits[start : start + step], gold[start : start + step], rows[start : start + step]
-        return
-    tokens = logits.shape[1]
-    whole = max(1, step // max(tokens, 1))  # rows at a time
-    for start in range(0, logits.shape[0], whole):
-        place = slice(start * tokens, (start + whole) * tokens)
-        yield logits[start : start + whole].reshape(-1, logits.shape[-1]), gold[place], rows[place]
+    tokens = 1 if logits.ndim == 2 else logits.shape[1]
+    whole = max(1, step // max(tokens, 1))  # positions, or rows, at a time
+    # split, not sliced: the gradient of a slice is as large as all logits
+    for number, part in enumerate(torch.split(logits, whole)):
+        place = slice(number * whole * tokens, (number + 1) * whole * tokens)
+        yield part.reshape(-1, logits.shape[-1]), gold[place], rows[place]
 
 
 @contextmanager
