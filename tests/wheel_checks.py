@@ -115,11 +115,11 @@ def main(recipes: list[str]) -> None:
     ):
         assert verb in verbs, f"--help does not name {verb}"
         works(verb, "--help")
-    listed = works("study", "list")
+    listed = works("study", "recipes")
     assert recipes, "give the names of the recipes that must be there"
     for name in recipes:
-        assert name in listed, f"`study list` does not name {name}"
-        assert "kind" in works("study", "list", name)
+        assert name in listed, f"`study recipes` does not name {name}"
+        assert "kind" in works("study", "recipes", name)
     print(f"{home}: imports, {len(verbs)} lines of help, {len(recipes)} recipes, pages, lexicon")
     if importlib.util.find_spec("torch") is None:
         print("no torch here: what needs a model was not checked")

@@ -107,7 +107,7 @@ def test_examples_of_a_verb_are_commands_to_copy() -> None:
 def test_colours_are_left_out_where_no_color_is_set() -> None:
     shown = {
         given: subprocess.run(
-            [*HEADWISE, "study", "ls", "/no/such/folder"],
+            [*HEADWISE, "study", "runs", "/no/such/folder"],
             env=ENV | {"FORCE_COLOR": "1"} | given_env,
             capture_output=True,
             text=True,

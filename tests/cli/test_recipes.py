@@ -8,16 +8,26 @@ from typer.testing import CliRunner
 
 from headwise.cli import app
 from headwise.engine._recipe import RecipeError, find_recipe
+from headwise.errors import HeadwiseError
 
 FILES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 
 
 def test_all_recipes_are_listed_and_printed() -> None:
-    listed = json.loads(CliRunner().invoke(app, ["study", "list", "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(app, ["study", "recipes", "--json"]).stdout)
     assert [row["recipe"] for row in listed] == [file.stem for file in FILES]
     assert all(row["title"] for row in listed)
     assert next(row for row in listed if row["recipe"] == "specialization-five")["scales"] == ["small"]
-    assert CliRunner().invoke(app, ["study", "list", "table5"]).stdout == (FILES[0].parent / "table5.toml").read_text()
+    assert CliRunner().invoke(app, ["study", "recipes", "table5"]).stdout == (FILES[0].parent / "table5.toml").read_text()
+
+
+@pytest.mark.parametrize(("before", "now"), [("list", "recipes"), ("ls", "runs")])
+def test_an_earlier_name_is_answered_with_the_new_one(before: str, now: str) -> None:
+    with pytest.raises(HeadwiseError, match=f"headwise study {before} is called headwise study {now} now"):
+        CliRunner().invoke(app, ["study", before], catch_exceptions=False)
+    shown = CliRunner().invoke(app, ["study", "--help"]).stdout
+    assert f"  {now} " in shown
+    assert f"  {before} " not in shown
 
 
 def test_a_recipe_by_name_is_checked_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_run_show_ls_validate_export(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "flag").unlink()
     again = call("run", "runs/r", "--jobs", "0")  # the folder knows its recipe
     assert (again["found"], again["computed"], again["failed"]) == (4, 1, 0)
-    assert call("ls") == [{"run": "runs/r", "cells": 5, "done": 5, "running": 0, "failed": 0}]
+    assert call("runs") == [{"run": "runs/r", "cells": 5, "done": 5, "running": 0, "failed": 0}]
     assert call("export", "runs/r")["rows"] == 10
     victim = next((tmp_path / "runs" / "r" / "results").glob("*/value.json"))
     victim.write_text("{}")

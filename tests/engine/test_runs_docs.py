@@ -27,7 +27,7 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
         "show runs/heights",
         "show runs/heights --check",
         "export runs/heights",
-        "ls",
+        "runs",
         "run runs/heights --jobs 0",
     ):
         result = CliRunner().invoke(app, ["study", *command.split()], catch_exceptions=False)

@@ -15,6 +15,7 @@ import headwise
 import planted
 from headwise._base.least import MIN_DRAWS, least_random, least_resamples
 from headwise.cli import app
+from headwise.cli.dissociate import _numbered
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import Dissociation
@@ -159,6 +160,9 @@ def test_a_missing_corrected_d_has_its_reason() -> None:
     (row,) = weak.table("pairs").to_dict("records")
     assert np.isnan(row["D_corrected"])
     assert "no D_corrected: a and b are not above chance when intact" in row["note"]
+    shown, reasons = _numbered(weak.table("pairs"))  # on a terminal: a number, and the reason below
+    assert (shown["note"].tolist(), reasons) == (["[1]"], [row["note"]])
+    assert "note" not in _numbered(weak.table("pairs").assign(note=""))[0]
     assert "no D corrected: a is not above chance" in weak.table("summary").loc["a", "note"]
     assert any(note.startswith("a: the intact model is at chance (0.5; ") and "D_corrected" in note for note in weak.notes)
 
@@ -218,6 +222,8 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
     assert record["synthetic"] == ["tense", "topic"]
     assert record["random_note"].startswith("random: mean and range of 2 sets, not an interval")
     assert record["permutation_note"].startswith("2 tasks have 2 permutations")
+    assert f"[1] {' '.join(record['tables']['pairs'][0]['note'].split())}" in text
+    assert "no p of pairs: the re-split test was not run (--test-draws 199)" in text
     assert (record["D_interval"] is None) == bool(record["D_interval_note"])
     page = said("report", place / "d", "--out", place / "report.html") and (place / "report.html").read_text(encoding="utf-8")
     assert "Over 2 tasks of synthetic text" in page

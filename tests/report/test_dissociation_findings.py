@@ -159,7 +159,9 @@ def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
 )
 def test_the_verb_says_the_level_of_its_interval_and_why_there_is_none(bounds: Any, p: float, said: str) -> None:
     analysis = SimpleNamespace(d_bounds=lambda: Bounds(*bounds))
-    result = SimpleNamespace(permutation=SimpleNamespace(p=p, note=""), analysis=analysis, d=0.1, settings={"level": 0.9})
+    result = SimpleNamespace(
+        permutation=SimpleNamespace(p=p, note=""), analysis=analysis, d=0.1, settings={"level": 0.9}, tests={}
+    )
     assert f"percent; {said}" in caption(result, "pairs")
 
 

@@ -47,13 +47,25 @@ def dissociate(
         return
     for kind in SHOWN:
         table = result.table(kind)
-        table = table.reset_index() if kind == "performance" else table.drop(columns="note")  # the notes below say as much
+        table, reasons = (table.reset_index(), []) if kind == "performance" else _numbered(table)
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
+        for number, reason in enumerate(reasons, 1):
+            typer.echo(f"[{number}] {reason}")
     for note in result.notes:
         typer.echo(f"note: {note}")
     typer.echo(EXPLAINED)
     if out is not None:
         typer.echo(f"tables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
+
+
+def _numbered(pairs: Any) -> tuple[Any, list[str]]:
+    """The pairs for a terminal: a reason why something is missing is a number in the column of notes, and a line below the table."""
+    from headwise.figures._blocks import without_empty_notes
+
+    reasons = list(dict.fromkeys(note for note in pairs["note"] if note))
+    shown = without_empty_notes(pairs)
+    numbers = {reason: f"[{number}]" for number, reason in enumerate(reasons, 1)}
+    return (shown.assign(note=shown["note"].map(lambda note: numbers.get(note, ""))) if reasons else shown), reasons
 
 
 def _caption(result: Any, kind: str) -> str:
@@ -71,8 +83,9 @@ def _caption(result: Any, kind: str) -> str:
     if math.isnan(result.d):
         return f"percent; D is not defined, see the notes; {p}"
     span = f" (no interval: {why})" if why else f"{between(100 * low, 100 * high, 2, result.settings['level'])}, over examples"
+    tested = "" if result.tests else "; no p of pairs: the re-split test was not run (--test-draws 199)"
     verdicts = "verdicts: the paper's thresholds on point estimates (distinct: both positive and D ≥ 10 %)"
-    return f"percent; D = {100 * result.d:.2f}{span}; {p}; {verdicts}"
+    return f"percent; D = {100 * result.d:.2f}{span}; {p}{tested}; {verdicts}"
 
 
 def _record(result: Any, out: Path | None) -> dict[str, Any]:

@@ -16,25 +16,37 @@ from headwise.settings import QUIET
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
 Source = Annotated[
-    Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study list`, or an earlier run's folder.")
+    Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study recipes`, or an earlier run's folder.")
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
 Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
 Scale = Annotated[str | None, typer.Option("--scale", help="A scale that the recipe defines, e.g. small.")]
 
 
+RENAMED = {"list": "recipes", "ls": "runs"}  # before: too alike for two different things
+
+
+class Studies(Group):
+    """The commands; an earlier name is answered with the new one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in RENAMED:
+            raise HeadwiseError(f"headwise study {args[0]} is called headwise study {RENAMED[args[0]]} now")
+        return super().resolve_command(ctx, args)
+
+
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command line."""
     study = typer.Typer(
-        cls=Group,
+        cls=Studies,
         no_args_is_help=True,
         rich_markup_mode=None,
         help="Studies: run from a recipe, resume, show, check, export.\n\nheadwise study run training-small --out runs/small",
     )
     for name, command in (
-        ("list", recipes),
+        ("recipes", recipes),
         ("run", run),
-        ("ls", ls),
+        ("runs", runs),
         ("show", show),
         ("validate", validate),
         ("export", export),
@@ -49,7 +61,7 @@ def recipes(
 ) -> None:
     """Lists the recipes that come with headwise, or prints one.
 
-    headwise study list specialization-five > mine.toml
+    headwise study recipes specialization-five > mine.toml
     """
     from headwise.engine._recipe import find_recipe, packaged
 
@@ -104,10 +116,10 @@ def run(
         raise typer.Exit(1)
 
 
-def ls(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False) -> None:
+def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False) -> None:
     """Lists the runs below a folder.
 
-    headwise study ls runs
+    headwise study runs results
     """
     from headwise.engine._plan import PLAN
     from headwise.engine._run import Run

@@ -131,7 +131,7 @@ def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
     if path.name not in known:
         near = did_you_mean(path.name, known)
         raise RecipeError(
-            f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study list` prints"
+            f"there is no recipe {path.name!r}{near}; give a file, or one of those that `headwise study recipes` prints"
         )
     # they lie one folder below the one they are run in
     content = known[path.name].read_bytes().replace(b'"../', b'"')
