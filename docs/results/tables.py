@@ -80,7 +80,14 @@ def filled(page: str, folder: Path = HERE) -> str:
 
 
 def collect(
-    out: Path, runs: list[Path], models: dict[str, Path], commit: str, date: str, prefix: str, recipe: str, renamed: dict[str, str]
+    out: Path,
+    runs: list[Path],
+    models: dict[str, Path],
+    commit: str,
+    date: str,
+    prefix: str,
+    recipe: str,
+    renamed: dict[str, str],
 ) -> None:
     """Every table of the last step of some runs, one below the other, as CSV with its notes."""
     import json

@@ -1,7 +1,7 @@
 """The one training loop."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from headwise.heads import Heads
 from headwise.models import MultiTaskModel, TaskModel, _memory as memory
 from headwise.store import Checkpoint
 from headwise.tasks import Task, encode
+from headwise.training._casting import cast_together
 from headwise.training._data import Step, Stream, Throughput, steps
 from headwise.training._devices import gather_random_state, make_accelerator, put_random_state
 from headwise.training._evaluation import evaluate, token_limit
@@ -188,7 +189,9 @@ class TrainingRun:
             for i, (batch, weight) in enumerate(step.micro, 1):
                 with nullcontext() if i == len(step.micro) else a.no_sync(self.wrapped):
                     # processes average their gradients: the sum over this one's examples, times processes, over all examples
-                    loss = self.wrapped(name, batch).loss.sum() * (weight * a.num_processes / step.size)
+                    with self._cast():
+                        losses = self.wrapped(name, batch).loss
+                    loss = losses.sum() * (weight * a.num_processes / step.size)
                     a.backward(loss)
                 total += loss.detach()
             total /= a.num_processes
@@ -199,6 +202,12 @@ class TrainingRun:
                 a.clip_grad_norm_(self.parameters, self.settings.clip)
             self._stepper.step()
         return total
+
+    def _cast(self) -> AbstractContextManager[None]:
+        """While a step is captured in bf16, the weights are cast all at once; otherwise autocast casts them one by one."""
+        if self.settings.precision != "bf16" or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+            return nullcontext()
+        return cast_together(self.model, torch.bfloat16)
 
     def _read(self) -> None:
         """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""

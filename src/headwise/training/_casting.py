@@ -1,0 +1,54 @@
+"""Weights cast for mixed precision all at once.
+
+Under autocast every linear layer casts its own weights, and its gradients back: two dozen small kernels per layer of an encoder and step, which
+is a good part of a replayed step. Here one operation casts the weights of all layers before a forward pass, and one casts all gradients back.
+Values are those of autocast.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+
+class _Cast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)  # a weight that the pass does not use keeps no gradient
+        return tuple(_all_as(weights, dtype))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        back = iter(_all_as([one for one in gradients if one is not None], torch.float32))
+        return (None, *(None if one is None else next(back) for one in gradients))
+
+
+def _all_as(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    made = [torch.empty_like(one, dtype=dtype) for one in tensors]
+    if made:
+        torch._foreach_copy_(made, list(tensors))
+    return made
+
+
+@contextmanager
+def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """Within the context the linear layers of `model` have their float32 weights in `dtype`; gradients reach the float32 ones."""
+    places = [
+        (module, name, weight)
+        for module in model.modules()
+        if type(module) in (nn.Linear, Conv1D)
+        for name, weight in module._parameters.items()
+        if weight is not None and weight.dtype == torch.float32
+    ]
+    weights = list({id(weight): weight for _, _, weight in places}.values())  # tied ones once
+    cast = dict(zip(map(id, weights), _Cast.apply(dtype, *weights), strict=True)) if weights else {}  # type: ignore[no-untyped-call]
+    try:
+        for module, name, weight in places:
+            module._parameters[name] = cast[id(weight)]
+        yield
+    finally:
+        for module, name, weight in places:
+            module._parameters[name] = weight
