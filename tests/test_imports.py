@@ -85,6 +85,24 @@ def test_importing_headwise_loads_neither_torch_nor_transformers() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
+def test_planning_a_study_loads_neither_torch_nor_transformers() -> None:
+    """So that a finished study starts again in a second or two."""
+    code = """
+import sys
+from headwise.engine._steps import resolve
+from headwise.engine._study import read
+from headwise.studies import STUDIES
+studies = {kind: resolve(place) for kind, place in STUDIES.items()}
+shared = {"methods": ["multi-task", "iat", "prune", "lora"], "tasks": {"names": ["grammar:tense", "grammar:sentiment"], "size": 64}}
+for kind, models in (("training", ["demo"]), ("specialization", {"m": "demo"})):
+    print(kind, sum(len(cell.key) == 64 for cell in studies[kind].cells(read(studies[kind], {"kind": kind, "models": models, **shared}, "."))))
+import headwise.report.html
+print([name for name in ("torch", "transformers", "accelerate", "matplotlib", "scipy.stats") if name in sys.modules])
+"""
+    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines == ["training 7", "specialization 19", "[]"]
+
+
 def test_tasks_are_read_in_one_place() -> None:
     """Names of tasks become tasks in `find_tasks`: through a `TaskSource`, or through what a model remembers."""
     users = {"tasks/_source.py", "models/_memory.py"}

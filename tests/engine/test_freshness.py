@@ -166,6 +166,18 @@ def test_the_same_again_is_shown_without_a_model(place: Path, monkeypatch: pytes
     assert "mood" in by_words(place)
 
 
+def test_the_same_again_is_shown_without_torch(place: Path) -> None:
+    code = f"""
+import sys
+from headwise.cli import app
+app({[*words_of(place), "--out", f"{place}/run"]!r}, standalone_mode=False)
+print([name for name in ("torch", "transformers", "accelerate", "scipy.stats") if name in sys.modules])
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "mood" in said
+    assert said.splitlines()[-1] == "[]"
+
+
 def test_a_live_model_counts_by_its_weights_and_tokenizer(tmp_path: Path) -> None:
     task = toy.task("mood", 24)
     shared: Any = {"tasks": [task], "method": "multi-task", "out": tmp_path / "run", **QUICK}

@@ -7,8 +7,8 @@ import xarray as xr
 
 from headwise.heads import HeadSet
 from headwise.scoring import gate_gradient
-from headwise.training import TrainingRun
-from headwise.training.methods import ImportantHeads, PruneLeast, RandomHeads, TicketShare, ticket_share
+from headwise.training import TrainingRun, evaluate
+from headwise.training.methods import ImportantHeads, PruneLeast, RandomHeads, TicketShare
 
 TASKS = [toy.task("mood", 30), toy.task("warmth", 30)]
 RISING = xr.DataArray([[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]], dims=("layer", "head"))
@@ -41,7 +41,6 @@ def test_important_heads_are_the_most_important_of_each_task() -> None:
 
 @pytest.mark.usefixtures("known")
 def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluate = ticket_share.evaluate
     asked = []
 
     def equally_good(model, task, *rest, **options):
@@ -50,7 +49,7 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
         found.predictions[:] = 0  # so the sparsest mask is taken
         return found
 
-    monkeypatch.setattr(ticket_share, "evaluate", equally_good)
+    monkeypatch.setattr("headwise.training._evaluation.evaluate", equally_good)
     run = TrainingRun(toy.model(TASKS), TASKS, TicketShare(ratios=(0.125, 0.25)), toy.settings(epochs=1))
     assert run.method.masks == {"mood": LOW, "warmth": HIGH}
     assert len(asked) == 2 * 3

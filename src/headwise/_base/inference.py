@@ -8,8 +8,8 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 Array = NDArray[np.float64]
 Alternative = Literal["two-sided", "greater", "less"]
@@ -44,7 +44,7 @@ def t_interval(values: ArrayLike, level: float = 0.95, axis: int = -1) -> tuple[
     n, mean = array.shape[axis], array.mean(axis)
     if n < 2:
         return np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
-    half = stats.t.ppf((1 + level) / 2, n - 1) * array.std(axis, ddof=1) / np.sqrt(n)
+    half = scipy.stats.t.ppf((1 + level) / 2, n - 1) * array.std(axis, ddof=1) / np.sqrt(n)
     half = np.where(constant(array, axis), np.nan, half)
     return mean - half, mean + half
 
@@ -109,7 +109,7 @@ def crossed_t(grid: ArrayLike, level: float = 0.95) -> tuple[Array, Array, Array
     for squares, df in ways:
         error = np.sqrt(squares / (units * samples))
         t = np.divide(np.abs(mean), error, out=np.where(mean == 0, 0.0, np.inf), where=error > 0)
-        half, p = np.maximum(half, stats.t.ppf((1 + level) / 2, df) * error), np.maximum(p, 2 * stats.t.sf(t, df))
+        half, p = np.maximum(half, scipy.stats.t.ppf((1 + level) / 2, df) * error), np.maximum(p, 2 * scipy.stats.t.sf(t, df))
     half = np.where(constant(values.reshape(*mean.shape, -1)), np.nan, half)
     return mean - half, mean + half, p
 
@@ -120,5 +120,5 @@ def false_discovery(p: ArrayLike) -> Array:
     known = ~np.isnan(values)
     adjusted = np.full_like(values, np.nan)
     if known.any():
-        adjusted[known] = stats.false_discovery_control(values[known], method="bh")
+        adjusted[known] = scipy.stats.false_discovery_control(values[known], method="bh")
     return adjusted

@@ -42,11 +42,10 @@ def train(
 
     headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds 3 --out runs/glue
     """
-    from accelerate import PartialState
-
     from headwise.tasks._chance import MEANING
     from headwise.tasks._metrics import label
     from headwise.training._grid import compare
+    from headwise.training._processes import is_first
     from headwise.training._submission import write_submissions
 
     own_bars()
@@ -65,7 +64,7 @@ def train(
         sweep={name: values for name, values in (("alpha", alpha), ("delta", delta)) if values},
         **settings.with_changes(out=out, also=also, options=options).given(),
     )
-    if not PartialState().is_main_process:
+    if not is_first():
         return
     files = [str(path) for path in write_submissions(result, out)] if "test" in predict else []
     table = result.table()

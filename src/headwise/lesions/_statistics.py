@@ -6,8 +6,8 @@ from itertools import combinations, product
 from math import comb, factorial, prod
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from headwise._base.inference import MIN_ARRANGEMENTS, MIN_EXAMPLES, MIN_SEEDS, SAME, constant, t_interval
 from headwise._base.least import least_resamples
@@ -65,7 +65,7 @@ def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: 
         return np.full(rest, np.nan), np.full(rest, np.nan)
     tail = (1 - level) / 2
     if examples is not None:
-        tail = float(stats.norm.cdf(stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))))
+        tail = float(scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))))
     low, high = np.quantile(values, [tail, 1 - tail], axis=axis, method="weibull")  # of R draws, the k-th lies at k ÷ (R + 1)
     none = constant(values, axis)
     return np.where(none, np.nan, low), np.where(none, np.nan, high)
@@ -212,7 +212,7 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
     def d_of(order: NDArray[np.intp], axis: int = -1) -> Array:  # (..., tasks) numbers of the lesions that count as own
         return overall(matrix[np.moveaxis(order, axis, -1)])
 
-    found = stats.permutation_test(
+    found = scipy.stats.permutation_test(
         (np.arange(n),),
         d_of,
         permutation_type="pairings",

@@ -2,8 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from headwise.report.folders import read
+from headwise._base.lazy import lazily
+
+if TYPE_CHECKING:
+    from headwise.report.folders import read as read
+
+__getattr__, __all__ = lazily(__name__)
+__all__ += ["write_figures", "write_report"]
 
 
 def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str = "headwise report") -> Path:
@@ -15,6 +22,7 @@ def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str 
         title: heading of the page.
     """
     from headwise._base.writing import make_folder
+    from headwise.report.folders import read
     from headwise.report.html import render
     from headwise.store._atomic import write_text
 
@@ -32,9 +40,7 @@ def write_figures(folders: Sequence[str | Path], folder: str | Path, *, tables: 
         folder: where the files go.
         tables: write tables too.
     """
+    from headwise.report.folders import read
     from headwise.report.papers import write
 
     return write(read(folders), folder, tables=tables)
-
-
-__all__ = ["read", "write_figures", "write_report"]

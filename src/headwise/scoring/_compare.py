@@ -5,9 +5,9 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
-from scipy import stats
 
 from headwise._base.inference import MIN_SEEDS, t_interval
 from headwise.errors import HeadwiseError
@@ -49,7 +49,7 @@ def compare_scores(
 
 def spearman(x: Array, y: Array) -> Array:
     """Spearman's correlation along the last axis, with average ranks."""
-    rx, ry = (stats.rankdata(v, axis=-1) for v in (x, y))
+    rx, ry = (scipy.stats.rankdata(v, axis=-1) for v in (x, y))
     rx, ry = (r - r.mean(axis=-1, keepdims=True) for r in (rx, ry))
     spread = np.sqrt((rx**2).sum(-1) * (ry**2).sum(-1))
     return np.asarray(np.divide((rx * ry).sum(-1), spread, out=np.full(spread.shape, np.nan), where=spread > 0))

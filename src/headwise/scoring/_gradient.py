@@ -10,23 +10,13 @@ from torch import Tensor
 from headwise._passes.frozen import frozen
 from headwise._passes.subject import Subject, prepare
 from headwise.scoring._result import as_scores
-from headwise.scoring._settings import Reading
+from headwise.scoring._settings import VARIANTS, Reading
 from headwise.settings import operation, option
 from headwise.tasks._batches import Batch
 from headwise.tasks._task import Task
 
 Level = Literal["example", "token", "batch"]
 Divisor = Literal["examples", "tokens", "batches", "tokens, last layer examples", "tokens, last layer none"]
-
-# Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm, min–max.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "eq4": {},
-    "michel": {"absolute": "token", "divisor": "tokens, last layer examples", "layer_norm": True},
-    "iap": {"absolute": "token", "divisor": "tokens"},
-    "iat": {"absolute": "token", "divisor": "tokens, last layer none"},
-    "bertology": {"absolute": "batch", "divisor": "tokens", "layer_norm": True, "min_max": True},
-    "super-tickets": {"absolute": "token", "divisor": "batches", "layer_norm": True},
-}
 
 
 class GateGradient(Reading):

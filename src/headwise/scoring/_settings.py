@@ -26,6 +26,15 @@ WHERE = {
     "attribution-patching": "_patching:attribution_patching",
     "random": "_random:random_scores",
 }
+# Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm, min–max.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "eq4": {},
+    "michel": {"absolute": "token", "divisor": "tokens, last layer examples", "layer_norm": True},
+    "iap": {"absolute": "token", "divisor": "tokens"},
+    "iat": {"absolute": "token", "divisor": "tokens, last layer none"},
+    "bertology": {"absolute": "batch", "divisor": "tokens", "layer_norm": True, "min_max": True},
+    "super-tickets": {"absolute": "token", "divisor": "batches", "layer_norm": True},
+}
 OF_BATCHES = ("bertology", "super-tickets")  # variants whose scores depend on the batch size
 
 
@@ -122,6 +131,8 @@ def check_options(method: str | Callable[..., Any], given: Mapping[str, Any], be
     Raises:
         HeadwiseError: the method has no such option, or its value is out of bounds.
     """
+    if isinstance(method, str) and not given:
+        return  # estimators of headwise need no option: they are not imported for nothing
     from headwise.settings import checked
 
     known = option_names(method)

@@ -12,9 +12,9 @@ from math import ceil
 
 import numpy as np
 import pandas as pd
+import scipy
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from headwise._base.inference import t_interval
 from headwise.errors import HeadwiseError
@@ -74,7 +74,7 @@ def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
     valid = scores.notnull().all(("run", "task")).to_numpy().ravel()
     sets = claims.to_numpy().reshape(runs, len(tasks), -1)[..., valid]  # (run, task, heads)
     values = scores.to_numpy().reshape(runs, len(tasks), -1)[..., valid]
-    ranks = rankdata(values, axis=-1)
+    ranks = scipy.stats.rankdata(values, axis=-1)
     rows = []
     for a, b in [(i, j) for i in range(len(tasks)) for j in range(i, len(tasks))]:
         across = list(combinations(range(runs), 2)) + ([(s, r) for r, s in combinations(range(runs), 2)] if a != b else [])

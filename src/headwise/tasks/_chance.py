@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from headwise.tasks import _metrics as metrics
 from headwise.tasks._kinds import KINDS
@@ -33,7 +33,7 @@ def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray
         return bool(score <= chance)
     if KINDS[kind].reads in ("pair", "contrast"):  # every label is 0: the guess is a coin for each pair
         right = predictions > 0 if KINDS[kind].numbers else predictions == 0
-        return bool(binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
+        return bool(scipy.stats.binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
     rng = np.random.default_rng(0)
     as_good = sum(metrics.score(metric, kind, predictions, rng.permutation(labels)) >= score for _ in range(PERMUTATIONS))
     return bool((1 + as_good) / (1 + PERMUTATIONS) > 0.05)

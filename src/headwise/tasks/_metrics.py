@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from headwise.errors import HeadwiseError
 from headwise.tasks._kinds import KINDS
@@ -67,7 +67,7 @@ def pearson(predictions: Array, labels: Array) -> float:
 
 def spearman(predictions: Array, labels: Array) -> float:
     """Spearman correlation with average ranks (STS-B)."""
-    return pearson(rankdata(predictions), rankdata(labels))
+    return pearson(scipy.stats.rankdata(predictions), scipy.stats.rankdata(labels))
 
 
 def count_accuracy(predictions: Array, labels: Array) -> float:

@@ -8,23 +8,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
-import torch
 
 from headwise._base import command
 from headwise._base.opener import fresh, trusting
 from headwise.errors import HeadwiseError
-from headwise.models import MultiTaskModel, open_model
 from headwise.settings import operation
-from headwise.store import Checkpoint
 from headwise.store._decision import Decision, decision, model_parts
 from headwise.store._entry import Entry, claimed
 from headwise.store._timing import timed
 from headwise.tasks import Task
 from headwise.tasks._names import as_tasks
-from headwise.training._devices import connect
-from headwise.training._evaluation import evaluate
-from headwise.training._graphs import how_run
-from headwise.training._loop import TrainingRun
 from headwise.training._result import TrainingResult, score_rows
 from headwise.training._settings import Train
 from headwise.training.methods import Method, method_of
@@ -60,16 +53,19 @@ def train(model: Any, tasks: Task | Sequence[Task], method: str | Method = "iat"
 
 
 def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> TrainingResult:
-    """A training that is kept in `out`: resumed if it was interrupted, read back if it is finished."""
+    """A training that is kept in `out`: resumed if it was interrupted, read back, without torch, if it is finished."""
+    folder = None if settings.out is None else Path(settings.out)
+    if folder is not None:
+        parts = _parts(model, settings.tokenizer, folder)
+        decided = decide(parts, tasks, method, settings)
+        if (entry := Entry(folder, decided)).finished:
+            return _shown(entry)
+    from headwise.training._devices import connect
+
     processes = connect(settings)
     described = describe(model, tasks, method, settings)
-    if settings.out is None:
+    if folder is None:
         return _attempt(model, tasks, method, settings, described, None, processes)
-    folder = Path(settings.out)
-    parts = _parts(model, settings.tokenizer, folder)
-    decided = decide(parts, tasks, method, settings)
-    if (entry := Entry(folder, decided)).finished:
-        return _shown(entry)
     with claimed(folder, processes.is_main_process):
         if (entry := Entry(folder, decided)).finished:  # another process has finished it meanwhile
             return _shown(entry)
@@ -134,6 +130,8 @@ def _attempt(
     result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
     if entry is not None and folder is not None:
         if processes.is_main_process:
+            from headwise.store import Checkpoint
+
             result.save(folder)
             entry.finish()
             Checkpoint(folder / "checkpoint").clear()
@@ -170,6 +168,10 @@ def _deciding(method: Method, settings: Train) -> dict[str, Any]:
 
 def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> TrainingResult:
     """One training through the loop, and the evaluation after it."""
+    from headwise.training._evaluation import evaluate
+    from headwise.training._graphs import how_run
+    from headwise.training._loop import TrainingRun
+
     answering = _start(model, tasks, settings)
     kept: dict[str, Any] = {"folder": settings.out, "start": settings.start, "branches": settings.branches}
     run = TrainingRun(answering, tasks, method, settings, **kept)
@@ -193,6 +195,10 @@ def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> 
 
 def _start(model: Any, tasks: Sequence[Task], settings: Train) -> Any:
     """The model a training begins with: what the user brings, with random weights and decoders of other shapes where asked for."""
+    import torch
+
+    from headwise.models import MultiTaskModel, open_model
+
     given: dict[str, Any] = {"tokenizer": settings.tokenizer, "pooling": settings.pooling}
     if not (settings.random_weights or settings.decoder_options):
         return open_model(model, tasks, need="trains", seed=settings.seed, **given)

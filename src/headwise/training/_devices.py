@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
+from headwise.training._processes import promised
 from headwise.training._settings import Train
 
 
@@ -18,23 +19,22 @@ def connect(settings: Train) -> Any:
         HeadwiseError: there are not as many processes together as the launcher promised, or more on this machine than it has GPUs.
     """
     from accelerate import PartialState
-    from accelerate.utils import get_int_from_env
 
-    promised = get_int_from_env(["WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE"], 1)
+    started = promised()
     accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
     # accelerate connects processes on the CPU only if told that it is the CPU: without a GPU each would be a world of its own
-    cpu = settings.device == "cpu" or (promised > 1 and accelerators == 0)
+    cpu = settings.device == "cpu" or (started > 1 and accelerators == 0)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if not cpu and promised > 1 and here > accelerators:
+    if not cpu and started > 1 and here > accelerators:
         raise HeadwiseError(
             f"{here} processes were started on this machine, which has {accelerators} GPUs: start as many processes as there are "
             "GPUs, or train on the CPU (device='cpu')"
         )
     _forget_other_state(settings.precision, cpu)
     state = PartialState(cpu=cpu)
-    if state.num_processes != promised:
+    if state.num_processes != started:
         raise HeadwiseError(
-            f"the launcher announced {promised} processes, but only {state.num_processes} connected: training apart, each would "
+            f"the launcher announced {started} processes, but only {state.num_processes} connected: training apart, each would "
             "write over the other's results; start them with torchrun, and without it unset WORLD_SIZE"
         )
     return state

@@ -1,6 +1,5 @@
 """Several methods and seeds: their trainings one after another, with shared beginnings shared, and the table that compares them."""
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from headwise.store._entry import claimed
 from headwise.tasks import Task
 from headwise.training._api import decide, train
 from headwise.training._portions import portion_of
+from headwise.training._processes import is_first
 from headwise.training._result import TrainingResult
 from headwise.training._settings import Train
 from headwise.training.methods import Method, make_method, method_of, option_names
@@ -122,7 +122,7 @@ def compare(
     results: dict[tuple[str, int], TrainingResult] = {}
     several = len(labels) * len(chosen) > 1
     parts = model_parts(model)
-    with claimed(out, several and os.environ.get("RANK", "0") == "0"):  # one training alone claims `out` itself
+    with claimed(out, several and is_first()):  # one training alone claims `out` itself
         for seed in chosen:
             told = {
                 label: asked.with_changes(seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own))

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headwise.heads import Heads, HeadSet
+from headwise.heads import HeadSet
+
+if TYPE_CHECKING:
+    from headwise.heads import Heads
 
 
-def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: Heads) -> None:
+def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: "Heads") -> None:
     """From now on, forward passes of each task run with its heads silenced; a saved model keeps this.
 
     Args:
@@ -20,7 +23,7 @@ def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: Heads) -> None:
     model.notes["silenced"] = to_json(masks)
 
 
-def _once(heads: Heads, silent: HeadSet) -> Callable[[], AbstractContextManager[None]]:
+def _once(heads: "Heads", silent: HeadSet) -> Callable[[], AbstractContextManager[None]]:
     """Contexts that silence once however deep they nest: a training step holds one open around its backward pass, in which
     checkpointed activations are computed again, and the model opens another in its forward pass."""
     depth = 0

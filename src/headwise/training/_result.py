@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,14 @@ from headwise._base.parsing import read_json, reading
 from headwise._base.writing import make_folder, room_in
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.models import MultiTaskModel, TaskModel
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
 from headwise.tasks._metrics import label
-from headwise.training._evaluation import Evaluation
 from headwise.training._masks import from_json, to_json
+
+if TYPE_CHECKING:
+    from headwise.models import MultiTaskModel, TaskModel
+    from headwise.training._evaluation import Evaluation
 
 DONE = "training.json"  # written last: a folder that has it is whole
 TABLES = ("scores", "predictions", "history")
@@ -45,7 +47,7 @@ class TrainingResult:
     history: pd.DataFrame
     description: dict[str, Any]
     heads: dict[str, HeadSet] = field(default_factory=dict)
-    models: dict[str, MultiTaskModel | TaskModel] = field(default_factory=dict)
+    models: "dict[str, MultiTaskModel | TaskModel]" = field(default_factory=dict)
     folder: Path | None = None
 
     def __repr__(self) -> str:
@@ -100,7 +102,7 @@ class TrainingResult:
             return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)
 
 
-def score_rows(evaluations: list[Evaluation]) -> pd.DataFrame:
+def score_rows(evaluations: "list[Evaluation]") -> pd.DataFrame:
     """The score of each evaluation, beside chance."""
     rows = []
     for found in evaluations:

@@ -5,14 +5,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from torch import nn
-
 from headwise._base.names import as_fraction
 from headwise.errors import HeadwiseError
-from headwise.models import MultiTaskModel
+from headwise.scoring._settings import VARIANTS
 from headwise.training._settings import Train
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from headwise.models import MultiTaskModel
     from headwise.training._loop import TrainingRun
 
 
@@ -34,7 +35,7 @@ class Method:
     def prepare(self, run: "TrainingRun") -> None:
         """Before the optimizer is made: freeze, wrap or add modules."""
 
-    def trained(self, run: "TrainingRun") -> nn.Module:
+    def trained(self, run: "TrainingRun") -> "nn.Module":
         """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is trained."""
         model: nn.Module = run.model
         return model
@@ -118,12 +119,14 @@ class OneTaskAtATime:
         """Drops what a pass has left."""
 
 
-def multi_task(model: Any, method: str) -> MultiTaskModel:
+def multi_task(model: Any, method: str) -> "MultiTaskModel":
     """The model, if it is an encoder with decoders, which adapters need.
 
     Raises:
         HeadwiseError: it is a plain transformers model with its own head, or it has adapters already.
     """
+    from headwise.models import MultiTaskModel
+
     if not isinstance(model, MultiTaskModel):
         name = type(model.encoder).__name__
         raise HeadwiseError(
@@ -167,8 +170,6 @@ def _is_json(value: Any) -> bool:
 
 def known_variant(variant: str) -> None:
     """Checks that there is such a form of the importance."""
-    from headwise.scoring._gradient import VARIANTS
-
     if variant not in VARIANTS:
         raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from headwise.heads import HeadSet
-from headwise.scoring import random_heads, top_heads
-from headwise.tasks._batches import collate
 from headwise.training._masks import from_json, to_json
 from headwise.training.methods.base import ScoredHeads
 
@@ -45,6 +43,8 @@ class ImportantHeads(ScoredHeads):
     heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def at_branch(self, run: "TrainingRun") -> None:
+        from headwise.scoring import top_heads
+
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.heads = {name: top_heads(scores[name], fraction=self.alpha) for name in run.names}
         if self.leak:
@@ -74,6 +74,8 @@ class RandomHeads(ImportantHeads):
     name: ClassVar[str] = "random-heads"
 
     def at_branch(self, run: "TrainingRun") -> None:
+        from headwise.scoring import random_heads
+
         valid = run.heads.valid.cpu().numpy()
         draws = random_heads(valid, self.alpha, draws=len(run.names), seed=run.settings.seed)
         self.heads = dict(zip(run.names, draws, strict=True))
@@ -83,6 +85,8 @@ class RandomHeads(ImportantHeads):
 
 def leave_gradients(run: "TrainingRun", examples: int | None) -> None:
     """Leaves the gradients that passes over every task's training data give, for the next step to add its own to."""
+    from headwise.tasks._batches import collate
+
     run.optimizer.zero_grad(set_to_none=True)
     size, was_training = run.settings.batch_size, run.wrapped.training
     run.wrapped.eval()

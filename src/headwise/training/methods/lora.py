@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from headwise._base.opener import read_tensors
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError, MissingExtra
@@ -88,6 +86,7 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
 
 def _carry(tasks: Sequence[str], encoder: Any) -> None:
     """Adds the mean of the tasks' updates to the weights of `encoder`, a copy of the model's, which then has no adapters."""
+    import torch
     from peft.tuners.lora import LoraLayer
 
     for path, layer in [(path, module) for path, module in encoder.named_modules() if isinstance(module, LoraLayer)]:

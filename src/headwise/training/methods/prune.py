@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headwise.heads import HeadSet
-from headwise.scoring import top_heads
 from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import ScoredHeads
 
@@ -29,6 +28,8 @@ class PruneLeast(ScoredHeads):
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def at_branch(self, run: "TrainingRun") -> None:
+        from headwise.scoring import top_heads
+
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
         self.masks = {name: top_heads(-scores[name], fraction=self.alpha) for name in run.names}
         set_masks(run.model, self.masks, run.heads)

@@ -11,10 +11,8 @@ import numpy as np
 
 from headwise._base.parsing import read_json
 from headwise.heads import HeadSet
-from headwise.scoring import top_heads
 from headwise.store._atomic import write_text
 from headwise.tasks import Task
-from headwise.training._evaluation import evaluate
 from headwise.training._masks import from_json, set_masks, to_json
 from headwise.training.methods.base import Method, known_variant, share
 
@@ -62,6 +60,8 @@ class TicketShare(Method):
 
     def _ticket(self, run: "TrainingRun", task: Task) -> HeadSet:
         """The heads that `task` does best without, found on a copy of the model."""
+        from headwise.scoring import top_heads
+        from headwise.training._evaluation import evaluate
         from headwise.training._loop import TrainingRun as Inner
 
         train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
