@@ -133,7 +133,7 @@ def test_a_figure_without_values_for_a_task_says_why() -> None:
 def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
     null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
     assert "of Li et al. 2023 on point estimates: distinct; the interval of D does not lie above 0." in null
-    assert "could show for none of 1 pairs" in null
+    assert "could not show for any of 1 pairs" in null
     assert (
         "1 of 2 tasks fall below every one of the 10 random sets drawn, as a further random set would with probability 9.1 %"
         in null

@@ -69,7 +69,7 @@ def test_links_are_worded_by_the_mantel_test() -> None:
     pairs = pd.DataFrame(index=range(10))
     for p, said in (
         (0.4, "No link of task similarity by DSE with dissociation could be shown"),
-        (0.01, "by DSE goes with less dissociation"),
+        (0.01, "by DSE is associated with less dissociation"),
     ):
         (sentence,) = similarity.findings(pd.DataFrame([{**row, "p": p}]), pairs, ["DSE"])
         assert said in sentence

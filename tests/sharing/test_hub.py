@@ -152,10 +152,11 @@ def test_what_cannot_be_sent_or_fetched_is_one_line(hub: Path, tmp_path: Path) -
         hw.push_to_hub(tmp_path, "me/nothing")
     smaller = Heads(bert()).remove(HeadSet([(0, 1)]))
     with pytest.raises(
-        HeadwiseError, match=r"^the hub did not take or give 'forbidden/x': 403 Forbidden: you have no rights to forbidden$"
+        HeadwiseError,
+        match=r"^upload or download of 'forbidden/x' failed: 403 Forbidden: you have no rights to forbidden$",
     ):
         hw.push_to_hub(smaller, "forbidden/x")
-    with pytest.raises(HeadwiseError, match="did not take or give 'me/unknown'"):
+    with pytest.raises(HeadwiseError, match="download of 'me/unknown' failed"):
         hw.from_pretrained("me/unknown")
     hw.push_to_hub(smaller, "me/damaged")
     weights = hub / "me" / "damaged" / "model.safetensors"

@@ -133,7 +133,7 @@ def check_steering(steering: Any, model: MultiTaskModel | TaskModel, heads: Head
     if not isinstance(steering, Steering):
         raise HeadwiseError(f"{place} holds a {type(steering).__name__}, not a result of `headwise steer`")
     if not continues(model):
-        raise HeadwiseError("steering is for left-to-right language models, and this model is none")
+        raise HeadwiseError("steering is for left-to-right language models, and this model is not one")
     with steering.applied(heads, 1.0), torch.inference_mode():  # says now if it does not fit
         model.encoder(**heads.example)
     return steering

@@ -117,7 +117,7 @@ class Session:
         if continues(self.model):
             return [self._continued(self.model, text, gates, patch, strength)]
         if patch is not None or strength:
-            raise HeadwiseError("patches and steering are for left-to-right language models, and this model is none")
+            raise HeadwiseError("patches and steering are for left-to-right language models, and this model is not one")
         first, other, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
         both = torch.stack([torch.ones_like(opened), opened]).to(self.model.device)  # (2, layers, heads)
         batch = read(self.model, first, other)
@@ -146,7 +146,7 @@ class Session:
         blocks: list[Any] = [self.heads.gated(opened.to(model.device))]
         scale = check_number("strength", strength, 0, STRONGEST)
         if scale and self.steering is None:
-            raise HeadwiseError("there is nothing to steer by: start the app with --steer and a folder of `headwise steer --out`")
+            raise HeadwiseError("no steering was loaded: start the app with --steer and a folder of `headwise steer --out`")
         if scale and self.steering is not None:
             blocks.append(self.steering.applied(self.heads, scale))
         length = inputs["input_ids"].shape[1]
@@ -181,7 +181,7 @@ class Session:
                     }
             found = self._attention(inputs)
         elif query is not None:
-            raise HeadwiseError("single rows of attention are for left-to-right language models, and this model is none")
+            raise HeadwiseError("single rows of attention are for left-to-right language models, and this model is not one")
         else:
             inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
             tokens = self.model.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())

@@ -193,7 +193,7 @@ def _through_norm(seen: _Seen, direction: Tensor, last: Tensor) -> tuple[Tensor,
         raise UnsupportedModel("what enters the unembedding is not the output of a norm")
     norm, given, made, scale = found
     if not _near(given, last):
-        raise UnsupportedModel("the final norm reads something else than the last block's output")
+        raise UnsupportedModel("the final norm reads something other than the last block's output")
     width = given.shape[-1]
     parameter = next(norm.parameters(), None)
 
@@ -221,7 +221,7 @@ def _check_rest(seen: _Seen, path: str, rest: Tensor) -> None:
     inner = [made for name, made in seen.made.items() if name.startswith(f"{path}.") and made.shape == rest.shape]
     if float(rest.abs().max()) > NEAR and not any(_near(made, rest) for made in inner):
         raise UnsupportedModel(
-            f"{path} does not add the output of attention and that of a feed-forward layer to its input, as where norms follow them"
+            f"{path} does not add the output of attention and that of a feed-forward layer to its input, for instance because norms follow them"
         )
 
 

@@ -146,7 +146,7 @@ def _check_values(heads: Heads, found: Sequence[Circuits], rows: dict[int, dict[
         put = tape.of(site.index).double().cpu()
         rest = put - made  # the bias of values: attention sums to 1, so it is the same at every query
         if not torch.allclose(rest, rest[:1, :1].expand_as(rest), rtol=0, atol=1e-3 * max(1.0, float(put.abs().max()))):
-            raise UnsupportedModel(f"the heads of layer {site.index} put out something else than attention times W_V x")
+            raise UnsupportedModel(f"the heads of layer {site.index} output something other than attention times W_V x")
 
 
 def eigen_score(matrix: Tensor) -> Tensor:

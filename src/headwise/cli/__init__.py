@@ -30,7 +30,7 @@ SECTIONS = {
         "probe": "a probe on every head and layer; last, best, top-n heads",
         "roles": "what every head does: induction, copying, sinks, retrieval",
     },
-    "From finding to use": {
+    "Putting findings to use": {
         "steer": "steer a language model towards one kind of statement",
         "eval": "lm-evaluation-harness on a changed and on the intact model",
     },
@@ -52,7 +52,7 @@ class Root(Group):
 app = typer.Typer(
     name="headwise",
     cls=Root,
-    help="The attention heads of Hugging Face transformers: which heads each task needs, what each head knows, and how to train with that.",
+    help="The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to train with that knowledge.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help fits a screen; boxes do not
@@ -62,7 +62,7 @@ app = typer.Typer(
 
 @app.callback()
 def root(debug: bool = typer.Option(False, "--debug", help="Show the full traceback of an error.")) -> None:
-    """The attention heads of Hugging Face transformers: which heads each task needs, what each head knows, and how to train with that."""
+    """The attention heads of Hugging Face transformers: which heads tasks need, what each head knows, how to train with that knowledge."""
 
 
 for _verb in (name for section in SECTIONS.values() for name in section):

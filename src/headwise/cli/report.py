@@ -17,7 +17,7 @@ def report(
     title: Annotated[str, typer.Option(help="Title of the page.")] = "headwise report",
     as_json: Json = False,
 ) -> None:
-    """Writes one self-contained HTML file that opens offline, for any mixture of studies.
+    """Writes one self-contained HTML file that opens offline, for any mix of studies.
 
     headwise report runs/glue runs/dissociation -o report.html --figures figures/
     """

@@ -79,7 +79,7 @@ def changing(settings: Evaluate) -> Change:
     if len(given) != 1:
         raise HeadwiseError(f"give exactly one of silence, gates and steer; got {' and '.join(given) or 'none'}")
     if settings.strength is not None and given != ["steer"]:
-        raise HeadwiseError("strength is that of steering: give steer as well")
+        raise HeadwiseError("strength applies to steering alone: give steer as well")
     if settings.silence is not None:
         chosen = _head_set(settings.silence)
         if not chosen:

@@ -53,7 +53,7 @@ class Dissociate(Resampling, Estimation):
     split: str = option("validation", HELD_OUT)
     examples: int | None = option(None, JUDGED, ge=1)
     score_examples: int | None = option(
-        10_000, "At most this many training examples per task for scoring heads; None: all.", ge=1
+        10_000, "At most this many training examples per task for scoring heads; in Python, None: all.", ge=1
     )
 
     @field_validator("test_draws")

@@ -12,7 +12,7 @@ def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], 
     """Refuses what no probe can be fitted to: HeadwiseError says which setting is wrong."""
     if labels.shape != (features.shape[1],):
         raise HeadwiseError(
-            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: expected one a row"
+            f"features hold {features.shape[1]} examples and labels have shape {tuple(labels.shape)}: expected one per row"
         )
     if not strengths or min(strengths) <= 0:
         raise HeadwiseError(

@@ -49,7 +49,7 @@ class ProbingTasks(TaskSource):
         "bracketed trees there; grammar: the ten generated from synthetic sentences; tasks: presets, or tables of the tasks file. "
         "Default: tasks if a tasks file or a task beyond the ten is given, else senteval.",
     )
-    size: int = option(6000, "Sentences of the grammar.", ge=100)
+    size: int = option(6000, "Number of sentences to generate from the grammar.", ge=100)
 
     @property
     def place(self) -> str:

@@ -49,7 +49,7 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
     if settings.out is None:
         return _score(model, tasks, several, settings)
     if settings.out.suffix == ".nc":
-        raise HeadwiseError(f"out is {settings.out}: give the name of a folder, in which the scores will lie as scores.nc")
+        raise HeadwiseError(f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc")
     decided = asked("score", model, tasks, settings, settings.split, together=several)
     found, notes = kept(
         settings.out, decided, lambda entry: keep(_score(model, tasks, several, settings), entry.folder, **entry.seals())

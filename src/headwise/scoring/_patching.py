@@ -177,7 +177,7 @@ def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
         number = int(differ[0])
         raise HeadwiseError(
             f"example {int(batch.index[number])} has {int(lengths[number, 0])} tokens in its clean prompt and {int(lengths[number, 1])} in its "
-            "corrupted one: every token can be patched only where they are as many; make them so, or set tokens='last'"
+            "corrupted one: all tokens can be patched only if both have equally many; make them equal, or set tokens='last'"
         )
     sides = [
         Batch(

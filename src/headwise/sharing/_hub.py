@@ -99,7 +99,7 @@ def _hub(name: str) -> Iterator[None]:
     except HeadwiseError:
         raise
     except (OSError, ValueError) as error:
-        raise HeadwiseError(f"the hub did not take or give {name!r}: {one_line(error)}") from error
+        raise HeadwiseError(f"upload or download of {name!r} failed: {one_line(error)}") from error
 
 
 @contextmanager

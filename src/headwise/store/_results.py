@@ -214,7 +214,7 @@ def _stamp(folder: Path) -> dict[str, Any]:
     """
     record = read_sealed(folder / PROVENANCE)
     if not all(isinstance(record.get(name), int | float) for name in ("seconds", "finished")):
-        raise ValueError(f"{PROVENANCE} lacks when the files were written")
+        raise ValueError(f"{PROVENANCE} does not record when the files were written")
     try:
         check_listing(folder, record.get("files"))
     except ValueError as error:

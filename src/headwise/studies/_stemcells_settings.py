@@ -49,7 +49,7 @@ class StemCells(Settings):
         None, "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar."
     )
     skip_bad: bool = option(False, "Skip and count malformed sentences.")
-    size: int = option(600, "Sentences of the grammar.", ge=64)
+    size: int = option(600, "Number of sentences to generate from the grammar.", ge=64)
     runs: int = option(3, "Runs of every training.", ge=2)
     pairs: bool = option(True, "Also train every pair of tasks.")
     fraction: float = option(0.3, "Fraction of all heads that each task may claim (k).", gt=0, lt=1)

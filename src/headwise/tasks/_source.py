@@ -21,7 +21,7 @@ class TaskSource(Settings):
     file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
     size: int | None = option(
         None,
-        "Training examples per grammar task, beside a quarter as many held-out ones; default: as in the model's training, else 2000.",
+        "Training examples per grammar task, plus a quarter as many held-out ones; default: as in the model's training, else 2000.",
         ge=10,
     )
     metric: str | None = option(

@@ -34,8 +34,8 @@ def connect(settings: Train) -> Any:
     state = PartialState(cpu=cpu)
     if state.num_processes != started:
         raise HeadwiseError(
-            f"the launcher announced {started} processes, but only {state.num_processes} connected: training apart, each would "
-            "write over the other's results; start them with torchrun, and without it unset WORLD_SIZE"
+            f"the launcher announced {started} processes, but only {state.num_processes} connected: training separately, they "
+            "would overwrite each other's results; start them with torchrun, and without it unset WORLD_SIZE"
         )
     return state
 

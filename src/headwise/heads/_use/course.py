@@ -118,7 +118,7 @@ class Course:
 
     def _batch(self) -> int:
         if self.passed.batch is None:
-            raise HeadwiseError("cannot tell the batch size of this pass: give its inputs as tensors (batch, ...)")
+            raise HeadwiseError("cannot determine the batch size of this pass: give its inputs as tensors (batch, ...)")
         return self.passed.batch
 
     def _mask(self, kind: str, tokens: int) -> Tensor | None:

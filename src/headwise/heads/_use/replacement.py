@@ -141,7 +141,7 @@ class Resampled:
         """A pass begins: draws a reference example for each of its rows."""
         self.passed = read_pass(arguments)
         if self.passed.batch is None:
-            raise HeadwiseError("cannot tell the batch size of this pass: give its inputs as tensors (batch, ...)")
+            raise HeadwiseError("cannot determine the batch size of this pass: give its inputs as tensors (batch, ...)")
         size = len(next(iter(self.bank.values())))
         self.chosen = [int(torch.randint(size, (), generator=self.generator)) for _ in range(self.passed.batch)]
 

@@ -123,7 +123,7 @@ def findings(found: Any) -> list[str]:
         said.append(
             f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
             if passed
-            else f"The re-split test of D could show for none of {int(tested.sum())} pairs that {whose}."
+            else f"The re-split test of D could not show for any of {int(tested.sum())} pairs that {whose}."
         )
     shared = pairs["overlap"]
     low, high = number(shared.min(), 0), number(shared.max(), 0)

@@ -68,4 +68,4 @@ def _link_finding(row: Any, pairs: int) -> str:
             f"No link of task similarity by {row.similarity} with dissociation could be shown: {values} (Mantel p = {row.p:.3g})."
         )
     way = "more" if row.correlation > 0 else "less"
-    return f"Task similarity by {row.similarity} goes with {way} dissociation: {values} (Mantel p = {row.p:.3g})."
+    return f"Task similarity by {row.similarity} is associated with {way} dissociation: {values} (Mantel p = {row.p:.3g})."

@@ -67,7 +67,7 @@ def tasks(
     sizes = dict(zip(SPLITS, (size, *(held_out if held_out is not None else size // 4,) * 2), strict=True))
     if min(sizes.values()) < 16:
         raise HeadwiseError(
-            f"sizes {sizes} are too small: at least 16 examples a split, so that every class has some; by size alone, 64 or more"
+            f"sizes {sizes} are too small: at least 16 examples per split, so that every class has some; by size alone, 64 or more"
         )
     layers = [name for name in names if name in LAYERS]
     treebanks = (

@@ -60,7 +60,7 @@ class Distil(Method):
         if missing:
             raise HeadwiseError(f"the teacher was not trained on {missing[0]!r}; it knows {', '.join(teacher.tasks)}")
         if teacher.tokenizer.get_vocab() != student.tokenizer.get_vocab():
-            raise HeadwiseError("student and teacher read the same tokens, and their tokenizers have different vocabularies")
+            raise HeadwiseError("student and teacher must read the same tokens, but their tokenizers have different vocabularies")
         self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
         return self._distiller
 
@@ -121,7 +121,7 @@ class Distiller(nn.Module):
             )
         if large.num_attention_heads != small.num_attention_heads:
             raise HeadwiseError(
-                f"attention maps are compared head by head: the teacher has {large.num_attention_heads} heads a layer, "
+                f"attention maps are compared head by head: the teacher has {large.num_attention_heads} heads per layer, "
                 f"the student {small.num_attention_heads}"
             )
         same = student.dim == teacher.dim
