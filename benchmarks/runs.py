@@ -2,7 +2,8 @@
 
     python benchmarks/runs.py [--cells 10000] [--jobs 2] [--repeats 3] [--device cpu]
 
-Bars: under 5 ms a cell, `study show` on all cells within 1 s, memory that does not grow with the number of cells.
+Bars: under 5 ms a cell, `study show` on all cells within 1 s, a finished study again within 2 s,
+memory that does not grow with the number of cells.
 """
 
 import argparse
@@ -81,7 +82,8 @@ def overhead(cells: int, jobs: int, repeats: int) -> dict[str, Any]:
             cpu.append((full["cpu"] - small["cpu"]) / (cells - few) * 1e3)
             last = {"few": few, "small": small, "full": full, "whole_wall_ms_per_cell": full["wall"] / cells * 1e3}
         shows = [measured([*HEADWISE, "show", "all0"], folder)[0] for _ in range(max(3, repeats))]
-        again = measured([*HEADWISE, "run", "r.toml", "--out", "all0", "--jobs", str(jobs), "--quiet"], folder)[0]
+        anew = [*HEADWISE, "run", "r.toml", "--out", "all0", "--jobs", str(jobs), "--quiet"]
+        again = [measured(anew, folder)[:2] for _ in range(max(3, repeats))]
     return {
         "cells": cells,
         "overhead_ms_per_cell": interval(ours),
@@ -91,7 +93,8 @@ def overhead(cells: int, jobs: int, repeats: int) -> dict[str, Any]:
         "worker_peak_mb": [last["small"]["worker_peak_mb"], last["full"]["worker_peak_mb"]],
         "whole_wall_ms_per_cell": last["whole_wall_ms_per_cell"],
         "show_seconds": interval(shows),
-        "run_again_seconds": again,
+        "run_again_seconds": interval([wall for wall, _ in again]),
+        "run_again_cpu_seconds": interval([cpu for _, cpu in again]),
     }
 
 
