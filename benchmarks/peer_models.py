@@ -47,11 +47,13 @@ class Models:
             name, hf_model=deepcopy(self.model), tokenizer=self.tokenizer, device=options.device
         )
         self.sight = NNsight(deepcopy(self.model))
-        generator = torch.Generator().manual_seed(1)
-        shape = options.rows, options.tokens
-        self.ids = torch.randint(5, self.model.config.vocab_size, shape, generator=generator).to(options.device)
-        self.other = torch.randint(5, self.model.config.vocab_size, shape, generator=generator).to(options.device)
-        self.answers = torch.randint(5, self.model.config.vocab_size, (2, options.rows), generator=generator).to(options.device)
+        self.generator = torch.Generator().manual_seed(1)
+        self.ids, self.other = self.drawn(2, options.rows, options.tokens)
+        self.answers = self.drawn(2, options.rows)
+
+    def drawn(self, *shape: int) -> Tensor:
+        """Random tokens."""
+        return torch.randint(5, self.model.config.vocab_size, shape, generator=self.generator).to(self.device)
 
     def projection(self, root: Any, layer: int) -> Any:
         """Where the heads of a layer enter the output projection, of the model or of nnsight's view of it."""
@@ -153,6 +155,13 @@ def text_task(m: Models) -> hw.Task:
     rows = [(" ".join(f"t{token}" for token in row),) for row in m.ids.tolist()]
     # without a validation split some of the texts would become one
     return hw.Task("text", data={"train": rows, "validation": rows[:1]}, kind="next-token")
+
+
+def pair_task(clean: Tensor, corrupted: Tensor, answers: Tensor) -> hw.Task:
+    """Prompts (rows, tokens) and their right and wrong answers (2, rows) as contrasts."""
+    sides = [[" ".join(f"t{token}" for token in row) for row in side.tolist()] for side in (clean, corrupted)]
+    rows = [(*texts, f"t{good}", f"t{bad}") for *texts, good, bad in zip(*sides, *answers.tolist(), strict=True)]
+    return hw.Task("pairs", data={"train": rows, "validation": rows[:1]}, kind="contrast")
 
 
 def loss(logits: Tensor, ids: Tensor) -> Tensor:

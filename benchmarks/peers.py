@@ -4,8 +4,8 @@
 
 `make peers` installs the peers into .venv-peers, an environment of their own. The models have random weights: GPT-2's size (12 × 12 × 768,
 50,257 tokens) and a small Llama with grouped queries; on a CPU `--layers` makes the first one shallower. All ways run in turn in one
-process; on a CPU processor time is measured, which other work disturbs least. `apart` is the largest
-difference of the numbers, which `agree` below 1e-4.
+process; on a CPU processor time is measured, which other work disturbs least. `apart` is the largest difference of the numbers, which
+`agree` below 1e-4.
 
 Bars: silencing and recording ≤ 1.03 of plain hooks; leave-one-out with its loss ≤ 0.6 of the best peer's loop; importance of all
 heads ≤ 0.1 of that loop; patching all heads ≤ 0.6 of a full pass per head; attribution patching ≤ 3 passes; attention="last" over
@@ -22,12 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import headwise as hw
 from headwise.heads import HeadSet
-from peer_models import HOOKS, LONG, OURS, Models, loss, scored, show, text_task, zeroed
+from peer_models import HOOKS, LONG, OURS, Models, loss, pair_task, scored, show, text_task, zeroed
 from side_by_side import machine
 
-PARTS = ("silence", "record", "leave-one-out", "importance", "patching", "attention")
+PARTS = ("silence", "record", "leave-one-out", "importance", "patching", "attribution", "attention")
 
 
 def silence(m: Models, options: argparse.Namespace) -> None:
@@ -140,14 +139,11 @@ def importance(m: Models, options: argparse.Namespace) -> None:
 
 
 def patching(m: Models, options: argparse.Namespace) -> None:
-    """What each head carries of a logit difference, patched at the last token; and its first order, in passes."""
+    """What each head carries of a logit difference, patched at the last token."""
     import nnsight
 
     found: dict[str, Tensor] = {}
-    names = [" ".join(f"t{token}" for token in row) for row in (*m.ids.tolist(), *m.other.tolist())]
-    rows, (good, bad) = len(m.ids), m.answers
-    data = [(names[i], names[rows + i], f"t{good[i]}", f"t{bad[i]}") for i in range(rows)]
-    task = hw.Task("pairs", data={"train": data, "validation": data[:1]}, kind="contrast")
+    task, (good, bad) = pair_task(m.ids, m.other, m.answers), m.answers
 
     def difference(logits: Tensor) -> float:
         last = logits[:, -1].float()
@@ -191,6 +187,23 @@ def patching(m: Models, options: argparse.Namespace) -> None:
         z = torch.stack([x.unflatten(-1, (m.n, m.dim)) for x in kept], 1)
         found["nnsight"] = looped(lambda a, b, v: m.sighted(m.other, a, b, v), z, (clean, corrupted))
 
+    ways: dict[str, Callable[[], Any]] = {
+        OURS: lambda: found.update({OURS: scored(m, task, "patching", tokens="last")}),
+        HOOKS: hooks,
+        "TransformerLens": lens,
+        "nnsight": sight,
+        "a full pass per head": lambda: [m.logits(m.other) for _ in m.all()],
+    }
+    show("patching", m, ways, found, options, options.loops, {"a full pass per head": 0.6})
+
+
+def attribution(m: Models, options: argparse.Namespace) -> None:
+    """The first order of patching over `--pairs` pairs of prompts, in passes over as many; the same in plain torch."""
+    found: dict[str, Tensor] = {}
+    clean, corrupted = m.drawn(2, options.pairs, options.tokens)
+    answers = good, bad = m.drawn(2, options.pairs)
+    task = pair_task(clean, corrupted, answers)
+
     def kept_of(ids: Tensor, slopes: bool) -> tuple[Tensor, list[Tensor]]:
         """The logit difference after `ids` and every layer's head outputs, which it can be derived by."""
         kept: list[Tensor] = []
@@ -206,32 +219,20 @@ def patching(m: Models, options: argparse.Namespace) -> None:
             return (last.gather(1, good[:, None]) - last.gather(1, bad[:, None])).sum(), kept
 
     def first_order() -> None:
-        (source, there), (target, here) = kept_of(m.ids, slopes=False), kept_of(m.other, slopes=True)
+        (source, there), (target, here) = kept_of(clean, slopes=False), kept_of(corrupted, slopes=True)
         slopes = torch.autograd.grad(target, here)
         changes = [((a - b) * slope)[:, -1].double() for a, b, slope in zip(there, here, slopes, strict=True)]
         total = torch.stack([x.unflatten(-1, (m.n, m.dim)).sum((0, 2)) for x in changes])
-        orders[HOOKS] = (total / (source - target)).detach().cpu()
-
-    def passes() -> None:
-        for _ in m.all():
-            m.logits(m.other)
+        found[HOOKS] = (total / (source - target)).detach().cpu()
 
     ways: dict[str, Callable[[], Any]] = {
-        OURS: lambda: found.update({OURS: scored(m, task, "patching", tokens="last")}),
-        HOOKS: hooks,
-        "TransformerLens": lens,
-        "nnsight": sight,
-        "a full pass per head": passes,
-    }
-    show("patching", m, ways, found, options, options.loops, {"a full pass per head": 0.6})
-    orders: dict[str, Tensor] = {}
-    first: dict[str, Callable[[], Any]] = {
-        OURS: lambda: orders.update({OURS: scored(m, task, "attribution-patching", tokens="last")}),
+        OURS: lambda: found.update({OURS: scored(m, task, "attribution-patching", tokens="last")}),
         HOOKS: first_order,
-        "a pass": lambda: m.logits(m.other),
-        "a pass, last logits only": lambda: m.model(m.other, use_cache=False, logits_to_keep=1),
+        "a pass": lambda: m.logits(corrupted),
+        "a pass, last logits only": lambda: m.model(corrupted, use_cache=False, logits_to_keep=1),
     }
-    show("attribution-patching", m, first, orders, options, options.rounds, {"a pass": 3.0, "a pass, last logits only": 3.0})
+    bars = dict.fromkeys(("a pass", "a pass, last logits only"), 3.0)
+    show(f"attribution-patching, {options.pairs} pairs", m, ways, found, options, min(options.rounds, 5), bars)
 
 
 def attention(m: Models, options: argparse.Namespace) -> None:
@@ -271,6 +272,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=None, help="of the GPT-2; default: 12")
     parser.add_argument("--rows", type=int, default=4, help="texts")
     parser.add_argument("--tokens", type=int, default=32, help="tokens of each")
+    parser.add_argument("--pairs", type=int, default=32, help="of prompts, for attribution patching")
     parser.add_argument("--rounds", type=int, default=9, help="of single passes")
     parser.add_argument("--loops", type=int, default=1, help="rounds of loops over all heads")
     options = parser.parse_args()
@@ -282,6 +284,7 @@ def main() -> None:
         "leave-one-out": leave_one_out,
         "importance": importance,
         "patching": patching,
+        "attribution": attribution,
         "attention": attention,
     }
     for name in options.model:

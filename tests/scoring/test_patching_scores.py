@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
+from headwise.scoring import _last_token
 from headwise.tasks import batches, encode
 from words import LANGUAGE, word_tokenizer
 
@@ -36,6 +37,9 @@ def model(family: str) -> Any:
     built: Any = {
         "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=50, **tokens)),
         "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**sizes, num_key_value_heads=2, **tokens)),
+        "sliding windows": lambda: t.MistralForCausalLM(
+            t.MistralConfig(**sizes, num_key_value_heads=2, sliding_window=3, **tokens)
+        ),
     }[family]()
     with torch.no_grad():
         for parameter in built.parameters():
@@ -134,6 +138,56 @@ def test_attribution_patching_is_the_derivative_of_patching(family: str, directi
     size, near = {"gpt2": (1e-4, 1e-6), "llama": (1e-2, 3e-3)}[family]
     up, down = (slow_scores(built, ROWS, direction, tokens, step) for step in (size, -size))
     np.testing.assert_allclose(found, (up + down) / 2, atol=near)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "sliding windows"])
+def test_last_tokens_read_by_themselves_give_the_same(family: str, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens before them come from a cache; prompts have different lengths, one only a single word."""
+    built, rows = model(family), [*ROWS, ("w5 w6 w7", "w9 w5 w6 w7", "w20", "w21"), ("w30 w31", "w32", "w33", "w34")]
+    used = spied_last_tokens(monkeypatch)
+    options: Any = {"method": "attribution-patching", "tokenizer": words(side), "tokens": "last", "batch_size": 2, "quiet": True}
+    for silenced in (None, hw.HeadSet([(0, 1)])):
+        used.clear()
+        whole = hw.score(built, contrast(rows), silenced=silenced, **options)
+        assert not used  # too few tokens to be worth it
+        with monkeypatch.context() as patch:
+            patch.setattr(_last_token, "WORTH", 0)
+            found = hw.score(built, contrast(rows), silenced=silenced, **options)
+        assert len(used) == 4  # one prompt to check it, and three batches
+        np.testing.assert_allclose(found, whole, atol=1e-6, rtol=1e-5)
+
+
+def spied_last_tokens(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+    before = _last_token.LastTokens.__init__
+    monkeypatch.setattr(_last_token.LastTokens, "__init__", lambda self, *given: (made.append(self), before(self, *given))[1])
+    return made
+
+
+def test_whole_prompts_are_read_where_the_last_token_does_not_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose earlier tokens see the last one is noticed."""
+    built = model("gpt2")
+    built.transformer.wte.register_forward_hook(lambda module, args, out: out + out.mean(1, keepdim=True))
+    options: Any = {"method": "attribution-patching", "tokenizer": words(), "tokens": "last", "batch_size": 1, "quiet": True}
+    whole = hw.score(built, contrast(), **options)
+    monkeypatch.setattr(_last_token, "WORTH", 0)
+    used = spied_last_tokens(monkeypatch)
+    found = hw.score(built, contrast(), **options)
+    assert len(used) == 1  # the check
+    np.testing.assert_array_equal(found, whole)
+
+
+def test_a_prompt_of_one_token_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = word_tokenizer([*LANGUAGE, *(f"w{i}" for i in range(3, 50))])
+    options: Any = {"method": "attribution-patching", "tokenizer": bare, "tokens": "last", "batch_size": 1, "quiet": True}
+    rows = [*ROWS, ("w30", "w32", "w33", "w34")]
+    whole = hw.score(model("llama"), contrast(rows), **options)
+    monkeypatch.setattr(_last_token, "WORTH", 0)
+    used = spied_last_tokens(monkeypatch)
+    found = hw.score(model("llama"), contrast(rows), **options)
+    assert len(used) == 1 + len(ROWS)
+    np.testing.assert_allclose(found, whole, atol=1e-6, rtol=1e-5)
 
 
 def test_attribution_patching_needs_no_gradients_to_be_on() -> None:

@@ -16,6 +16,7 @@ from headwise.heads import HeadSet, Site
 from headwise.heads._use.course import with_rows
 from headwise.heads._use.positions import Pass, read_pass
 from headwise.models._decoders.language import answer_differences
+from headwise.scoring._last_token import LastTokens, can_continue, long_enough
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
@@ -101,7 +102,8 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
 def attribution_patching(model: Any, task: Task, settings: AttributionPatching) -> xr.DataArray:
     """The first order of `patching`: Σ (z_source − z_target) · ∂D/∂z at the target, over S − T; z is a head's output, D the logit difference.
 
-    One pass of the source, one of the target and one backward pass give every head.
+    One pass of the source, one of the target and one backward pass give every head; at the last token only, the backward pass is that of
+    one token.
 
     Args:
         model: a causal language model.
@@ -112,24 +114,30 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
     """
     subject = _subject(model, task, settings)
     summed, ends = torch.zeros(subject.heads.shape, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    alone = None if settings.tokens == "last" else False  # whether last tokens can be read by themselves
     with frozen(subject.model), _silenced(subject):
         for batch in subject.read(subject.plan(), f"attributing heads, {task.name}"):
             source, target = _sides(batch, settings.direction, settings.tokens)
             there, here = _Outputs(), _Outputs()
             with torch.no_grad(), subject.heads.edited(there):
-                ends[0] += _differences(subject, source).sum().double().cpu()
+                carried = _differences(subject, source)
+            ends[0] += carried.sum().double().cpu()
+            if alone is None:
+                alone = can_continue(subject, source, carried)
+            last = LastTokens(subject, target) if alone and long_enough(target) else None
             with torch.enable_grad(), subject.heads.edited(here):
-                total = _differences(subject, target).sum()
+                total = (_differences(subject, target) if last is None else last.differences()).sum()
             ends[1] += total.detach().double().cpu()
             leaves = [here.leaves[site.index] for site in subject.heads.sites]
             slopes = torch.autograd.grad(total, leaves, allow_unused=True)
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
                 if slope is None:
                     continue
-                parts = [outputs.outputs[site.index] for outputs in (there, here)]
-                parts = [_chosen(part, side, settings.tokens) for part, side in zip(parts, (source, target), strict=True)]
-                slope = _chosen(slope, target, settings.tokens)
-                change = ((parts[0] - parts[1]) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
+                carrying = _chosen(there.outputs[site.index], source, settings.tokens)
+                own = here.outputs[site.index]
+                if last is None:
+                    own, slope = (_chosen(values, target, settings.tokens) for values in (own, slope))
+                change = ((carrying - own) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
                 summed[site.index, : site.n_heads] += change.cpu()
     values = summed / _span(ends, len(subject.encoded), task)
     return as_scores(values, subject, "attribution-patching", direction=settings.direction, tokens=settings.tokens)
