@@ -1,5 +1,6 @@
 """A study never files a result under another key than that of what was read, and notices results under a key that is not theirs."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from headwise.cli import app
 from headwise.engine._plan import write_plan
 from headwise.engine._worker import run_batch
 from headwise.store._checksums import DamagedResult
+from headwise.store._fingerprints import fingerprint, noting
+from headwise.tasks._source import TaskSource
 
 
 class Config(engine.Settings):
@@ -101,3 +104,27 @@ def test_a_changed_result_is_read_again_when_the_study_starts(tmp_path: Path) ->
     file.write_text(file.read_text().replace("6", "7").replace("12", "13").replace("18", "19"))
     assert ran(tmp_path).damaged == 1
     assert totals(tmp_path) == {1: 6, 2: 12, 3: 18}
+
+
+@pytest.mark.parametrize("path", ['"a.csv"', '{ train = "a.csv", validation = "b.csv" }', '"folder"'])
+def test_data_that_a_tasks_file_names_is_part_of_a_cells_key(path: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for name in ("a.csv", "b.csv", "c.csv", "folder/train.csv"):
+        (tmp_path / name).write_text("text,label\nfine,1\n")
+    (tmp_path / "tasks.toml").write_text(f'[mine]\npath = {path}\n[other]\npath = "c.csv"\n[lost]\npath = "lost.csv"\n')
+
+    def key(*names: str, folder: Path = tmp_path) -> str:
+        return fingerprint(TaskSource(file=folder / "tasks.toml", names=names))
+
+    before, every = key("mine"), key()
+    shutil.copytree(tmp_path, tmp_path / "moved")
+    assert key("mine", folder=tmp_path / "moved") == before  # by content, wherever it lies
+    (tmp_path / "folder" / "notes.md").write_text("not data")
+    (tmp_path / "c.csv").write_text("text,label\nbad,0\n")
+    assert key("mine") == before
+    assert key() != every
+    changed = tmp_path / ("folder/train.csv" if "folder" in path else "a.csv")
+    changed.write_text("text,label\nbad,0\n")
+    with noting() as files:
+        assert key("mine") != before
+    assert str(changed) in files  # so a cell notices a change while it runs

@@ -32,6 +32,15 @@ def test_misspelt_names_are_told_what_was_meant(tmp_path: Path) -> None:
         find_tasks(["grammar:tens"])
 
 
+def test_a_data_file_in_place_of_a_task_is_told_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "reviews.csv").write_text("text,label\n", encoding="utf-8")
+    said = r'write a file tasks.toml with the lines \[reviews\] and path = "reviews.csv", and give it as --tasks-file tasks.toml'
+    with pytest.raises(HeadwiseError, match=f"reviews.csv is a file, not the name of a task: {said}"):
+        find_tasks([str(tmp_path / "reviews.csv")])
+    with pytest.raises(HeadwiseError, match=f"reviews.csv holds data; a tasks file is TOML .*: {said}"):
+        find_tasks([], file=tmp_path / "reviews.csv")
+
+
 def test_a_folder_of_several_trainings_says_where_they_are(tmp_path: Path) -> None:
     inside = tmp_path / "iat" / "seed-0"
     inside.mkdir(parents=True)

@@ -6,8 +6,9 @@ from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._presets import PRESETS, preset
+from headwise.tasks._sources import TABLES, suffix
 from headwise.tasks._task import Task
-from headwise.tasks._toml import read_toml
+from headwise.tasks._toml import read_toml, table_for
 
 
 def find_tasks(
@@ -57,6 +58,8 @@ def find_tasks(
             found.append(layer if metric is None else layer.with_metric(metric))
         elif defined and name not in PRESETS and did_you_mean(name, defined):
             raise HeadwiseError(f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}")
+        elif suffix(Path(name)) in TABLES:
+            raise HeadwiseError(f"{name} is a file, not the name of a task: {table_for(Path(name))}")
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
         places = {"data": data, "file": file if name in defined else None}

@@ -1,7 +1,7 @@
 """Where tasks come from: the settings of every verb and recipe that names tasks."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwise.settings import DataPath, Settings, option
 
@@ -18,7 +18,9 @@ class TaskSource(Settings):
     data: DataPath | None = option(
         None, "Folder with the presets' data sets, or a treebank; default: the one used in training, else the hub."
     )
-    file: DataPath | None = option(None, "TOML file that defines tasks.", flag="--tasks-file")
+    file: DataPath | None = option(
+        None, "TOML file that defines tasks of your own, each by the file that holds its texts and labels.", flag="--tasks-file"
+    )
     size: int | None = option(
         None,
         "Training examples per grammar task, plus a quarter as many held-out ones; default: as in the model's training, else 2000.",
@@ -31,6 +33,13 @@ class TaskSource(Settings):
         None, "Random seed of the grammar and of splits that headwise makes; default: as in the model's training, else 0.",
         flag="--tasks-seed", ge=0,
     )  # fmt: skip
+
+    def decides(self) -> dict[str, Any]:
+        """The settings, and by content the data that the tasks file names."""
+        from headwise.tasks._toml import data_files
+
+        files = data_files(self.file, self.names) if self.file is not None else {}
+        return super().decides() | ({"files": files} if files else {})
 
     def find(self, names: Sequence[str] | None = None) -> "list[Task]":
         """The tasks; some of them by name."""

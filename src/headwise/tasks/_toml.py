@@ -11,7 +11,7 @@ path = "data"
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from headwise._base.parsing import parse_toml
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._checks import check_settings
 from headwise.tasks._presets import preset
+from headwise.tasks._sources import SENTENCES, TABLES, stem, suffix
 from headwise.tasks._task import Task
 
 SETTINGS = tuple(name for name in inspect.signature(Task).parameters if name not in ("name", "data"))
@@ -44,11 +45,40 @@ def read_toml(source: str | Path) -> list[Task]:
         content = str(source) if is_text else Path(source).read_bytes()
     except (OSError, ValueError) as error:
         raise HeadwiseError(f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}") from None
+    if not is_text and suffix(Path(source)) in TABLES:
+        raise HeadwiseError(f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}")
     tables = parse_toml(content, where)
     found = [task_of(name, table, base, where) for name, table in _tables(tables)]
     if not found:
         raise HeadwiseError(f"{where} defines no task; a task is a table with path, hub, preset or grammar")
     return found
+
+
+def table_for(path: Path) -> str:
+    """What a tasks file says of a data file, for messages."""
+    return (
+        f'write a file tasks.toml with the lines [{stem(path)}] and path = "{path.name}", and give it as --tasks-file tasks.toml'
+    )
+
+
+def data_files(source: str | Path, names: Sequence[str]) -> dict[str, Any]:
+    """By task, the files that a tasks file reads its data from: of the tasks called `names`, or of all. Files that do not exist are left
+    out: reading them says so."""
+    found: dict[str, Any] = {}
+    for name, table in _tables(parse_toml(Path(source).read_bytes(), str(source))):
+        path = table.get("path")
+        places = path if isinstance(path, Mapping) else {"": path}
+        if not names or name in names:
+            paths = {split: Path(source).parent / place for split, place in places.items() if isinstance(place, str)}
+            found[name] = {split: _read_of(place, "preset" in table) for split, place in paths.items() if place.exists()}
+    return {name: files for name, files in found.items() if files}
+
+
+def _read_of(place: Path, whole: bool) -> Any:
+    """The files of a folder that a task reads: all of a preset's, else those that hold data."""
+    if whole or not place.is_dir():
+        return place
+    return {file.name: file for file in sorted(place.iterdir()) if suffix(file) in (*TABLES, *SENTENCES)}
 
 
 def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
