@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from headwise.app import Server, Session
 from headwise.heads import Heads, HeadSet
+from headwise.models import open_model
+from headwise.tasks import Task
 
 pytestmark = pytest.mark.browser
 TEXT = "The nurse did not praise the tired surgeons."
@@ -201,6 +205,30 @@ def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: 
     until(page, "!document.getElementById('error').hidden")
     assert "make them equally long, or patch the last token only" in page.locator("#error").inner_text()
     assert "400" in watched.messages.pop()  # the browser's own word for a refusal
+
+
+def test_an_evaluation_says_that_the_model_was_steered(watched, continuing) -> None:  # type: ignore[no-untyped-def]
+    before = continuing[1]
+    texts = ["The cat sat on the mat.", "The old man saw a dog and a cat."]
+    task = Task("text", data={"train": ["A dog sat."], "validation": texts}, kind="next-token", metric="perplexity")
+    model = open_model(before.model.encoder, [task], tokenizer=before.model.tokenizer)
+    session = Session(model, [task], "small", before.steering)
+    server = Server(session)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    page = on_one_screen(watched, server.url)
+    page.click("#evaluate")
+    until(page, "document.getElementById('result').textContent.includes('with')")
+    found = session.job["result"]
+    values = f"{found['intact']:.3f} intact, {found['gated']:.3f} with steering of strength 2"
+    assert page.locator("#result").inner_text() == f"text, perplexity on 2 examples: {values}"
+    assert abs(found["gated"] - found["intact"]) > 0.01
+    page.locator('#grid td[data-head="1.1"]').click()
+    page.click("#evaluate")
+    until(page, "document.getElementById('result').textContent.endsWith('with this lesion and steering of strength 2')")
+    page.locator("#strength").fill("0")
+    page.click("#evaluate")
+    until(page, "document.getElementById('result').textContent.endsWith('with this lesion')")
+    server.shutdown()
 
 
 def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -249,7 +249,7 @@ async function examples() {
 $("task").addEventListener("change", examples);
 $("evaluate").addEventListener("click", async () => {
   try {
-    await call("api/evaluate", { task: $("evaluate-task").value, gates: list(), size: Number($("size").value) });
+    await call("api/evaluate", { task: $("evaluate-task").value, gates: list(), size: Number($("size").value), strength: steered() });
     problem(null);
     $("progress").hidden = false;
     const watch = setInterval(async () => {
@@ -259,8 +259,10 @@ $("evaluate").addEventListener("click", async () => {
       if (job.running) return;
       clearInterval(watch);
       $("progress").hidden = true;
-      const r = job.result;
-      $("result").textContent = job.error || `${r.task}, ${r.metric} on ${r.examples} examples: ${percent(r.intact)} intact, ${percent(r.gated)} with this lesion`;
+      if (job.error) return void ($("result").textContent = job.error);
+      const r = job.result, value = v => r.share ? percent(v) : v.toFixed(3);
+      const changed = [r.lesioned && "this lesion", r.strength && `steering of strength ${r.strength}`].filter(Boolean).join(" and ") || "no change";
+      $("result").textContent = `${r.task}, ${r.metric} on ${r.examples} examples: ${value(r.intact)} intact, ${value(r.gated)} with ${changed}`;
     }, 200);
   } catch (error) { problem(error); }
 });

@@ -52,7 +52,9 @@ def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
         "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
         "/api/examples": lambda given: session.examples(given.get("task")),
         "/api/top": lambda given: session.top(given.get("task"), given.get("fraction", 0.3)),
-        "/api/evaluate": lambda given: session.evaluate(given.get("task"), given.get("gates", []), given.get("size", 100)),
+        "/api/evaluate": lambda given: session.evaluate(
+            given.get("task"), given.get("gates", []), given.get("size", 100), given.get("strength", 0)
+        ),
         "/api/job": lambda given: session.job,
     }
 

@@ -3,6 +3,7 @@
 import threading
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from headwise.models import MultiTaskModel, TaskModel
 from headwise.models._memory import as_trained, length_of
 from headwise.steering import Steering
 from headwise.tasks import Task, batches, encode
-from headwise.tasks._metrics import label
+from headwise.tasks._metrics import METRICS, label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
 STRONGEST = 100.0  # steering
@@ -143,12 +144,7 @@ class Session:
     def _continued(self, model: TaskModel, text: Any, gates: Any, patch: Any, strength: Any) -> dict[str, Any]:
         """What a language model says next, intact and changed, and after the source of the patch."""
         opened, inputs, source = self.gates(gates), prompt(model, text), None
-        blocks: list[Any] = [self.heads.gated(opened.to(model.device))]
-        scale = check_number("strength", strength, 0, STRONGEST)
-        if scale and self.steering is None:
-            raise HeadwiseError("no steering was loaded: start the app with --steer and a folder of `headwise steer --out`")
-        if scale and self.steering is not None:
-            blocks.append(self.steering.applied(self.heads, scale))
+        blocks: list[Any] = [self.heads.gated(opened.to(model.device)), self._steered(self._strength(strength))]
         length = inputs["input_ids"].shape[1]
         if patch is not None:
             if not isinstance(patch, dict):
@@ -161,6 +157,15 @@ class Session:
         with self.lock, torch.inference_mode():
             found = continuations(model, inputs, blocks, source)
         return {"task": "next token", "kind": "next-token", "length": length, **found}
+
+    def _strength(self, strength: Any) -> float:
+        scale = check_number("strength", strength, 0, STRONGEST)
+        if scale and self.steering is None:
+            raise HeadwiseError("no steering was loaded: start the app with --steer and a folder of `headwise steer --out`")
+        return scale
+
+    def _steered(self, strength: float) -> Any:
+        return self.steering.applied(self.heads, strength) if self.steering and strength else nullcontext()
 
     def attention(self, text: Any, second: Any, layer: Any, head: Any, query: Any = None) -> dict[str, Any]:
         """The attention map of one head: tokens, and (from, to) weights.
@@ -220,17 +225,17 @@ class Session:
                 self._scores[name] = score(self.model, task, examples=SCORED, heads=self.heads, quiet=True)
         return [[layer, head] for layer, head in top_heads(self._scores[name], fraction=share)]
 
-    def evaluate(self, name: Any, gates: Any, size: Any) -> None:
-        """Starts the evaluation of a validation sample, intact and gated, in the background; `job` tells how far it is."""
-        task, opened = self._task(name), self.gates(gates)
+    def evaluate(self, name: Any, gates: Any, size: Any, strength: Any = 0) -> None:
+        """Starts the evaluation of a validation sample, intact, and gated and steered, in the background; `job` tells how far it is."""
+        task, opened, scale = self._task(name), self.gates(gates), self._strength(strength)
         check_whole("size", size, 1, SAMPLE)
         with self.lock:
             if self.job["running"]:
                 raise HeadwiseError("an evaluation is already running; wait until it finishes")
             self.job = {"running": True, "done": 0, "total": size, "result": None, "error": ""}
-        threading.Thread(target=self._evaluate, args=(task, opened, size), daemon=True).start()
+        threading.Thread(target=self._evaluate, args=(task, opened, size, scale), daemon=True).start()
 
-    def _evaluate(self, task: Task, opened: Tensor, size: int) -> None:
+    def _evaluate(self, task: Task, opened: Tensor, size: int, strength: float) -> None:
         try:
             held_out = task.split("validation").sample(size)
             encoded = encode(held_out, self.model.tokenizer, length_of(self.model, task.name) or MAX_TOKENS)
@@ -241,14 +246,20 @@ class Session:
                 order.append(batch.index.numpy())
                 with self.lock, torch.inference_mode():
                     moved = batch.to(self.model.device)
-                    for kind, gates in (("intact", torch.ones_like(opened)), ("gated", opened)):
-                        with self.heads.gated(gates.to(self.model.device)):
-                            found[kind].append(self.model(task.name, moved).prediction.cpu().numpy())
+                    found["intact"].append(self.model(task.name, moved).prediction.cpu().numpy())
+                    with self.heads.gated(opened.to(self.model.device)), self._steered(strength):
+                        found["gated"].append(self.model(task.name, moved).prediction.cpu().numpy())
                 self.job["done"] += len(batch)
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
             scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            self.job["result"] = {"task": task.name, "metric": label(task.metric), "examples": len(held_out), **scores}
+            read = {
+                "task": task.name,
+                "metric": label(task.metric),
+                "share": METRICS[task.metric].share,
+                "examples": len(held_out),
+            }
+            self.job["result"] = {**read, "lesioned": int((opened != 1).sum()), "strength": strength, **scores}
         except Exception as error:  # the page shows it; a background thread has nobody else to tell
             self.job["error"] = f"{type(error).__name__}: {error}"
         finally:

@@ -131,11 +131,15 @@ def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
 
 
 class Metric(NamedTuple):
-    """A metric with the columns of its predictions (0: a plain (n,) array); `tasks.KINDS` says which kinds of task it fits."""
+    """A metric with the columns of its predictions (0: a plain (n,) array); `tasks.KINDS` says which kinds of task it fits.
+
+    `share`: at most 1, and shown in percent.
+    """
 
     function: Callable[[Array, Array], float]
     columns: int = 0
     higher_is_better: bool = True
+    share: bool = True
 
 
 METRICS: dict[str, Metric] = {
@@ -149,10 +153,10 @@ METRICS: dict[str, Metric] = {
     "count-f1": Metric(count_f1, 3),
     "las": Metric(las, 4),
     "uas": Metric(uas, 4),
-    "logit-difference": Metric(logit_difference),
+    "logit-difference": Metric(logit_difference, share=False),
     "token-accuracy": Metric(token_accuracy, 3),
-    "perplexity": Metric(perplexity, 3, higher_is_better=False),
-    "bits-per-byte": Metric(bits_per_byte, 4, higher_is_better=False),
+    "perplexity": Metric(perplexity, 3, higher_is_better=False, share=False),
+    "bits-per-byte": Metric(bits_per_byte, 4, higher_is_better=False, share=False),
 }
 
 
