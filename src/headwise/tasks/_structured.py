@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import _sources as sources
 from headwise.tasks._builders import word_level
 from headwise.tasks._sentence import Sentence
-from headwise.tasks._splits import by_fraction, name_strangers, text_key
-from headwise.tasks._task import FRACTIONS, Task
+from headwise.tasks._splits import by_fraction, text_key
+from headwise.tasks._task import Task
 
 # layer -> kind, layer of Sentence, metric
 LAYERS: dict[str, tuple[str, str, str]] = {
@@ -50,7 +49,7 @@ def structured(
     unknown = [layer for layer in layers if layer not in LAYERS]
     if unknown:
         raise HeadwiseError(f"unknown layer {unknown[0]!r}; expected some of {', '.join(LAYERS)}")
-    splits = _sentences(source, seed, skip_bad=skip_bad, **reading)
+    splits = _sentences(source, seed=seed, skip_bad=skip_bad, reading=reading)
     tasks = []
     for layer in layers:
         kind, attribute, metric = LAYERS[layer]
@@ -61,26 +60,22 @@ def structured(
     return tasks
 
 
-def _sentences(source: Any, seed: int, **reading: Any) -> dict[str, list[Sentence]]:
-    if isinstance(source, (str, Path)) or (
-        isinstance(source, Mapping) and all(isinstance(v, (str, Path)) for v in source.values())
-    ):
-        raw = sources.from_path(source, True, **reading)
-    else:
-        raw = sources.from_data(source, ("words",))
+def _sentences(source: Any, **given: Any) -> dict[str, list[Sentence]]:
+    """The sentences of a source by split; where it has no validation, a tenth of train, the same for every layer."""
+    files = isinstance(source, str | Path) or (
+        isinstance(source, Mapping) and all(isinstance(one, str | Path) for one in source.values())
+    )
+    reader = Task("structured", **{"path" if files else "data": source}, text="words", kind="tags", **given)
+    reader.name = str(source) if isinstance(source, str | Path) else reader.name  # in messages
+    raw = reader._read()
     bad = [part.origin for part in raw.values() if part.sentences is None]
     if bad:
         raise HeadwiseError(
             f"{bad[0]} holds no annotated sentences; expected CoNLL-U, CoNLL columns, brackets, JSON lines, or Sentences"
         )
     found = {split: part.sentences or [] for split, part in raw.items()}
-    if set(found) == {sources.ALL}:
-        every = found[sources.ALL]
-        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], FRACTIONS, seed)
-        return {split: [every[i] for i in rows] for split, rows in parts.items()}
-    name_strangers(str(source) if isinstance(source, str | Path) else "structured", found, isinstance(source, Mapping))
     if "train" in found and "validation" not in found:
         every = found["train"]
-        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, seed)
+        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, given["seed"])
         found |= {split: [every[i] for i in np.sort(rows)] for split, rows in parts.items()}
     return found
