@@ -22,7 +22,7 @@ from headwise.lesions._statistics import seed_interval
 from headwise.scoring._compare import compare_scores
 from headwise.scoring._settings import WHERE, Score, check_options
 from headwise.studies._sections.estimators import of_estimators
-from headwise.studies._training import CellConfig, not_of_recipes, train_methods
+from headwise.studies._training import CellConfig, not_of_recipes, train_methods, wrong
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Train
 
@@ -235,10 +235,7 @@ def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
 def check(recipe: EstimatorsRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     for name, settings in recipe.estimators.items():
-        try:
-            check_options(settings.method, settings.own)
-        except HeadwiseError as error:
-            yield f"estimators.{name}: {error}"
+        yield from wrong(f"estimators.{name}", check_options, settings.method, settings.own)
         for field in {"seed", "out", "device", "quiet"} & settings.model_fields_set:
             yield f"estimators.{name}.{field}: the study sets it; remove it"
         if name == RANDOM or settings.method == RANDOM:
@@ -249,10 +246,7 @@ def check(recipe: EstimatorsRecipe) -> Iterable[str]:
         yield from not_of_recipes(recipe.training)
     elif recipe.training.model_fields_set:
         yield "training: the recipe has train = false; remove the table"
-    try:
-        recipe.tasks.find()
-    except HeadwiseError as error:
-        yield f"tasks: {error}"
+    yield from wrong("tasks", recipe.tasks.find)
 
 
 study = engine.Study(EstimatorsRecipe, cells, check, of_estimators)

@@ -8,13 +8,12 @@ import pandas as pd
 from pydantic import Field
 
 from headwise import engine
-from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.probing._results import Probes, ranked
 from headwise.probing._settings import Probe, ProbingTasks
 from headwise.studies._probing_study import ProbeConfig, open_tasks, probe_task, task_names
 from headwise.studies._sections.grids import of_finetuning
-from headwise.studies._training import APART, not_of_recipes
+from headwise.studies._training import APART, not_of_recipes, wrong
 from headwise.tasks import KINDS, _metrics as metrics
 from headwise.tasks._task import Task
 from headwise.training._settings import Train
@@ -133,10 +132,7 @@ def cells(recipe: FineTuningRecipe) -> Iterator[engine.Cell]:
 
 def check(recipe: FineTuningRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    try:
-        task_names(recipe.tasks)
-    except HeadwiseError as error:
-        yield f"tasks: {error}"
+    yield from wrong("tasks", task_names, recipe.tasks)
     yield from not_of_recipes(recipe.training, {*APART, "pooling", "random_weights", "decoder_options"})
 
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwise import engine
-from headwise.errors import HeadwiseError
 from headwise.lesions._settings import Dissociate
 from headwise.scoring._settings import check_options
 from headwise.studies._sections.grids import of_specialization
@@ -24,6 +23,7 @@ from headwise.studies._training import (
     not_of_recipes,
     of_methods,
     train_methods,
+    wrong,
 )
 from headwise.tasks._source import TaskSource
 from headwise.training._grid import entries
@@ -115,19 +115,13 @@ def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, 
 def check(recipe: SpecializationRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     for method, options in recipe.method_options.items():
-        try:
-            make_method(method, **options)
-        except (HeadwiseError, TypeError) as error:
-            yield f"method_options.{method}: {error}"
+        yield from wrong(f"method_options.{method}", make_method, method, **options)
     yield from not_of_recipes(recipe.training)
     if recipe.dissociate and "single-task" in recipe.methods:
         yield "methods: single-task training makes one model per task, which cannot be dissociated; set dissociate = false"
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
-    try:
-        check_options(recipe.lesions.method, recipe.lesions.own)
-    except HeadwiseError as error:
-        yield f"lesions: {error}"
+    yield from wrong("lesions", check_options, recipe.lesions.method, recipe.lesions.own)
     for name in {"seed", "scores", "out"} & recipe.lesions.model_fields_set:
         yield f"lesions.{name}: the study sets it for each model; remove it"
     for label in recipe.frozen:
@@ -139,10 +133,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
             yield f"groups: {unknown[0]!r} is not among tasks.names: {', '.join(recipe.tasks.names)}"
         if recipe.dissociate and len(group) < 2:
             yield f"groups: {list(group)} is one task; a dissociation compares two or more"
-    try:
-        recipe.tasks.find()
-    except HeadwiseError as error:
-        yield f"tasks: {error}"
+    yield from wrong("tasks", recipe.tasks.find)
 
 
 study = engine.Study(SpecializationRecipe, cells, check, of_specialization)

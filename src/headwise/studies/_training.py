@@ -4,7 +4,7 @@ Tables 5, 12 and 13 of the first paper: plain multi-task training and important-
 """
 
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -262,10 +262,8 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
             if model not in recipe.models:
                 yield f"{table}: {model!r} is not among the models: {', '.join(recipe.models)}"
     for method, options in recipe.method_options.items():
-        try:
-            make_method(method, **{**({"teacher": ""} if method == "distil" else {}), **options})
-        except (HeadwiseError, TypeError) as error:
-            yield f"method_options.{method}: {error}"
+        needed = {"teacher": ""} if method == "distil" else {}
+        yield from wrong(f"method_options.{method}", make_method, method, **needed | options)
         if not any(method in methods_of(recipe, model) for model in recipe.models):
             yield f"method_options: no model has the method {method!r}"
     for model in recipe.models:
@@ -275,10 +273,15 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         if teacher in recipe.teachers:
             yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
     yield from not_of_recipes(recipe.training)
+    yield from wrong("tasks", recipe.tasks.find)
+
+
+def wrong(place: str, work: Callable[..., Any], *args: Any, **options: Any) -> Iterator[str]:
+    """The error that `work` raises, with the `place` in the recipe that it speaks of; nothing if it raises none."""
     try:
-        recipe.tasks.find()
+        work(*args, **options)
     except HeadwiseError as error:
-        yield f"tasks: {error}"
+        yield f"{place}: {error}"
 
 
 def not_of_recipes(training: Train, apart: Collection[str] = APART) -> Iterator[str]:
