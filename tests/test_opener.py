@@ -218,6 +218,14 @@ def test_the_load_report_of_transformers_is_not_shown_before_our_error(tmp_path:
         logger.removeHandler(listening)
 
 
+def test_a_file_of_a_model_is_not_its_folder(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    with pytest.raises(
+        HeadwiseError, match=r"config.json is a file: give the folder that holds config.json and model.safetensors"
+    ):
+        open_weights("AutoModel", folder / "config.json")
+
+
 def test_a_folder_without_a_tokenizer_does_not_train(tmp_path: Path) -> None:
     folder = saved(tmp_path, tokenizer=False)
     with pytest.raises(HeadwiseError, match=r"has no tokenizer: .*\[UNK\].*tokenizer.save_pretrained"):

@@ -74,6 +74,11 @@ def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
     assert "Traceback" in debug.stderr
 
 
+def test_a_missing_folder_of_a_trained_model_is_named() -> None:
+    with pytest.raises(HeadwiseError, match="no task was named, and there is no folder 'runs/none' that remembers its own"):
+        CliRunner().invoke(app, ["score", "--model", "runs/none"], catch_exceptions=False)
+
+
 @pytest.mark.parametrize("words", ["score --model ./none --tasks sst2", "train --model ./none --out x", "probe --model a=./none"])
 def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(words: str) -> None:
     code = "import sys\nfrom headwise.cli import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"

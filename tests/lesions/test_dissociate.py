@@ -47,6 +47,10 @@ def test_separate_heads_are_called_distinct(found: Dissociation) -> None:
     assert row["verdict"] == "distinct"
     assert row["D"] == pytest.approx(50, abs=12)  # each task falls from 100 % to a guess, and only under its own lesion
     assert row["D_low"] > 30
+    for shown in (repr(found), repr(found.lesions)):  # a table, not every example's prediction
+        assert "intact" in shown
+        assert "array(" not in shown
+        assert len(shown) < 5000
     assert row["D_corrected"] == pytest.approx(100, abs=24)
 
 

@@ -61,7 +61,7 @@ def test_the_resplit_test_is_advised_only_where_it_can_be_run() -> None:
     right = {"intact": 0.9, "a": 0.6, "b": 0.8}
     able = made_up({"a": heads(0, 1, 2), "b": heads(3, 4, 5)}, right).permutation.note
     assert able.startswith("2 tasks have 2 permutations; 20 are needed for p to reach 0.05, so 4 tasks or more; ")
-    assert able.endswith("the re-split test can be run instead (test_draws=199)")
+    assert able.endswith("the re-split test can be run instead (--test-draws 199; in Python, test_draws=199)")
     shared = made_up({"a": heads(0, 1, 2, 3), "b": heads(0, 1, 2, 4)}, right).permutation.note
     assert "can be run" not in shared
     assert "share 3 of 4 heads, which leaves 2 ways" in shared
@@ -69,7 +69,7 @@ def test_the_resplit_test_is_advised_only_where_it_can_be_run() -> None:
     assert "a larger fraction" in made_up({"a": heads(0, 1), "b": heads(2, 3)}, right).permutation.note
     three = {"a": heads(0, 1, 2), "b": heads(3, 4, 5), "c": heads(0, 1, 3)}
     some = made_up(three, {**right, "c": 0.7})
-    assert some.permutation.note.endswith("can be run instead for 1 of 3 pairs (test_draws=199)")
+    assert some.permutation.note.endswith("can be run instead for 1 of 3 pairs (--test-draws 199; in Python, test_draws=199)")
     assert any("no permutation test of D: 3 tasks" in note for note in some.notes)
     four = made_up({**three, "d": heads(9, 10, 11)}, {**right, "c": 0.7, "d": 0.5})
     assert (four.permutation.note, np.isnan(four.permutation.p)) == ("", False)  # four tasks: 24 permutations

@@ -184,4 +184,4 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
 def test_a_task_at_chance_is_said_below_the_headline() -> None:
     weak = found(-5.2, -23.9, 12.1)
     weak.notes = ("topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5), so its lesions show little",)
-    assert dissociation.findings(weak)[1].startswith("Topic: the intact model is at chance (0.375")
+    assert dissociation.findings(weak)[1].startswith("topic: the intact model is at chance (0.375")

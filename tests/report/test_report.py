@@ -88,7 +88,10 @@ def test_latex_escapes_what_latex_would_read() -> None:
 
 
 def test_folders_without_results_are_named(tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match="there is no folder"):
+    with pytest.raises(HeadwiseError, match="missing does not exist: give the folder of a run"):
         read([tmp_path / "missing"])
+    (tmp_path / "page.html").write_text("x")
+    with pytest.raises(HeadwiseError, match=r"page\.html is not a folder: give the folder of a run"):
+        read([tmp_path / "page.html"])
     with pytest.raises(HeadwiseError, match="holds no results"):
         read([tmp_path])

@@ -16,7 +16,7 @@ from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
 from headwise.report.html import cell, render
 from headwise.store._atomic import write_text
-from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
+from headwise.studies._sections import grids, probing, scores, similarity, stemcells, training, transfer
 
 
 class Kept:
@@ -170,6 +170,12 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     drawn = block(section, "embeddings").draw()
     assert [bar.get_height() for bar in drawn.axes[0].patches] == [pytest.approx(100 * v) for v in rows.values()]
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == list(rows)
+
+
+def test_top_heads_are_listed_task_by_task() -> None:
+    wide = xr.DataArray(np.arange(16.0).reshape(2, 2, 4), dims=("task", "layer", "head"), coords={"task": ["z", "a"]})
+    table = block(scores.section(wide.assign_attrs(method="l0"), "x"), "top-heads").frame
+    assert list(zip(table["task"], table["head"], strict=True)) == [("z", "1.3"), ("z", "1.2"), ("a", "1.3"), ("a", "1.2")]
 
 
 def test_similarity_shows_matrices_and_the_link() -> None:

@@ -21,6 +21,15 @@ def test_a_name_is_not_a_task(call: Any, tasks: Any) -> None:
         call("demo", [3])
 
 
+def test_a_file_in_place_of_a_task_is_told_the_call() -> None:
+    with pytest.raises(HeadwiseError, match=r"use headwise.tasks.read_toml\('tasks.toml'\)"):
+        hw.score("demo", "tasks.toml")
+    with pytest.raises(
+        HeadwiseError, match=r"use headwise.Task\('reviews', path='data/reviews.csv', text=COLUMN, label=COLUMN\)"
+    ):
+        hw.score("demo", "data/reviews.csv")
+
+
 def test_misspelt_names_are_told_what_was_meant(tmp_path: Path) -> None:
     file = tmp_path / "tasks.toml"
     file.write_text('[reviews]\npath = "r.csv"\ntext = "review"\nlabel = "stars"\n[tense]\ngrammar = "tense"\n', encoding="utf-8")

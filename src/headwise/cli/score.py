@@ -72,7 +72,10 @@ def score(
         ]
         named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
         caption = f"{named}; the {len(next(iter(sets.values())))} highest of {total} heads; {ending}"
-        print_table("Top heads of each task", ["layer", *sets, "σ of counts"], rows, caption)
+        spread = ["σ of counts"] if len(sets) > 1 else []
+        caption += "; σ of counts: how much the number of top heads in a layer differs between tasks" if spread else ""
+        rows = [row[: 1 + len(sets) + len(spread)] for row in rows]
+        print_table("Top heads of each task", ["layer", *sets, *spread], rows, caption)
     performance = scores.attrs.get("performance", {})
     if performance:
         names = list(dict.fromkeys(name for one in performance.values() for name in one))

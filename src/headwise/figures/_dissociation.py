@@ -27,11 +27,13 @@ def matrix(
     return figure
 
 
-def lesion_matrix(table: pd.DataFrame, what: str, missing: str) -> "Figure":
+def lesion_matrix(
+    table: pd.DataFrame, what: str, missing: str, limits: tuple[float | None, float | None] = (None, None)
+) -> "Figure":
     """Tasks (columns) under lesions (rows), in percent; each task's own lesion is framed, and cells without a value say why: `missing`."""
     from matplotlib.patches import Rectangle
 
-    figure = matrix(table, what)
+    figure = matrix(table, what, limits=limits)
     ax: Axes = figure.axes[0]
     for row, column in np.argwhere(table.isna().to_numpy()):
         ax.text(column, row, missing, ha="center", va="center", fontsize=6)

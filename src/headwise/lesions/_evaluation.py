@@ -76,6 +76,9 @@ class Lesions:
     tasks: dict[str, TaskOutcome]
     settings: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Lesions, each task's metric under each (.performance)\n{self.performance}"
+
     @cached_property
     def performance(self) -> pd.DataFrame:
         """The metric of every task (columns) under every lesion (rows), on the metric's own scale."""

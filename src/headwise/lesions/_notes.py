@@ -53,7 +53,7 @@ def other_test(result: "Dissociation") -> str:
     able = sum(not reason for reason in why.values())
     if able:
         which = "" if able == len(why) else f" for {able} of {len(why)} pairs"
-        return f"the re-split test can be run instead{which} (test_draws={MIN_DRAWS})"
+        return f"the re-split test can be run instead{which} (--test-draws {MIN_DRAWS}; in Python, test_draws={MIN_DRAWS})"
     (a, b), reason = next(iter(why.items()))
     return f"the re-split test has too few splits as well: {a} and {b}: {reason}"
 

@@ -53,6 +53,9 @@ class Dissociation:
     tests: dict[tuple[str, str], TestOfD]
     settings: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Dissociation, in percent; T†: the top heads of T silenced\n{self.table()}"
+
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the tasks."""
@@ -139,7 +142,7 @@ class Dissociation:
         drawn = {
             "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)", "intact\n≤ 0"),
             "corrected": lambda: figures.lesion_matrix(
-                self.table("corrected"), "chance-corrected performance (%)", "not above\nchance"
+                self.table("corrected"), "chance-corrected performance (%)", "not above\nchance", (0, 100)
             ),
             "pairs": lambda: figures.pair_scores(self.table("pairs"), self.settings["level"]),
             "layers": lambda: figures.heads_per_layer(self.table("layers")),

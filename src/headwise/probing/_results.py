@@ -48,6 +48,9 @@ class Probes:
     predictions: Mapping[str, NDArray[Any]]
     labels: Mapping[str, NDArray[Any]]
 
+    def __repr__(self) -> str:
+        return f"Probes, test scores (1 is perfect)\n{self.table()}"
+
     @classmethod
     def of_task(
         cls,

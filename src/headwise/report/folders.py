@@ -48,7 +48,8 @@ def read(folders: Sequence[str | Path]) -> list[Section]:
 def sections_of(folder: Path) -> list[Section]:
     """The sections of one folder: a saved result, a study's run, trainings, or a folder of these."""
     if not folder.is_dir():
-        raise HeadwiseError(f"there is no folder {folder.absolute()}")
+        what = "is not a folder" if folder.exists() else "does not exist"
+        raise HeadwiseError(f"{folder.absolute()} {what}: give the folder of a run, or one that `.save()` wrote")
     record = manifest.read(folder) if (folder / manifest.NAME).is_file() else {}
     kind = record.get("kind", "")
     if kind in SAVED:

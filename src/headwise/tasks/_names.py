@@ -6,7 +6,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._presets import PRESETS, preset
-from headwise.tasks._sources import TABLES, suffix
+from headwise.tasks._sources import TABLES, stem, suffix
 from headwise.tasks._task import Task
 from headwise.tasks._toml import read_toml, table_for
 
@@ -73,6 +73,15 @@ def find_tasks(
     return found
 
 
+def _call_for(name: str) -> str:
+    """The call that makes a task of a name, for messages."""
+    if name.endswith(".toml"):
+        return f"headwise.tasks.read_toml({name!r})"
+    if suffix(Path(name)) in TABLES:
+        return f"headwise.Task({stem(Path(name))!r}, path={name!r}, text=COLUMN, label=COLUMN)"
+    return f"headwise.tasks.find_tasks([{name!r}], data=FOLDER)"
+
+
 def as_tasks(given: Any) -> list[Task]:
     """One task or several, as a list.
 
@@ -82,9 +91,7 @@ def as_tasks(given: Any) -> list[Task]:
     tasks: list[Any] = [given] if isinstance(given, str | Task) else list(given)
     for task in tasks:
         if isinstance(task, str):
-            raise HeadwiseError(
-                f"{task!r} is a name, but a Task is required: use headwise.tasks.find_tasks([{task!r}], data=FOLDER)"
-            )
+            raise HeadwiseError(f"{task!r} is a name, but a Task is required: use {_call_for(task)}")
         if not isinstance(task, Task):
             raise HeadwiseError(f"expected a headwise Task, got {type(task).__name__}: {str(task)[:80]}")
     names = [task.name for task in tasks]

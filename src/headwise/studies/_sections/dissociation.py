@@ -86,7 +86,7 @@ def findings(found: Any) -> list[str]:
     said = [
         f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
-    said += [f"{note[0].upper()}{note[1:]}." for note in found.notes if "at chance" in note or "not meaningful" in note]
+    said += [f"{note}." for note in found.notes if "at chance" in note or "not meaningful" in note]
     each = zip(summary.drop("all").iterrows(), found.analysis.d_i_bounds(), strict=True)
     said += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:

@@ -20,7 +20,8 @@ def section(found: Any, label: str) -> Section:
     places = [(name, head) for name, chosen in sets.items() for head in sorted(chosen)]
     values = [float(scores.sel(task=name, layer=layer, head=head)) for name, (layer, head) in places]
     table = pd.DataFrame({"task": [n for n, _ in places], "head": [f"{a}.{b}" for _, (a, b) in places], "score": values})
-    ordered = table.sort_values("score", ascending=False, kind="stable")
+    ordered = table.sort_values("score", ascending=False, kind="stable")  # by score within each task, tasks in their order
+    ordered = ordered.sort_values("task", key=lambda names: names.map(list(sets).index), kind="stable")
     best = ordered.drop_duplicates("task").set_index("task")["head"]
     return Section(
         title=f"Importance of every head: {label}",
