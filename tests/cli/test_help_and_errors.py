@@ -12,6 +12,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from headwise.cli import SECTIONS, app, main
+from headwise.errors import HeadwiseError
 
 HEADWISE = [sys.executable, "-c", "from headwise.cli import main; main()"]
 ENV = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
