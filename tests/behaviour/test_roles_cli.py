@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from circuit import circuit
 from small import TEXTS, tokenizer
 from typer.testing import CliRunner
@@ -44,7 +45,23 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
     record = json.loads(told.output)
     again = hw.load(tmp_path / "out")
     np.testing.assert_allclose(record["roles"]["induction"], again.sel(role="induction"))
-    assert record["top"][0]["head 1"].startswith("1.1 ")
+    assert record["top"][0]["strongest head"].startswith("1.1 ")
+
+
+def test_heads_that_do_nothing_are_not_called_strong() -> None:
+    """A role in which every head scores 0, as retrieval in a model that never copies the needle."""
+    from headwise.behaviour._tables import strongest
+    from headwise.studies._sections.roles import _findings
+
+    values = np.zeros((2, 2, 3))
+    values[1, 1] = [0.1, -0.2, 0.4]
+    chance = xr.DataArray(np.full((2, 2), 0.05), dims=("role", "layer"))
+    found = xr.DataArray(values, dims=("role", "layer", "head"), coords={"role": ["retrieval", "induction"], "chance": chance})
+    table = strongest(found, 4)
+    assert list(table.columns) == ["role", "chance", "strongest head", "2nd head", "3rd head", "4th head"]
+    assert table.iloc[:, 2:].to_numpy().tolist() == [["-"] * 4, ["1.2 0.40", "1.0 0.10", "-", "-"]]
+    best = {role: hw.top_heads(found.sel(role=role), n=1) for role in ("retrieval", "induction")}
+    assert "No head scores above 0 for retrieval." in _findings(found, best)
 
 
 def test_the_report_shows_saved_roles(folder: Path, tmp_path: Path) -> None:

@@ -148,7 +148,10 @@ metric_list:
 
 
 @pytest.mark.skipif(not HARNESS, reason="lm-eval is not installed (extra eval)")
-def test_a_local_task_is_run_on_both_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_task_is_run_on_both_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     docs = [
@@ -165,6 +168,7 @@ def test_a_local_task_is_run_on_both_models(tmp_path: Path, monkeypatch: pytest.
     arguments += ["--include", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--device", "cpu"]
     shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert "copied" in shown.output
+    assert "not a git repository" not in capfd.readouterr().err
 
     heads = hw.Heads(plain)
     found = hw.load(tmp_path / "out")

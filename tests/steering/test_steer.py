@@ -87,6 +87,8 @@ def test_a_planted_direction_is_found_and_steered(directions: str) -> None:
     assert found.strength > 0
     assert test.loc[found.strength, "change_low"] > 0
     assert test["effect"].is_monotonic_increasing
+    assert found.strength == test.index.max()
+    assert "a stronger one may do more" in found.notes[0]
     assert test["kl"].is_monotonic_increasing
     assert test.loc[0.0, "kl"] == test.loc[0.0, "change"] == 0
     other = hw.steer(model, [statements(), pairs()], tokenizer=tokenizer(), target="foul", top=1, strengths=(5.0,), **QUIET)

@@ -181,7 +181,7 @@ def _prompted(name: str, heads: Heads, reader: Reader, settings: Roles) -> Found
     """Roles of heads that read a prompt and answer it."""
     why = check_causal(reader, heads)
     if not why and name == "function-vector" and settings.pairs is None:
-        why = "there are no pairs of inputs and answers: give pairs="
+        why = "there are no pairs of inputs and answers: give pairs= (--pairs FILE)"
     if why:
         raise UnsupportedModel(why)
     if name == "function-vector":

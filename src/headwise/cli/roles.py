@@ -41,9 +41,9 @@ def roles(
     if emit(record, as_json):
         return
     read = found.attrs.get("texts", {})
-    caption = "layer.head score; chance: a head that looks everywhere alike"
+    caption = "layer.head and its score, -: none above 0; chance: attention spread evenly, 0 for eigenvalues and effects"
     caption += "; text is synthetic: give --texts FILE for your own" if read.get("synthetic") else ""
-    print_table("What heads do", list(table.columns), table.to_numpy().tolist(), caption)
+    print_table("What heads do", list(table.columns), table.round({"chance": 3}).to_numpy().tolist(), caption)
     for role, note in found.attrs["notes"].items():
         typer.echo(f"note: {role}: {note}")
     for note in found.attrs.get("stale", []):

@@ -63,7 +63,7 @@ def score(
         caption = (
             f"{settings.method}, {scores.attrs['direction']}; of {total} heads; 100 % is the whole logit difference; {ending}"
         )
-        print_table("What heads carry of the logit difference", list(table.columns), table.to_numpy().tolist(), caption)
+        print_table("What heads carry of the logit difference", list(table.columns), table.round(1).to_numpy().tolist(), caption)
     else:
         layers = heads_per_layer(sets, scores.sizes["layer"])
         rows = [

@@ -1,7 +1,7 @@
 """`headwise.harness.run_harness`: compare a changed model with the intact one in lm-evaluation-harness."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -138,20 +138,34 @@ def _harness(model: Any, tokenizer: Any, names: list[str], settings: Evaluate) -
     wrapped = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=settings.batch_size, max_length=None)
 
     def run() -> Samples:
-        found = lm_eval.simple_evaluate(
-            model=wrapped,
-            tasks=names,
-            num_fewshot=settings.fewshot,
-            limit=settings.limit,
-            bootstrap_iters=0,
-            log_samples=True,
-            task_manager=manager,
-            random_seed=settings.seed,
-            numpy_random_seed=settings.seed,
-            torch_random_seed=settings.seed,
-            fewshot_random_seed=settings.seed,
-        )
+        with _without_git():
+            found = lm_eval.simple_evaluate(
+                model=wrapped,
+                tasks=names,
+                num_fewshot=settings.fewshot,
+                limit=settings.limit,
+                bootstrap_iters=0,
+                log_samples=True,
+                task_manager=manager,
+                random_seed=settings.seed,
+                numpy_random_seed=settings.seed,
+                torch_random_seed=settings.seed,
+                fewshot_random_seed=settings.seed,
+            )
         samples: Samples = found["samples"]
         return samples
 
     return run
+
+
+@contextmanager
+def _without_git() -> Iterator[None]:
+    """The harness asks git for the commit of the current folder, which prints "fatal: not a git repository" where there is none."""
+    from lm_eval import evaluator
+
+    asked = evaluator.get_git_commit_hash
+    evaluator.get_git_commit_hash = lambda: None
+    try:
+        yield
+    finally:
+        evaluator.get_git_commit_hash = asked

@@ -113,6 +113,10 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
         **{name: getattr(settings, name) for name in noted},
     }
     notes = [] if strength else ["no strength raised the effect on the validation split within the limit on KL: strength is 0"]
+    if strength and strength == max(settings.strengths):
+        notes.append(
+            f"the strongest of the strengths tried was chosen ({strength:g}): a stronger one may do more, see strengths="
+        )
     result = Steering(pd.concat(tables, ignore_index=True), found.heads, found.vectors, strength, facts, notes)
     return result, heads, tokenizer
 

@@ -171,6 +171,8 @@ LABELS = {
     "las": "LAS",
     "uas": "UAS",
     "token-accuracy": "token accuracy",
+    "logit-difference": "logit difference",
+    "bits-per-byte": "bits per byte",
 }
 
 

@@ -47,6 +47,9 @@ def _findings(found: Any, best: dict[str, Any]) -> list[str]:
     for role in (role for role in SAID if role in best):
         ((layer, head),) = best[role]
         score, chance = float(found.sel(role=role)[layer, head]), float(found["chance"].sel(role=role)[layer])
+        if score <= 0:
+            said.append(f"No head scores above 0 for {role}.")
+            continue
         said.append(f"The strongest head for {role} is {layer}.{head}: {number(score, 2)}, where chance is {number(chance, 2)}.")
     sinks = found.attrs.get("sinks")
     if sinks is not None:
