@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -64,6 +65,13 @@ KEPT: list[Ways] = [
     (dissociated, dissociated_by_python, "d", "validation"),
     (scored, scored_by_python, "s", "train"),
 ]
+
+
+@pytest.mark.parametrize("way", [dissociated, scored])
+def test_what_is_kept_is_shown_without_torch(place: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[..., str]) -> None:
+    way(place)
+    monkeypatch.setattr(sys.modules[__name__], "invoked", test_freshness.shown_without_torch)
+    assert "mood" in way(place)
 
 
 @pytest.mark.parametrize("ways", KEPT, ids=["dissociate", "score"])

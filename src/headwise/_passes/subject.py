@@ -1,6 +1,6 @@
 """One model asked one task: what every estimator works on."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ from headwise.models._model import MultiTaskModel
 from headwise.models._opening import open_model
 from headwise.models._plain import TaskModel
 from headwise.settings import operation
-from headwise.store._decision import Decision, decision
 from headwise.tasks._batches import BUSY, Batch, Batches, batches
 from headwise.tasks._encoding import Encoded, encode
 from headwise.tasks._prefetch import on_device
@@ -143,22 +142,6 @@ def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskMod
     """A model that answers the tasks."""
     options = {name: getattr(settings, name) for name in ("tokenizer", "dtype", "trust_remote_code")}
     return open_model(model, tasks, device=settings.device or "auto", **options)
-
-
-def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any) -> Decision:
-    """What decides a result that an operation computes from a model and tasks.
-
-    Args:
-        operation: its name.
-        model: as the user gives it; what it remembers of its tasks is part of its content.
-        tasks: what it is asked.
-        settings: of the operation.
-        splits: which are read.
-        more: further facts.
-    """
-    given = [task.name for task in tasks if task.metric_given]  # else the metric that the model remembers holds
-    facts = {**settings.decides(), "silenced": sorted(settings.silenced or ()), "metric given for": given, **more}
-    return decision(operation, facts, model=model, tokenizer=settings.tokenizer, tasks=tasks, splits=splits)
 
 
 def prepare(model: Any, task: Task, settings: Reading) -> Subject:

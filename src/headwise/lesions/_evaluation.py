@@ -9,10 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import opened, prepare
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
+from headwise.heads import HeadSet
 from headwise.lesions._settings import Lesion
 from headwise.models._memory import as_trained
 from headwise.settings import operation
@@ -141,6 +139,10 @@ def lesion(
     Returns:
         per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
     """
+    from headwise._passes.lesioned import evaluate
+    from headwise._passes.subject import opened, prepare
+    from headwise.heads import Heads
+
     several = as_tasks(tasks)
     sets = named_sets(head_sets)
     answering = opened(model, several, settings)
@@ -162,6 +164,8 @@ def lesion(
 
 def _reference(model: Any, task: Task, settings: Lesion) -> Any:
     """What heads put out on training examples: their means, or inputs to draw from."""
+    from headwise._passes.subject import prepare
+
     subject = prepare(model, task, settings.with_changes(split="train", examples=settings.reference_examples))
     inputs = [batch.inputs for batch in subject.read(subject.plan())]
     return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs

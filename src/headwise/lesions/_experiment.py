@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headwise._passes.subject import asked, opened
+from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
+from headwise.heads import HeadSet
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, lesion
 from headwise.lesions._result import Dissociation, at, by
@@ -62,6 +62,9 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
 
 def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
     """A dissociation that is not there yet."""
+    from headwise._passes.subject import opened
+    from headwise.heads import Heads
+
     names = tuple(task.name for task in several)
     model = opened(model, several, settings)
     several = as_trained(model, several)

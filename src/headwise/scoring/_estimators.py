@@ -1,17 +1,16 @@
 """`headwise.score`: one call for every estimator."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
 from headwise._base.opener import identity
-from headwise._passes.lesioned import evaluate
-from headwise._passes.subject import asked, open_subject, opened
+from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
+from headwise.heads import HeadSet
 from headwise.models._memory import LENGTH, as_trained, length_of
 from headwise.scoring._files import keep
 from headwise.scoring._selection import count_for, top_heads
@@ -23,7 +22,24 @@ from headwise.tasks._metrics import every
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
-ESTIMATORS: dict[str, Callable[..., xr.DataArray]] = {name: estimator(name) for name in WHERE}
+if TYPE_CHECKING:
+    from headwise.heads import Heads
+
+
+class _Estimators(Mapping[str, Callable[..., xr.DataArray]]):
+    """Estimators by name. Asking for names imports nothing."""
+
+    def __getitem__(self, name: str) -> Callable[..., xr.DataArray]:
+        return estimator(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(WHERE)
+
+    def __len__(self) -> int:
+        return len(WHERE)
+
+
+ESTIMATORS = _Estimators()
 
 
 @operation(Score)
@@ -59,6 +75,9 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
 
 def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
     """Scores that are not there yet."""
+    from headwise._passes.subject import opened
+    from headwise.heads import Heads
+
     names = [task.name for task in tasks]
     answering = opened(model, tasks, settings)
     heads = settings.heads or Heads(answering.encoder)
@@ -93,6 +112,9 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
 
 def _performance(model: Any, task: Task, options: dict[str, Any], scores: xr.DataArray) -> dict[str, float]:
     """Every metric of a language-model task on the examples that were scored: accuracy alone says little of such a model."""
+    from headwise._passes.lesioned import evaluate
+    from headwise._passes.subject import open_subject
+
     read = {name: value for name, value in options.items() if name in Reading.model_fields}
     if "examples" in scores.attrs:  # estimators differ in how many they read by default
         read["examples"] = scores.attrs["examples"]

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwise._base.names import check_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass
@@ -20,8 +21,8 @@ class DecoderOutput:
         logits: what the prediction was taken from; its shape depends on the kind.
     """
 
-    loss: Tensor
-    prediction: Tensor
+    loss: "Tensor"
+    prediction: "Tensor"
     logits: Any
 
 

@@ -1,0 +1,24 @@
+"""What decides a result that is computed from a model and tasks: known before the model is opened, and without torch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headwise._passes.settings import Reading
+from headwise.store._decision import Decision, decision
+from headwise.tasks._task import Task
+
+
+def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any) -> Decision:
+    """What decides a result that an operation computes from a model and tasks.
+
+    Args:
+        operation: its name.
+        model: as the user gives it; what it remembers of its tasks is part of its content.
+        tasks: what it is asked.
+        settings: of the operation.
+        splits: which are read.
+        more: further facts.
+    """
+    given = [task.name for task in tasks if task.metric_given]  # else the metric that the model remembers holds
+    facts = {**settings.decides(), "silenced": sorted(settings.silenced or ()), "metric given for": given, **more}
+    return decision(operation, facts, model=model, tokenizer=settings.tokenizer, tasks=tasks, splits=splits)
