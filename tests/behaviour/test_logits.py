@@ -35,7 +35,7 @@ def test_contributions_sum_to_the_logits(family: str) -> None:
         assert not found.heads[:, :, 2:].isnan().any()
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma"])
 def test_a_heads_contribution_is_its_slice_of_w_o_through_the_fixed_norm(family: str) -> None:
     """By hand: z W_O of the head, the norm's statistics taken from the whole stream."""
     model, heads = build(family), None
@@ -57,7 +57,8 @@ def test_a_heads_contribution_is_its_slice_of_w_o_through_the_fixed_norm(family:
                 part = (part - part.mean(-1, keepdim=True)) / (r.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * norm.weight
             else:
                 part = z @ model.model.layers[layer].self_attn.o_proj.weight.T[8 * head : 8 * head + 8]
-                part = part / (r.square().mean(-1, keepdim=True) + model.config.rms_norm_eps).sqrt() * norm.weight
+                scale = 1 + norm.weight if family == "gemma" else norm.weight
+                part = part / (r.square().mean(-1, keepdim=True) + model.config.rms_norm_eps).sqrt() * scale
             own = part @ model.lm_head.weight.T
             expected = own.gather(1, plus) - own.gather(1, minus)
             torch.testing.assert_close(found.heads[:, :, layer, head], expected.detach().double(), atol=1e-4, rtol=1e-3)

@@ -78,7 +78,7 @@ def drawn(count: int, size: int) -> list[list[int]]:
     return [rng.choice(np.arange(3, 50), size, replace=False).tolist() for _ in range(count)]
 
 
-@pytest.mark.parametrize("family", ["circuit", "gpt2", "llama"])
+@pytest.mark.parametrize("family", ["circuit", "gpt2", "llama", "gemma"])
 def test_retrieval_is_that_of_greedy_decoding_with_whole_maps(family: str) -> None:
     model = circuit() if family == "circuit" else build(family)
     found = hw.roles(model, tokenizer(), roles=["retrieval"], sequences=3, quiet=True)
@@ -108,8 +108,9 @@ def test_retrieval_is_that_of_greedy_decoding_with_whole_maps(family: str) -> No
         assert 0 < float(found["chance"][0, 0]) < 0.05
 
 
-def test_query_retrieval_is_that_of_whole_maps() -> None:
-    model, words = build("llama"), tokenizer("left")
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma"])
+def test_query_retrieval_is_that_of_whole_maps(family: str) -> None:
+    model, words = build(family), tokenizer("left")
     found = hw.roles(model, words, roles=["query-retrieval"], sequences=3, quiet=True)
     heads, scores = hw.Heads(model), []
     nothing = words("N/A", add_special_tokens=False)["input_ids"]

@@ -19,10 +19,10 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
+@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma"])
 @pytest.mark.parametrize("exclude", [False, True])
 def test_previous_duplicate_and_induction_equal_detect_head(family: str, exclude: bool, tmp_path: Path) -> None:
-    """To 1e-4 on repeated random tokens; the Llama has grouped queries."""
+    """To 1e-4 on repeated random tokens; the Llama has grouped queries, the Gemma one key head."""
     from transformer_lens.head_detector import detect_head
     from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoTokenizer
