@@ -75,9 +75,13 @@ def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
     assert "Traceback" in debug.stderr
 
 
-def test_a_missing_folder_of_a_trained_model_is_named() -> None:
+def test_a_missing_folder_of_a_trained_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(HeadwiseError, match="no task was named, and there is no folder 'runs/none' that remembers its own"):
         CliRunner().invoke(app, ["score", "--model", "runs/none"], catch_exceptions=False)
+    (tmp_path / "iat" / "seed-0").mkdir(parents=True)
+    (tmp_path / "iat" / "seed-0" / "headwise.json").write_text("{}")
+    with pytest.raises(HeadwiseError, match=r"but in .*seed-0: open one of these"):  # a folder of several trainings
+        CliRunner().invoke(app, ["score", "--model", str(tmp_path)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("words", ["score --model ./none --tasks sst2", "train --model ./none --out x", "probe --model a=./none"])

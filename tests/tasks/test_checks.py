@@ -51,6 +51,8 @@ def test_missing_columns_suggest_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("reveiw,stars\nfine,1\nbad,0\n")
     with pytest.raises(HeadwiseError, match=r"r.csv has no column 'review', only: reveiw, stars \(did you mean 'reveiw'\?\)"):
         loaded(path=tmp_path / "r.csv", text="review", label="stars")
+    with pytest.raises(HeadwiseError, match="no column 'label', only: reveiw, stars; name it with label="):
+        loaded(path=tmp_path / "r.csv", text="reveiw")
     with pytest.raises(HeadwiseError, match=r"there is no file .*nothing.csv"):
         loaded(path=tmp_path / "nothing.csv")
     (tmp_path / "wide.csv").write_text("text,label\na,1\nb,2,3\n")

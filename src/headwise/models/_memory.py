@@ -60,11 +60,14 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
     by_name = origins | {origin["name"]: origin for origin in origins.values()}
     if not source.names and source.file is not None:
         return source.find()
-    if not source.names and not saved and not Path(model).exists():
-        raise HeadwiseError(
-            f"no task was named, and there is no folder {str(model)!r} that remembers its own: give the folder of a trained model, or name "
-            "tasks (--tasks, --tasks-file)"
-        )
+    if not source.names and not saved:
+        if not Path(model).exists():
+            raise HeadwiseError(
+                f"no task was named, and there is no folder {str(model)!r} that remembers its own: give the folder of a trained model, or "
+                "name tasks (--tasks, --tasks-file)"
+            )
+        if Path(model).is_dir() and not (Path(model) / "config.json").is_file():
+            manifest.read(model)  # of a folder of several trainings it says where they are
     wanted = source.names or [str(origin["name"]) for origin in origins.values()]
     found = []
     for name in wanted:

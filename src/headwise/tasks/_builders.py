@@ -47,7 +47,8 @@ def column(raw: Raw, name: str) -> pd.Series:
     found = known(raw, name)
     if found is None:
         have = [str(c) for c in raw.table.columns]
-        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}")
+        hint = f"; name it with {name}=" if name in ("text", "label") else ""  # the default names
+        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}{hint}")
     if list(raw.table.columns).count(found) > 1:
         raise HeadwiseError(f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one")
     return raw.table[found] if raw.rows is None else raw.table[found].iloc[raw.rows].reset_index(drop=True)
