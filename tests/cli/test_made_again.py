@@ -48,7 +48,7 @@ def run(words: list[str]) -> None:
 def printed(folder: Path) -> list[str]:
     """The command on the page, as a shell reads it."""
     page = write_report([folder], folder.parent / "again.html").read_text(encoding="utf-8")
-    (shown,) = set(re.findall(r"To make it again:</p><pre>(.*?)</pre>", page, re.DOTALL))
+    (shown,) = set(re.findall(r"To reproduce it:</p><pre>(.*?)</pre>", page, re.DOTALL))
     return shlex.split(html.unescape(shown))
 
 

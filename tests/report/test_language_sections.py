@@ -44,7 +44,7 @@ def test_a_saved_steering_is_shown(tmp_path: Path) -> None:
         "3.50) on the test split, at 0.25 nats per token from the intact model."
     )
     assert "in 50.0 % of the pairs with the intact model, and in 75.0 % with the steered one" in section.findings[1]
-    assert "head 7.11, best on validation, tells 87.5 % of the test statements apart" in section.findings[2]
+    assert "head 7.11, best on validation, classifies 87.5 % of the test statements correctly" in section.findings[2]
     assert section.findings[3] == "a note"
     page = on_the_page(section)
     assert "truth <b>" not in page
@@ -75,7 +75,7 @@ def test_a_steering_that_found_no_strength_says_so() -> None:
     found = steered(0.5, 3.5, strength=0.0, pairs=False)
     first, second = steering.findings(found)[:2]
     assert first == (
-        "No strength raised what true statements have over the others in log p within the limit of 1 nats per token on the validation split."
+        "No strength raised the lead of true statements over the others in log p within the limit of 1 nats per token on the validation split."
     )
     assert "7.11" in second
 

@@ -42,11 +42,12 @@ def section(found: Any, label: str) -> Section:
             ),
         ],
         methods=(
-            f"{LENGTH} random tokens, of the ten thousand most common, were written twice. "
+            f"Each sequence is {LENGTH} random tokens, of the ten thousand most common, and the same tokens again. "
             "A head's induction score is its mean attention, in the second half, to the "
-            f"token that followed the same token in the first half, over {SEARCHED} sequences. The highest heads were silenced (output zero) on "
-            f"{JUDGED} other sequences, beside as many other heads of the same layers, drawn again for each sequence. Accuracy is the "
-            "fraction of tokens of the second half, from its second on, that the model predicts. The weights are 4-bit ones, dequantised."
+            f"token that followed the same token in the first half, over {SEARCHED} sequences. The heads with the highest scores "
+            f"were silenced (output zero) on {JUDGED} other sequences and, for comparison, as many other heads of the same layers, drawn for "
+            "each sequence. Accuracy is the fraction of tokens of the second half, from its second token on, that the model predicts. The "
+            "weights are dequantised from 4 bits."
         ),
         settings={"heads": names, "model": found.model},
     )

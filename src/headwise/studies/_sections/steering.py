@@ -50,12 +50,12 @@ def findings(found: Any) -> list[str]:
     what = (
         "the mean of log p(good) − log p(bad)"
         if facts["pairs"]
-        else f"what {facts['target']} statements have over the others in log p"
+        else f"the lead of {facts['target']} statements over the others in log p"
     )
     best = found.heads.iloc[0]
     probe = (
-        f"The probe of head {int(best['layer'])}.{int(best['head'])}, best on validation, tells {number(100 * best['test'])} % of the test "
-        "statements apart."
+        f"The probe of head {int(best['layer'])}.{int(best['head'])}, best on validation, classifies {number(100 * best['test'])} % of the "
+        "test statements correctly."
     )
     if not found.strength:
         return [

@@ -76,7 +76,7 @@ def section(run: Any) -> Section:
         blocks=blocks,
         methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
         "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
-        "one task alone claims, heads being chosen on other runs than those measured. "
+        "one task alone claims, with heads chosen on runs other than those measured. "
         f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
 
