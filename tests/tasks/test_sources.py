@@ -1,5 +1,6 @@
 """Every way to bring data in, and how splits come about."""
 
+import gzip
 import json
 import shutil
 import warnings
@@ -132,6 +133,27 @@ def test_python_rows_of_every_shape() -> None:
         Task("x", data=[5]).splits  # noqa: B018
     with pytest.raises(HeadwiseError, match="exactly one of"):
         Task("x", data=[], path="y")
+
+
+def test_a_text_file_is_one_text_a_line(tmp_path: Path) -> None:
+    """For language modelling; in a folder it may be a README, and is left alone."""
+    lines = [f'line {i}, "quoted" , naïve' for i in range(50)]
+    (tmp_path / "wiki.txt").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+    task = Task("wiki", path=tmp_path / "wiki.txt", kind="next-token")
+    assert sorted(text for name in task.splits for (text,) in task.split(name).texts) == sorted(lines)
+    (tmp_path / "named.txt.gz").write_bytes(gzip.compress("\n".join(lines[:3]).encode()))
+    named = Task("wiki", path={"train": tmp_path / "named.txt.gz", "validation": tmp_path / "wiki.txt"}, kind="masked-token")
+    assert [text for (text,) in named.split("train").texts] == lines[:3]
+    with pytest.raises(HeadwiseError, match="no column 'label', only: text"):
+        Task("wiki", path=tmp_path / "wiki.txt").splits  # noqa: B018
+    (tmp_path / "empty.txt").write_text("\n \n")
+    with pytest.raises(HeadwiseError, match=r"empty\.txt holds no rows$"):
+        Task("wiki", path=tmp_path / "empty.txt", kind="next-token").splits  # noqa: B018
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "train.txt").write_text("about this folder")
+    (folder / "train.csv").write_text("text,label\n" + "".join(f"row {i},{i % 2}\n" for i in range(40)))
+    assert len(Task("rows", path=folder).split("train").texts) > 20
 
 
 def test_word_lists_with_tag_lists_become_sentences() -> None:

@@ -34,6 +34,7 @@ def score(
     from headwise.models._memory import remembered_tasks
     from headwise.scoring import score as score_heads, top_heads
     from headwise.studies._sections import patching
+    from headwise.tasks._metrics import label
 
     if shown.card and settings.out is None:
         raise HeadwiseError("--card writes into the folder of the scores: give --out FOLDER")
@@ -80,7 +81,9 @@ def score(
     if performance:
         names = list(dict.fromkeys(name for one in performance.values() for name in one))
         rows = [[task, *(f"{one[name]:.4g}" if name in one else "-" for name in names)] for task, one in performance.items()]
-        print_table("Language modelling", ["task", *names], rows, "of the intact model, on the examples that were scored")
+        print_table(
+            "Language modelling", ["task", *map(label, names)], rows, "of the intact model, on the examples that were scored"
+        )
     for note in scores.attrs.get("notes", []):
         typer.echo(f"note: {note}")
     if out is not None:

@@ -26,6 +26,7 @@ ROWS = 50_000  # of a table read at once
 SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation"}
 SPLIT_NAMES |= {"dev": "validation", "development": "validation", "test": "test", "testing": "test", "eval": "test"}
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".ndjson")
+LINES = ".txt"  # read where it is named, never found in a folder, which may have a README.txt
 SENTENCES = (
     ".conllu",
     ".conll",
@@ -76,7 +77,7 @@ def stem(path: Path) -> str:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects), compressed or not.
+    """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects), compressed or not; .txt: one text a line.
 
     Raises:
         HeadwiseError: the file is missing, broken, or of an unknown format.
@@ -93,9 +94,17 @@ def read_table(path: Path) -> pd.DataFrame:
             return _read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
         if kind in (".jsonl", ".ndjson", ".json"):
             return _read_json(path)
+        if kind == LINES:
+            return pd.DataFrame({"text": _read_lines(path)})
     raise HeadwiseError(
-        f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, also with {', '.join(PACKED)}"
+        f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, or {LINES} (one text a line), also with "
+        f"{', '.join(PACKED)}"
     )
+
+
+def _read_lines(path: Path) -> list[str]:
+    with open_text(path) as handle:
+        return [line.strip() for line in handle if line.strip()]
 
 
 def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -167,7 +176,8 @@ def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
         return Raw(str(path), sentences=read_sentences(path, **reading))
     table = read_table(path)
     if table.empty:
-        raise HeadwiseError(f"{path} holds no rows{': there is nothing below its header' if len(table.columns) else ''}")
+        headed = len(table.columns) and suffix(path) != LINES
+        raise HeadwiseError(f"{path} holds no rows{': there is nothing below its header' if headed else ''}")
     return Raw(str(path), table=table)
 
 
@@ -256,6 +266,5 @@ def read_texts(path: Path, count: int) -> list[str]:
             raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
         texts = [str(text) for text in frame["sentence"]]
     else:
-        with open_text(path) as handle:
-            texts = [line.strip() for line in handle if line.strip()]
+        texts = _read_lines(path)
     return texts[:count]
