@@ -30,11 +30,11 @@ def constant(values: ArrayLike, axis: int = -1) -> NDArray[np.bool_]:
     return np.asarray(np.ptp(array, axis=axis) <= 1e-14 + 1e-12 * np.abs(array).max(axis=axis))
 
 
-def why_no_t(values: ArrayLike, unit: str, least: int = 2) -> str:
+def why_no_t(values: ArrayLike, unit: str) -> str:
     """Why one row of values has no interval by t over its units ("seed", "run", ...); empty where it has one."""
     n = len(np.asarray(values))
-    if n < least:
-        return f"{n} {unit}{'s' * (n != 1)}, {least} are needed"
+    if n < 2:
+        return f"{n} {unit}{'s' * (n != 1)}, 2 are needed"
     return SAME.format(unit=unit) if constant(values) else ""
 
 

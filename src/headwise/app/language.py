@@ -124,14 +124,14 @@ def row_of(model: TaskModel, heads: Heads, inputs: Inputs, layer: int, head: int
     return [round(weight, 6) for weight in tape.attention[layer][0, head, 0].float().cpu().tolist()]
 
 
-def check_steering(steering: Any, model: MultiTaskModel | TaskModel, heads: Heads, place: object = "steer") -> Steering:
+def check_steering(steering: Any, model: MultiTaskModel | TaskModel, heads: Heads) -> Steering:
     """What `headwise steer` saved, if it fits the model.
 
     Raises:
         HeadwiseError: it is something else, or belongs to another model.
     """
     if not isinstance(steering, Steering):
-        raise HeadwiseError(f"{place} holds a {type(steering).__name__}, not a result of `headwise steer`")
+        raise HeadwiseError(f"steer holds a {type(steering).__name__}, not a result of `headwise steer`")
     if not continues(model):
         raise HeadwiseError("steering is for left-to-right language models, and this model is not one")
     with steering.applied(heads, 1.0), torch.inference_mode():  # says now if it does not fit

@@ -84,10 +84,6 @@ def _first(rows: Rows) -> Tensor:
     )
 
 
-def _local(rows: Rows) -> Tensor:
-    return (rows.ahead.abs() <= rows.window) & (rows.ahead != 0)
-
-
 @dataclass(frozen=True)
 class Pattern:
     """A role as a pattern.
@@ -120,7 +116,7 @@ PATTERNS: dict[str, Pattern] = {
     "sink-share": Pattern(_first, across=True, later=True, above=SINK),
     "self": Pattern(_at(0)),
     "next-token": Pattern(_at(1), forward=True),
-    "local": Pattern(_local),
+    "local": Pattern(lambda rows: (rows.ahead.abs() <= rows.window) & (rows.ahead != 0)),
     "delimiter": Pattern(lambda rows: rows.keys.delimiters[:, None].expand_as(rows.ahead), across=True),
     "rare-token": Pattern(lambda rows: rows.keys.rare[:, None].expand_as(rows.ahead), across=True),
 }

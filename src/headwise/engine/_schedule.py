@@ -17,7 +17,7 @@ from headwise.engine._steps import Task, label
 from headwise.errors import HeadwiseError
 from headwise.store._atomic import write_text
 from headwise.store._checksums import DamagedResult
-from headwise.store._results import Result, damage, digest_of, stale, stamp
+from headwise.store._results import Result, damage, digest_of, inputs_of, stale, stamp
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
@@ -256,8 +256,7 @@ class _Loop:
 
     def _inputs(self, task: Task) -> dict[str, list[str | None]]:
         """The digests of a cell's inputs, as far as they are known."""
-        several = {name: [given] if isinstance(given, str) else given for name, given in task["inputs"].items()}
-        return {name: [self.digests.get(folder) for folder in folders] for name, folders in several.items()}
+        return {name: [self.digests.get(folder) for folder in folders] for name, folders in inputs_of(task).items()}
 
     def _done(self, task: Task, found: dict[str, Any]) -> str:
         self.board.took(task["step"], found["seconds"])

@@ -21,7 +21,7 @@ from headwise.engine._steps import Task, label, resolve, typed
 from headwise.store import _locks as locks
 from headwise.store._atomic import publish, write_sealed, write_text
 from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings
-from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, saved, stamp
+from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, inputs_of, saved, stamp
 
 GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
 
@@ -102,7 +102,7 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         check_files(run, task)  # what was read in between was the same
         record = {
             **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
-            "inputs": {label: [digest(one.folder) for one in _several(given)] for label, given in inputs.items()},
+            "inputs": {label: [digest(results / one) for one in folders] for label, folders in inputs_of(task).items()},
             "files": saved(aside),
             **surroundings(),
             "seconds": round(seconds, 6),
@@ -157,10 +157,6 @@ def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict
     except OSError as second:
         said += f" (and the error could not be stored: {second})"
     return {"state": "failed", "error": said, "seconds": seconds}
-
-
-def _several(given: Result | list[Result]) -> list[Result]:
-    return given if isinstance(given, list) else [given]
 
 
 def _start_reporter() -> None:

@@ -102,9 +102,9 @@ def between(low: Any, high: Any, digits: int = 1, level: float = 0.95) -> str:
     return f" ({100 * level:g} % interval {number(low, digits)} to {number(high, digits)})" if bounded else ""
 
 
-def spread(mean: Any, sd: Any, digits: int = 1) -> str:
+def spread(mean: Any, sd: Any) -> str:
     """A mean with its standard deviation, for a cell; alone where one run has none."""
-    return number(mean, digits) + ("" if np.isnan(float(sd)) else f" ± {number(sd, digits)}")
+    return number(mean) + ("" if np.isnan(float(sd)) else f" ± {number(sd)}")
 
 
 def sign(low: Any, high: Any) -> int:

@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 THRESHOLD = 10.0  # percent: where a double dissociation counts as distinct
 
 
-def matrix(
-    table: pd.DataFrame, what: str, *, digits: int = 1, limits: tuple[float | None, float | None] = (None, None)
-) -> "Figure":
+def matrix(table: pd.DataFrame, what: str, limits: tuple[float | None, float | None] = (None, None)) -> "Figure":
     """A table with its values written into coloured cells; `what` they are stands beside the colour bar."""
     figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
-    image = named_cells(axes[0, 0], table, list(table.index), list(table.columns), digits=digits, limits=limits)
+    image = named_cells(axes[0, 0], table, list(table.index), list(table.columns), limits=limits)
     colour_bar(figure, image, axes[0, 0], what)
     return figure
 

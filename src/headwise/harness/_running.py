@@ -81,7 +81,8 @@ def changing(settings: Evaluate) -> Change:
     if settings.strength is not None and given != ["steer"]:
         raise HeadwiseError("strength applies to steering alone: give steer as well")
     if settings.silence is not None:
-        chosen = _head_set(settings.silence)
+        given = settings.silence
+        chosen = HeadSet.from_json(_text(given)) if isinstance(given, str | Path) else HeadSet(given)
         if not chosen:
             raise HeadwiseError("silence holds no heads, so nothing would be changed")
         return f"silenced: {chosen}", lambda heads: heads.silenced(chosen)
@@ -101,10 +102,6 @@ def _text(path: Any) -> str:
     if not Path(path).is_file():
         raise HeadwiseError(f"looked for {path}, which does not exist")
     return Path(path).read_text(encoding="utf-8")
-
-
-def _head_set(given: Any) -> HeadSet:
-    return HeadSet.from_json(_text(given)) if isinstance(given, str | Path) else HeadSet(given)
 
 
 def _gates(given: Any) -> torch.Tensor:

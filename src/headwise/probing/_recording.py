@@ -106,7 +106,7 @@ def record(
     steps = iter(track(range(total), "recording", quiet=quiet))
     for number in missing:
         with unchanged(encoder.model), atomic_folder(done.shard_folder(number)) as aside:
-            _shard(encoder, [_part(side, *done.bounds(number)) for side in sides], aside, record, size, steps)
+            _shard(encoder, [side.subset(np.arange(*done.bounds(number))) for side in sides], aside, record, size, steps)
     return done
 
 
@@ -188,10 +188,6 @@ def _sides(examples: Examples, pairs: str) -> list[Examples]:
     if not examples.pairs or pairs == "together":
         return [bare]
     return [replace(bare, texts=keep(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
-
-
-def _part(examples: Examples, low: int, high: int) -> Examples:
-    return examples.subset(np.arange(low, high))
 
 
 def _same(folder: Path, record: dict[str, Any]) -> None:

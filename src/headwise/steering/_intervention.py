@@ -86,7 +86,11 @@ def _asked(tasks: Task | Iterable[Task]) -> tuple[Task, Task | None]:
 def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) -> tuple[Steering, Heads, Any]:
     """A result that is not there yet, the heads of the model, and its tokenizer."""
     live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
-    judged = SavedTask(pairs.name, "minimal-pairs", (), "accuracy") if pairs else _running(statements)
+    judged = (
+        SavedTask(pairs.name, "minimal-pairs", (), "accuracy")
+        if pairs
+        else SavedTask(statements.name, "next-token", (), "token-accuracy")
+    )
     answering = as_task_model(live, tokenizer, judged)
     with evaluating(live):
         heads, encoder = Heads(live), Encoder.of(live, tokenizer, "last")
@@ -119,10 +123,6 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
         )
     result = Steering(pd.concat(tables, ignore_index=True), found.heads, found.vectors, strength, facts, notes)
     return result, heads, tokenizer
-
-
-def _running(statements: Task) -> SavedTask:
-    return SavedTask(statements.name, "next-token", (), "token-accuracy")
 
 
 def _judging(splits: dict[str, Examples], pairs: Task | None, target: int, settings: Steer) -> dict[str, tuple[Examples, Any]]:

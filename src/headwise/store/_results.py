@@ -254,10 +254,14 @@ def stamp(folder: str | Path) -> str:
     return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=12).hexdigest()
 
 
+def inputs_of(task: Mapping[str, Any]) -> dict[str, list[str]]:
+    """By input of a cell, the folders of the results that it is given."""
+    return {label: [given] if isinstance(given, str) else given for label, given in task["inputs"].items()}
+
+
 def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
     """The input that has changed since the result was computed from it, or "" if none has."""
-    for label, given in task["inputs"].items():
-        folders = [given] if isinstance(given, str) else given
+    for label, folders in inputs_of(task).items():
         try:
             now = [digest(run / "results" / folder) for folder in folders]
         except DamagedResult:

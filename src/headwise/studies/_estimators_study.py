@@ -31,10 +31,6 @@ NOT_EVERYWHERE = ("patching", "attribution-patching", RANDOM)  # of contrasts on
 PLACE = ["model", "task", "estimator", "order"]
 
 
-def _all() -> dict[str, Score]:
-    return {name: Score(method=name) for name in WHERE if name not in NOT_EVERYWHERE}
-
-
 class EstimatorsRecipe(engine.Recipe):
     """Which estimators are compared, on which models and tasks.
 
@@ -46,7 +42,9 @@ class EstimatorsRecipe(engine.Recipe):
     models: dict[str, engine.ModelName] = Field(min_length=1)
     tasks: TaskSource
     train: bool = True
-    estimators: dict[str, Score] = Field(default_factory=_all, min_length=1)
+    estimators: dict[str, Score] = Field(
+        default_factory=lambda: {name: Score(method=name) for name in WHERE if name not in NOT_EVERYWHERE}, min_length=1
+    )
     fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field((0.05, 0.1, 0.2, 0.3, 0.5), min_length=1)
     random_draws: int = Field(10, ge=1)
     seeds: int = Field(3, ge=1)

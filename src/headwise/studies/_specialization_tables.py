@@ -87,14 +87,13 @@ def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFram
     )
 
 
-def averages(scores: pd.DataFrame, split: str = "validation") -> pd.DataFrame:
+def averages(scores: pd.DataFrame) -> pd.DataFrame:
     """Average performance over tasks of every method, α and δ (Figs. 9, 10; Table 7), and on how many tasks it beats plain training.
 
     Args:
         scores: one row per place, seed, task and split: `score`, a share.
-        split: which split counts.
     """
-    rows = scores[scores["split"] == split]
+    rows = scores[scores["split"] == "validation"]
     by_seed = 100 * rows.groupby([*PLACE, "seed"], sort=False)["score"].mean()
     table = by_seed.groupby(level=PLACE, sort=False).agg(average="mean", sd="std", seeds="count").reset_index()
     by_task: dict[Any, float] = dict(rows.groupby([*PLACE, "task"], sort=False)["score"].mean().items())

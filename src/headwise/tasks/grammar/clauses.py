@@ -226,9 +226,9 @@ def clause(
     return Clause((*parts, Part(phrase_)), (*frames, Frame(verb, f"{entry.lemma}.01", tuple(roles))))
 
 
-def copula(subject: Nominal | None, predicate: Phrase, *, tense: str, number: str | None = None, negated: bool = False) -> Clause:
+def copula(subject: Nominal | None, predicate: Phrase, *, tense: str, negated: bool = False) -> Clause:
     """ "the film was not dull": the predicate is the head, as Universal Dependencies has it."""
-    be = auxiliary("be", tense, subject.number if subject is not None else number or SINGULAR)
+    be = auxiliary("be", tense, subject.number if subject is not None else SINGULAR)
     negation = Word("not", "not", "PART", "RB", "Polarity=Neg")
     middle = [Part(negation, "advmod")] if negated else []
     verb_part = Phrase("VP", (Part(be, "cop"), *middle, Part(predicate)))

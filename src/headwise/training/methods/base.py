@@ -64,7 +64,8 @@ class Method:
         """Name and options, for results."""
         options = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-        return {"method": self.name, **{name: value for name, value in plain.items() if _is_json(value)}}
+        known = {name: value for name, value in plain.items() if isinstance(value, str | int | float | bool | list | None)}
+        return {"method": self.name, **known}
 
     def decides(self) -> dict[str, Any]:
         """Name and options, as far as a result depends on them; objects too, which count by their content."""
@@ -162,10 +163,6 @@ def last_share(delta: float, steps: int) -> int | None:
     """The step at which the last `delta` of the steps begins; None if there is no such step."""
     last = int(round(delta * steps, 6))
     return steps - last if last else None
-
-
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool | list)
 
 
 def known_variant(variant: str) -> None:
