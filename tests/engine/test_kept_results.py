@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import test_freshness
 from test_freshness import fewer_tasks, other_metric, other_row
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import headwise as hw
 from headwise.cli import app
 from headwise.errors import HeadwiseError
+from headwise.harness import HarnessResult
 from headwise.report import read, write_report
 from headwise.store._checksums import DamagedResult
 from headwise.store._entry import Entry, claimed
@@ -174,13 +176,21 @@ def test_a_report_reads_through_load(place: Path, tmp_path: Path) -> None:
     assert len(read(folders)) == 3
 
 
+def test_a_result_saved_where_one_is_already_is_refused(tmp_path: Path) -> None:
+    """Not dropped in silence for the one that is there."""
+    found = HarnessResult(pd.DataFrame({"note": [""]}), pd.DataFrame({"example": [0]}), {}, [])
+    found.save(tmp_path / "first")
+    with pytest.raises(HeadwiseError, match="first exists already; choose another folder"):
+        found.save(tmp_path / "first")
+
+
 def test_every_kind_of_folder_that_is_written_can_be_loaded() -> None:
-    """Each `manifest.write` names a kind that `headwise.load` has a loader for, and each loader is there."""
+    """Each `manifest.write` and `new_folder` names a kind that `headwise.load` has a loader for, and each loader is there."""
     root = Path(hw.__file__).parent
     kinds = set()
     for file in root.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
-        for kind in re.findall(r"manifest\.write\([^,]+,\s*([\w\"-]+)", text):
+        for kind in re.findall(r"manifest\.(?:write|new_folder)\([^,]+,\s*([\w\"-]+)", text):
             named = re.search(rf'^{kind}(?:, \w+)* = "([\w-]+)"', text, re.MULTILINE) if not kind.startswith('"') else None
             kinds.add(named[1] if named else kind.strip('"'))
     assert kinds == set(LOADERS)

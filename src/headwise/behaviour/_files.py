@@ -6,19 +6,16 @@ from typing import Any
 
 import xarray as xr
 
-from headwise._base import command
 from headwise.scoring._files import load_scores, save_scores
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import atomic_folder
 
 KIND, NAME = "roles", "roles.nc"
 
 
 def keep(found: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
     """Writes a folder of roles; gives them back."""
-    with atomic_folder(folder) as aside:
+    with manifest.new_folder(folder, KIND, **noted) as aside:
         save_scores(found, aside / NAME)
-        manifest.write(aside, KIND, command=command.given(), **noted)
     return found
 
 

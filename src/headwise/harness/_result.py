@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from headwise._base import command
 from headwise._base.parsing import read_json
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import atomic_folder, sealed_text, write_text
+from headwise.store._atomic import sealed_text, write_text
 from headwise.store._provenance import surroundings
 
 KIND, FACTS, TABLES = "harness-evaluation", "evaluation.json", ("table", "examples")
@@ -34,11 +33,10 @@ class HarnessResult:
 
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `headwise.load` opens."""
-        with atomic_folder(folder) as aside:
+        with manifest.new_folder(folder, KIND, provenance=surroundings()) as aside:
             for name in TABLES:
                 write_text(aside / f"{name}.csv", getattr(self, name).to_csv(index=False))
             write_text(aside / FACTS, sealed_text({"settings": self.settings, "notes": self.notes}))
-            manifest.write(aside, KIND, command=command.given(), provenance=surroundings())
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> HarnessResult:

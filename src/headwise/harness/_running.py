@@ -19,6 +19,7 @@ from headwise.heads._restoration import evaluating
 from headwise.models._opening import open_with_tokenizer
 from headwise.settings import operation
 from headwise.steering._result import Steering
+from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 
 Change = tuple[str, Callable[[Heads], AbstractContextManager[Any]]]
@@ -42,8 +43,8 @@ def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> H
     if not names:
         raise HeadwiseError("there are no tasks to evaluate: give names of lm-eval's tasks")
     said, changed = changing(settings)
-    if settings.out is not None and settings.out.exists():
-        raise HeadwiseError(f"{settings.out} exists already; choose another folder, or remove it first")
+    if settings.out is not None:
+        manifest.check_absent(settings.out)
     if find_spec("lm_eval") is None:
         raise MissingExtra("lm-eval", "eval")
     live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)

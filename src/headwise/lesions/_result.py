@@ -11,7 +11,6 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from headwise._base import command
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._analysis import Analysis, analyse
@@ -171,39 +170,30 @@ class Dissociation:
         Raises:
             HeadwiseError: the folder exists already.
         """
-        from headwise.store._atomic import atomic_folder
-
-        target = Path(folder)
-        if target.exists():
-            raise HeadwiseError(f"{target} exists already; choose another folder, or remove it first")
-        with atomic_folder(target) as aside:
+        facts = {
+            # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every array
+            "sets": [[name, chosen.to_json()] for name, chosen in self.sets.items()],
+            "lesions": [[name, chosen.to_json()] for name, chosen in self.lesions.sets.items()],
+            "lesion_settings": self.lesions.settings,
+            "tasks": [
+                [name, {"kind": outcome.kind, "metric": outcome.metric, "chance": outcome.chance, "ways": outcome.ways}]
+                for name, outcome in self.lesions.tasks.items()
+            ],
+            "fraction": self.fraction,
+            "fractions": list(self.fractions),
+            "also": list(self.also),
+            "tests": [
+                {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
+                for (a, b), t in self.tests.items()
+            ],
+            "settings": self.settings,
+        }
+        with manifest.new_folder(folder, KIND, **facts, **noted) as aside:
             save_scores(self.scores, aside / NAME)
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
                 self.table(kind).reset_index().to_csv(aside / f"{kind}.csv", index=False)
-            manifest.write(
-                aside,
-                KIND,
-                # lists, since a manifest's keys are sorted and the order of lesions and tasks is that of every array
-                sets=[[name, chosen.to_json()] for name, chosen in self.sets.items()],
-                lesions=[[name, chosen.to_json()] for name, chosen in self.lesions.sets.items()],
-                lesion_settings=self.lesions.settings,
-                tasks=[
-                    [name, {"kind": outcome.kind, "metric": outcome.metric, "chance": outcome.chance, "ways": outcome.ways}]
-                    for name, outcome in self.lesions.tasks.items()
-                ],
-                fraction=self.fraction,
-                fractions=list(self.fractions),
-                also=list(self.also),
-                tests=[
-                    {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
-                    for (a, b), t in self.tests.items()
-                ],
-                settings=self.settings,
-                command=command.given(),
-                **noted,
-            )
-        return target
+        return Path(folder)
 
 
 def at(task: str, fraction: float) -> str:

@@ -11,11 +11,10 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from headwise._base import command
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
-from headwise.store import _manifest as manifest, atomic_folder
+from headwise.store import _manifest as manifest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,23 +203,16 @@ class Probes:
 
     def save(self, folder: str | Path) -> None:
         """Writes everything into `folder`, which must not exist and appears whole or not at all; `headwise.load(folder)` reads it."""
-        target = Path(folder)
-        if target.exists():
-            raise HeadwiseError(f"{target} exists already: give another folder")
-        with atomic_folder(target) as aside:
-            self.write(aside)
-
-    def write(self, folder: Path) -> None:
-        """Writes everything into an existing folder."""
         bare = self.data.copy(deep=False)
         bare.attrs = {}
-        bare.to_netcdf(folder / "probes.nc", engine="scipy")
-        self.embeddings.to_parquet(folder / "embeddings.parquet", index=False)
-        self.sweep.to_parquet(folder / "sweep.parquet", index=False)
         rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
         rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
-        save_tensors(rows, folder / "examples.safetensors")
-        manifest.write(folder, KIND, settings=json.loads(json.dumps(self.data.attrs)), tasks=self.tasks, command=command.given())
+        facts = {"settings": json.loads(json.dumps(self.data.attrs)), "tasks": self.tasks}
+        with manifest.new_folder(folder, KIND, **facts) as aside:
+            bare.to_netcdf(aside / "probes.nc", engine="scipy")
+            self.embeddings.to_parquet(aside / "embeddings.parquet", index=False)
+            self.sweep.to_parquet(aside / "sweep.parquet", index=False)
+            save_tensors(rows, aside / "examples.safetensors")
 
     def _of(self, task: str) -> xr.Dataset:
         if task not in self.tasks:

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from headwise._base import command
 from headwise._base.parsing import read_json, reading
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import atomic_folder
 from headwise.store._loading import load
 
 NAME = "scores.nc"  # in a folder of scores, or of a dissociation
@@ -91,10 +89,9 @@ def _array(values: Any) -> Any:
 
 def keep(scores: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
     """Writes a folder of scores that `headwise.load` opens; gives them back."""
-    with atomic_folder(folder) as aside:
+    with manifest.new_folder(folder, "scores", **noted) as aside:
         save_scores(scores, aside / NAME)
         save_scores(scores, aside / JSON)
-        manifest.write(aside, "scores", command=command.given(), **noted)
     return scores
 
 

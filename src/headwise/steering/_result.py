@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 from torch import Tensor, nn
 
-from headwise._base import command
 from headwise._base.opener import read_tensors
 from headwise._base.parsing import read_json
 from headwise._base.writing import save_tensors
@@ -18,7 +17,7 @@ from headwise.heads import Heads, UnsupportedModel
 from headwise.models._decoders.output import SavedTask
 from headwise.models._plain import as_task_model
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import atomic_folder, sealed_text, write_text
+from headwise.store._atomic import sealed_text, write_text
 
 KIND, MODEL = "steering", "model"
 VECTORS, FACTS, TABLES = "vectors.safetensors", "steering.json", ("table", "heads")
@@ -76,7 +75,7 @@ class Steering:
             tokenizer: saved with that model.
             noted: further fields of the manifest.
         """
-        with atomic_folder(folder) as aside:
+        with manifest.new_folder(folder, KIND, **noted) as aside:
             if heads is not None:
                 try:
                     name = str(self.settings["task"])
@@ -89,7 +88,6 @@ class Steering:
                 write_text(aside / f"{name}.csv", getattr(self, name).to_csv(index=False))
             facts = {"strength": self.strength, "settings": self.settings, "notes": self.notes}
             write_text(aside / FACTS, sealed_text(facts))
-            manifest.write(aside, KIND, command=command.given(), **noted)
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Steering:

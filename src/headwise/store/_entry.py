@@ -106,8 +106,7 @@ def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -
     if not (entry := Entry(folder, decided)).finished:
         with claimed(folder):
             if not (entry := Entry(folder, decided)).finished:  # else another process has finished it meanwhile
-                if entry.folder.exists():
-                    raise HeadwiseError(f"{folder} exists already; choose another folder, or remove it first")
+                manifest.check_absent(folder)
                 return compute(entry), []
     return load(folder), entry.notes
 

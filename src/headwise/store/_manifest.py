@@ -1,13 +1,16 @@
 """`headwise.json`: the sealed file that says what a saved folder holds, what decided it, and the checksum of every file in it."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headwise._base import command
 from headwise._base.names import shown
 from headwise._base.parsing import read_json
 from headwise.errors import HeadwiseError
-from headwise.store._atomic import seal, sealed_text, write_text
+from headwise.store._atomic import atomic_folder, seal, sealed_text, write_text
 from headwise.store._checksums import DamagedResult, check_listing, contents, verify
 
 NAME = "headwise.json"
@@ -33,6 +36,25 @@ def write(folder: Path, kind: str, **fields: Any) -> None:
     listed = contents(folder, APART, NAME)
     record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields, "files": listed, "finished": time.time()}
     write_text(folder / NAME, sealed_text(record))
+
+
+def check_absent(folder: str | Path) -> None:
+    """Raises if a result cannot be saved as `folder` because something is there already."""
+    if Path(folder).exists():
+        raise HeadwiseError(f"{folder} exists already; choose another folder, or remove it first")
+
+
+@contextmanager
+def new_folder(target: str | Path, kind: str, **fields: Any) -> Iterator[Path]:
+    """Gives an empty folder to write a result into; when the block ends well, it becomes `target`, with a manifest that names the command.
+
+    Raises:
+        HeadwiseError: `target` exists already.
+    """
+    check_absent(target)
+    with atomic_folder(target) as aside:
+        yield aside
+        write(aside, kind, command=command.given(), **fields)
 
 
 def amend(folder: Path, **fields: Any) -> None:

@@ -14,7 +14,6 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise._base import command
 from headwise._base.inference import t_interval, why_no_t
 from headwise.behaviour._attention import Watch
 from headwise.behaviour._inputs import Reading
@@ -64,12 +63,9 @@ class Induction:
 
     def save(self, folder: str | Path) -> Path:
         """Writes the scores, the accuracy of every sequence and the heads; `headwise.load(folder)` opens it."""
-        from headwise.store._atomic import atomic_folder
-
-        with atomic_folder(Path(folder)) as aside:
+        with manifest.new_folder(folder, KIND, heads=self.heads.to_json(), model=self.model) as aside:
             self.scores.rename("score").to_netcdf(aside / SCORES, engine="scipy")
             self.accuracy.to_parquet(aside / ACCURACY, index=False)
-            manifest.write(aside, KIND, heads=self.heads.to_json(), model=self.model, command=command.given())
         return Path(folder)
 
 

@@ -83,7 +83,7 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
         changes: dict[str, Any] = {"controls": (), "sweep": (), "tokenizer": opened.tokenizer}
         tuned = probe(model.encoder, given, **config.probing.given() | changes)
         out.array("after", tuned.scores.squeeze("task", drop=True))
-        out.model("probes", tuned.write)
+        out.model("probes", tuned)
 
 
 @engine.step()

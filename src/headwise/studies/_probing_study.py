@@ -46,7 +46,7 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> 
     metric = str(found.data["metric"].item())  # the model's own where it was trained on the task
     out.table("embeddings", found.embeddings.drop(columns="task").assign(metric=metric, synthetic=task.synthetic))
     out.table("sweep", found.sweep.drop(columns="task"))
-    out.model("probes", found.write)
+    out.model("probes", found)
 
 
 @engine.step()
