@@ -15,7 +15,7 @@ import headwise
 import planted
 from headwise._base.least import MIN_DRAWS, least_random, least_resamples
 from headwise.cli import app
-from headwise.cli.dissociate import _numbered
+from headwise.cli.dissociate import _narrow
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import Dissociation
@@ -160,9 +160,13 @@ def test_a_missing_corrected_d_has_its_reason() -> None:
     (row,) = weak.table("pairs").to_dict("records")
     assert np.isnan(row["D_corrected"])
     assert "no D_corrected: a and b are not above chance when intact" in row["note"]
-    shown, reasons = _numbered(weak.table("pairs"))  # on a terminal: a number, and the reason below
+    shown, reasons = _narrow(weak.table("pairs"), 0.9)  # on a terminal: a number, and the reason below
     assert (shown["note"].tolist(), reasons) == (["[1]"], [row["note"]])
-    assert "note" not in _numbered(weak.table("pairs").assign(note=""))[0]
+    assert list(shown) == ["pair", "D_A", "D_B", "D", "90 % interval", "D corrected", "verdict", "overlap", "note"]
+    known = weak.table("pairs").assign(note="", D_low=-1.23, D_high=4.56, p=0.031, p_fdr=0.031)
+    (row,) = _narrow(known, 0.9)[0].to_dict("records")
+    assert (row["pair"], row["90 % interval"], row["p"]) == ("a – b", "-1.2 to 4.6", 0.031)
+    assert "note" not in row
     assert "no D corrected: a is not above chance" in weak.table("summary").loc["a", "note"]
     assert any(note.startswith("a: the intact model is at chance (0.5; ") and "D_corrected" in note for note in weak.notes)
 

@@ -47,7 +47,7 @@ def dissociate(
         return
     for kind in SHOWN:
         table = result.table(kind)
-        table, reasons = (table.reset_index(), []) if kind == "performance" else _numbered(table)
+        table, reasons = (table.reset_index(), []) if kind == "performance" else _narrow(table, result.settings["level"])
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
         for number, reason in enumerate(reasons, 1):
             typer.echo(f"[{number}] {reason}")
@@ -58,14 +58,19 @@ def dissociate(
         typer.echo(f"tables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
 
 
-def _numbered(pairs: Any) -> tuple[Any, list[str]]:
-    """The pairs for a terminal: a reason why something is missing is a number in the column of notes, and a line below the table."""
-    from headwise.figures._blocks import without_empty_notes
-
+def _narrow(pairs: Any, level: float) -> tuple[Any, list[str]]:
+    """The pairs as a terminal has room for them: a pair in one column, the ends of its interval in another, p only where there was a test;
+    a reason why something is missing is a number in the column of notes, and a line below the table."""
     reasons = list(dict.fromkeys(note for note in pairs["note"] if note))
-    shown = without_empty_notes(pairs)
     numbers = {reason: f"[{number}]" for number, reason in enumerate(reasons, 1)}
-    return (shown.assign(note=shown["note"].map(lambda note: numbers.get(note, ""))) if reasons else shown), reasons
+    ends = zip(pairs["D_low"], pairs["D_high"], strict=True)
+    tested = [name for name in ("p", "p_fdr") if pairs[name].notna().any()]
+    names = ["D_A", "D_B", "D", "D_corrected", "verdict", "overlap", *tested]
+    shown = pairs[names].round({name: 1 for name in names if name not in tested}).rename(columns={"D_corrected": "D corrected"})
+    shown.insert(0, "pair", pairs["A"] + " – " + pairs["B"])
+    spans = ["–" if math.isnan(low) else f"{low:.1f} to {high:.1f}" for low, high in ends]
+    shown.insert(4, f"{100 * level:g} % interval", spans)
+    return (shown.assign(note=[numbers.get(note, "") for note in pairs["note"]]) if reasons else shown), reasons
 
 
 def _caption(result: Any, kind: str) -> str:
