@@ -190,7 +190,7 @@ def test_what_cannot_be_is_said() -> None:
 
 @pytest.mark.parametrize("examples", [1, 20])
 def test_without_texts_the_grammar_writes_some_and_it_is_said(examples: int) -> None:
-    from headwise.behaviour._inputs import given_texts
+    from headwise.behaviour._given import given_texts
 
     found = given_texts(None, examples, 0)
     assert len(found) == len(set(found)) == examples

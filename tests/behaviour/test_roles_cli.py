@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import headwise as hw
 from headwise.cli import app
+from light import shown_without_torch
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
     again = hw.load(tmp_path / "out")
     np.testing.assert_allclose(record["roles"]["induction"], again.sel(role="induction"))
     assert record["top"][0]["strongest head"].startswith("1.1 ")
+    assert "1.1 0.4" in shown_without_torch(*words, "--roles", "induction", "--roles", "sink")
 
 
 def test_heads_that_do_nothing_are_not_called_strong() -> None:

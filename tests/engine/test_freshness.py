@@ -29,6 +29,7 @@ from headwise.store._entry import claimed
 from headwise.tasks import read_toml
 from headwise.training._grid import compare
 from headwise.training._loop import TrainingRun
+from light import shown_without_torch
 
 QUICK = {"epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "max_length": 16}
 WORDS = ["--epochs", "1", "--batch-size", "16", "--lr", "1e-3", "--max-length", "16"]
@@ -164,19 +165,6 @@ def test_the_same_again_is_shown_without_a_model(place: Path, monkeypatch: pytes
     assert time.perf_counter() - started < 2
     assert again.description["seconds"] == before
     assert "mood" in by_words(place)
-
-
-def shown_without_torch(*words: Any) -> str:
-    """What a verb says in a process of its own, which must not load torch or what is as slow."""
-    code = f"""
-import sys
-from headwise.cli import app
-app({[*map(str, words)]!r}, standalone_mode=False)
-print([name for name in ("torch", "transformers", "accelerate", "scipy.stats") if name in sys.modules])
-"""
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines()[-1] == "[]"
-    return said
 
 
 def test_the_same_again_is_shown_without_torch(place: Path) -> None:

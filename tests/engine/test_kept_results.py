@@ -25,6 +25,7 @@ from headwise.store._checksums import DamagedResult
 from headwise.store._entry import Entry, claimed
 from headwise.store._loading import LOADERS
 from headwise.tasks import read_toml
+from light import shown_without_torch
 
 finished, place = test_freshness.finished, test_freshness.place  # the same fixtures
 
@@ -72,7 +73,7 @@ KEPT: list[Ways] = [
 @pytest.mark.parametrize("way", [dissociated, scored])
 def test_what_is_kept_is_shown_without_torch(place: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[..., str]) -> None:
     way(place)
-    monkeypatch.setattr(sys.modules[__name__], "invoked", test_freshness.shown_without_torch)
+    monkeypatch.setattr(sys.modules[__name__], "invoked", shown_without_torch)
     assert "mood" in way(place)
 
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from headwise.behaviour._patterns import Tokens
 from headwise.errors import HeadwiseError
 from headwise.heads._inputs import device_of, root_of
-from headwise.tasks._sources import read_texts
 
 
 @dataclass(frozen=True)
@@ -159,24 +157,6 @@ def padded(rows: Sequence[Sequence[int]], pad: int, left: bool) -> tuple[Tensor,
         place = slice(width - len(row), None) if left else slice(len(row))
         ids[number, place], real[number, place] = torch.tensor(list(row)), True
     return ids, real
-
-
-def given_texts(texts: Any, examples: int, seed: int) -> tuple[str, ...]:
-    """The texts a user gives, or synthetic ones."""
-    if texts is None:
-        from headwise.tasks.grammar import task
-
-        found = [" ".join(text) for text in task("topic", size=max(examples, 16), seed=seed, held_out=16).split("train").texts]
-    elif isinstance(texts, str | Path):
-        if not Path(texts).exists():
-            raise HeadwiseError(f"looked for texts in {texts}, which does not exist")
-        found = read_texts(Path(texts), examples)
-    else:
-        found = list(texts)
-    wrong = next((text for text in found if not isinstance(text, str)), None)
-    if wrong is not None or not any(text.strip() for text in found):
-        raise HeadwiseError(f"texts are a file, or a list of texts; got {type(texts).__name__} with {wrong!r}")
-    return tuple(text for text in found if text.strip())[:examples]
 
 
 def _around(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -1,4 +1,4 @@
-"""`headwise.roles`: what every head does."""
+"""Roles of one model, family by family."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,76 +10,23 @@ from numpy.typing import NDArray
 
 from headwise._base.progress import track
 from headwise.behaviour._attention import attention_roles
-from headwise.behaviour._files import keep
-from headwise.behaviour._inputs import Reader, given_texts
+from headwise.behaviour._given import given_texts
+from headwise.behaviour._inputs import Reader
 from headwise.behaviour._logits import direct_logits
 from headwise.behaviour._retrieval import check_causal, query_retrieval, retrieval
 from headwise.behaviour._settings import ROLES, SINK, Roles
-from headwise.behaviour._vectors import TABLES, function_vectors, given_rows
+from headwise.behaviour._vectors import function_vectors
 from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, composition_scores
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
 from headwise.heads._inputs import root_of
-from headwise.heads._restoration import evaluating
 from headwise.heads._use.attention_rows import check_maps
-from headwise.models._opening import open_with_tokenizer
-from headwise.settings import operation
-from headwise.store._decision import decision
-from headwise.store._entry import kept
 
 Found = tuple[NDArray[np.float64], NDArray[np.float64], dict[str, str]]  # (roles, layers, heads), chance (roles, layers), notes
 
 
-@operation(Roles)
-def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataArray:  # type: ignore[assignment]
-    """What each head does: a score for every role, beside the level of a head that does nothing of the kind.
-
-    Shares of attention are Σ(A⊙P) ÷ ΣA of each text, mean over texts, as TransformerLens' `detect_head` has it (error measure "mul"):
-    P is 1 for the query i and the key j where, with tokens t,
-
-    - previous token: j = i − 1;
-    - duplicate token: j < i and t_j = t_i;
-    - induction: 1 ≤ j ≤ i and t_(j−1) = t_i, with j − 1 < i.
-
-    Chance is what attention has that is spread evenly over all that the query may see; for eigenvalue scores 0; for compositions the
-    mean over random rotations of the residual stream between the two heads.
-
-    Args:
-        model: a transformers model, a folder or hub id of one, or a folder that headwise saved.
-        tokenizer: its tokenizer; default: the one saved with its weights.
-
-    Returns:
-        (role, layer, head), with chance levels as the coordinate `chance` (role, layer), the layers' `kind`, and settings and notes in
-        `.attrs`. NaN where a role is not defined; `notes` says why.
-    """
-    out = settings.out
-    if out is None:
-        return _roles(model, tokenizer, settings)
-    settings = settings.with_changes(**_contents(settings))
-    decided = decision("roles", settings, model=model, tokenizer=tokenizer)
-    found, notes = kept(out, decided, lambda entry: keep(_roles(model, tokenizer, settings), entry.folder, **entry.seals()))
-    return found.assign_attrs(stale=notes) if notes else found
-
-
-def _contents(settings: Roles) -> dict[str, Any]:
-    """What files hold, instead of their names: results depend on it."""
-    found: dict[str, Any] = {}
-    if settings.texts is not None:
-        found["texts"] = given_texts(settings.texts, settings.examples, settings.seed)
-    for name, columns in TABLES.items():
-        if (given := getattr(settings, name)) is not None:
-            found[name] = given_rows(given, columns, name)
-    return found
-
-
-def _roles(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
-    """Roles that are not there yet."""
-    live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
-    with evaluating(live):
-        return _measured(live, tokenizer, settings)
-
-
-def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
+def measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
+    """The roles of a live model, in eval mode."""
     heads = settings.heads or Heads(model)
     asked = settings.asked
     layers, widest = heads.shape

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from headwise._base.progress import track
+from headwise.behaviour._given import TABLES, given_rows
 from headwise.behaviour._inputs import Reader
 from headwise.behaviour._settings import Roles
-from headwise.behaviour._vectors import TABLES, given_rows
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 

@@ -1,7 +1,6 @@
 """Function vectors: heads that carry what a prompt's examples have in common (Todd et al. 2024)."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,32 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base.progress import track
+from headwise.behaviour._given import TABLES, given_rows
 from headwise.behaviour._inputs import Reader
 from headwise.behaviour._settings import Roles
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, Tape
 from headwise.heads._use.positions import Pass
-from headwise.tasks._sources import read_table
 
-TABLES = {"pairs": ("input", "answer"), "needles": ("context", "needle", "question"), "documents": ("documents", "query", "gold")}
 ROWS = 256  # patched rows of one pass, at most
 TOKENS = 1 << 15  # and their tokens
-
-
-def given_rows(given: Any, columns: Sequence[str], what: str) -> tuple[tuple[Any, ...], ...]:
-    """Rows of a table that a user gives: a file, or a list of dicts or tuples."""
-    if isinstance(given, str | Path):
-        if not Path(given).exists():
-            raise HeadwiseError(f"looked for {what} in {given}, which does not exist")
-        table = read_table(Path(given))
-        missing = [name for name in columns if name not in table]
-        if missing:
-            raise HeadwiseError(f"{given} has no column {missing[0]!r}; it has {', '.join(map(str, table.columns))}")
-        return tuple(zip(*(table[name].tolist() for name in columns), strict=True))
-    rows = [tuple(row[name] for name in columns) if isinstance(row, Mapping) else tuple(row) for row in given]
-    if not rows or any(len(row) != len(columns) for row in rows):
-        raise HeadwiseError(f"{what} are rows of {', '.join(columns)}; got {rows[:1] or 'none'}")
-    return tuple(rows)
 
 
 def prompts(pairs: Sequence[tuple[Any, ...]], shots: int, count: int, seed: int) -> list[tuple[str, str, str]]:
