@@ -20,7 +20,7 @@ def curves(table: pd.DataFrame) -> "Figure":
     Args:
         table: one row per estimator, order and fraction: `performance` in percent, a mean over seeds; fraction 0 is the intact model.
     """
-    figure, axes = panels(1, 2, size=(3.6, 3.2))
+    figure, axes = panels(1, 2, size=(4, 3.2))
     names = [name for name in dict.fromkeys(table["estimator"]) if name != RANDOM]
     low, high = table["performance"].min(), table["performance"].max()
     for ax, order in zip(axes[0], ("most", "least"), strict=True):
@@ -32,7 +32,7 @@ def curves(table: pd.DataFrame) -> "Figure":
                 100 * some["fraction"], some["performance"], style, color=colour, linewidth=width, markersize=3, label=name
             )
             say(line, f"{name}, {order} important heads")
-        ax.set_title(f"{order} important heads silenced")
+        ax.set_title(f"{order} important heads silenced", fontsize=10)
         ax.set_xlabel("heads silenced (%)")
         ax.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
     axes[0, 0].set_ylabel("performance (%)")
