@@ -253,13 +253,14 @@ class Session:
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
             scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            read = {
-                "task": task.name,
-                "metric": label(task.metric),
-                "share": METRICS[task.metric].share,
+            read = {"task": task.name, "metric": label(task.metric), "share": METRICS[task.metric].share}
+            self.job["result"] = {
+                **read,
                 "examples": len(held_out),
+                "lesioned": int((opened != 1).sum()),
+                "strength": strength,
+                **scores,
             }
-            self.job["result"] = {**read, "lesioned": int((opened != 1).sum()), "strength": strength, **scores}
         except Exception as error:  # the page shows it; a background thread has nobody else to tell
             self.job["error"] = f"{type(error).__name__}: {error}"
         finally:
