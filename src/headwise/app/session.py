@@ -269,9 +269,7 @@ class Session:
     def _task(self, name: Any) -> Task:
         if not isinstance(name, str) or name not in self.data:
             have = ", ".join(self.data) or "none"
-            raise HeadwiseError(
-                f"there is no data for task {shown(name)} (there is for: {have}); start the app with --tasks and --data"
-            )
+            raise HeadwiseError(f"there is no data for task {shown(name)} (there is for: {have}); start with --tasks and --data")
         return self.data[name]
 
 
