@@ -176,5 +176,5 @@ def test_glue_files_of_a_comparison(folder, tmp_path) -> None:
 def test_a_metric_that_is_no_share_is_refused_before_any_work() -> None:
     """A perplexity would be shown times a hundred, and a lower one as worse."""
     task = Task("text", data={"train": ["w3 w4"], "validation": ["w5 w6"]}, kind="next-token", metric="perplexity")
-    with pytest.raises(HeadwiseError, match="judged by perplexity.*choose another metric, one of token-accuracy"):
+    with pytest.raises(HeadwiseError, match=r"judged by perplexity.*choose another metric, one of token-accuracy"):
         hw.train("nowhere", task, method="multi-task")
