@@ -63,11 +63,11 @@ def test_losses_of_families_in_bf16(family) -> None:
 
 
 @gpu
-def test_mpnet_runs_as_ordinary_steps_and_says_why() -> None:
-    """It makes its position buckets on the host in every pass and copies them."""
+def test_mpnet_is_captured_or_says_why_not() -> None:
+    """transformers 5.17 makes its position buckets on the host in every pass and copies them; 5.22 makes them on the device."""
     graphed, plain = trained(family="mpnet"), trained(family="mpnet", graphs=False)
-    assert graphed.graphs.replayed == 0
-    assert all("CPU" in note for note in graphed.graphs.notes.values())
+    captured = graphed.graphs.replayed > 0.8 * len(graphed.plan)
+    assert captured or all("between CPU and CUDA" in note for note in graphed.graphs.notes.values()), graphed.graphs.notes
     np.testing.assert_allclose(graphed.losses, plain.losses, atol=1e-4)
 
 
