@@ -8,7 +8,8 @@ from headwise.errors import HeadwiseError
 from headwise.tasks import Sentence, grammar
 from headwise.tasks.grammar import inflection, sentences, sentiment
 from headwise.tasks.grammar.lexicon import SPLITS, load
-from headwise.tasks.grammar.making import one_sentence
+from headwise.tasks.grammar.making import draw
+from headwise.tasks.grammar.phrases import text_of, to_sentence
 from headwise.tasks.grammar.source import Source
 from headwise.tasks.readers.blocks import check_heads, check_roles, check_spans
 
@@ -187,7 +188,7 @@ def test_sentiment_is_that_of_the_main_clause_after_negation() -> None:
         source = Source("s", split)
         for i in range(200):
             label = ("negative", "positive")[i % 2]
-            sentence = sentiment.sentence(source, label)
+            sentence = to_sentence(*sentiment.draw(source, label))
             head = root(sentence)
             conjunct = children(sentence, head, "conj")
             found = polarity(sentence, conjunct[0] if conjunct else head)
@@ -199,12 +200,14 @@ def test_sentiment_is_that_of_the_main_clause_after_negation() -> None:
     assert disagree > 300  # more than half have a word that points the other way, or a negation
 
 
-@pytest.mark.parametrize("name", ["topic", "tense", "subject_number", "object_number"])
-def test_wishes_are_granted(name: str) -> None:
+@pytest.mark.parametrize("name", ["topic", "tense", "subject_number", "object_number", "sentiment"])
+def test_wishes_are_granted_in_text_and_annotation_alike(name: str) -> None:
     source = Source(3, "train")
     for label in grammar.task(name, 32, held_out=16).classes:
         for _ in range(10):
-            assert one_sentence(name, source, label).labels[name] == label
+            root, frames, labels = draw(name, source, label)
+            assert labels[name] == label
+            assert text_of(root) == to_sentence(root, frames, labels).text
 
 
 def test_splits_share_no_word_and_no_template() -> None:
@@ -218,7 +221,7 @@ def test_splits_share_no_word_and_no_template() -> None:
             classes = {"topic": load().topics, "sentiment": ("negative", "positive"), "tense": ("past", "present")}
             for i in range(150):
                 options = classes.get(name, ("singular", "plural"))
-                made = one_sentence(name, source, options[i % len(options)])
+                made = to_sentence(*draw(name, source, options[i % len(options)]))
                 assert made.upos is not None
                 assert made.lemmas is not None
                 content = ("NOUN", "VERB", "PROPN", "ADJ")

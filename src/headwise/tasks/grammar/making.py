@@ -7,12 +7,12 @@ import numpy as np
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._examples import Examples
-from headwise.tasks._sentence import Sentence
 from headwise.tasks._structured import structured
 from headwise.tasks._task import Task
 from headwise.tasks.grammar import entailment, paraphrase, sentences, sentiment
 from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR
 from headwise.tasks.grammar.lexicon import SPLITS, load
+from headwise.tasks.grammar.phrases import Drawn, text_of
 from headwise.tasks.grammar.source import Source
 from headwise.tasks.grammar.treebank import treebank
 
@@ -133,12 +133,12 @@ def one(name: str, source: Source, label: str) -> Text:
     if name == "paraphrase":
         pair = paraphrase.pair(source, label)
         return (pair.first.text, pair.second.text)
-    return (one_sentence(name, source, label).text,)
+    return (text_of(draw(name, source, label)[0]),)
 
 
-def one_sentence(name: str, source: Source, label: str) -> Sentence:
-    """One sentence of a class, with its annotation."""
+def draw(name: str, source: Source, label: str) -> Drawn:
+    """One sentence of a class; `phrases.to_sentence` gives its annotation."""
     if name == "sentiment":
-        return sentiment.sentence(source, label)
+        return sentiment.draw(source, label)
     voices = sentences.VOICES if name != "object_number" else ("active", "negative")  # a passive has no object
-    return sentences.sentence(source, sentences.choose(source, voices), sentences.Wish(**{name: label}))
+    return sentences.draw(source, sentences.choose(source, voices), sentences.Wish(**{name: label}))

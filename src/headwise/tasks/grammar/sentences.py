@@ -14,7 +14,7 @@ from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining
 from headwise.tasks.grammar.clauses import PAST, PRESENT, Adjunct, Clause, Nominal
 from headwise.tasks.grammar.lexicon import PATTERN, Entry
-from headwise.tasks.grammar.phrases import Frame, Phrase, to_sentence
+from headwise.tasks.grammar.phrases import Drawn, Frame, Phrase, to_sentence
 from headwise.tasks.grammar.source import Source
 
 
@@ -66,6 +66,11 @@ class Wish(NamedTuple):
 
 
 def sentence(source: Source, template: Template, wish: Wish | None = None, name: str = "") -> Sentence:
+    """`draw`, written down."""
+    return to_sentence(*draw(source, template, wish), name)
+
+
+def draw(source: Source, template: Template, wish: Wish | None = None) -> Drawn:
     """A random sentence of a template that fulfils a wish. Labels: topic, tense, subject_number, object_number, template.
 
     Every label is that of the main clause; other clauses and nouns are drawn freely, so that no single word gives it away.
@@ -85,7 +90,7 @@ def sentence(source: Source, template: Template, wish: Wish | None = None, name:
     }
     if template.voice == "passive":
         labels["object_number"] = "none"
-    return to_sentence(root, frames, labels, name)
+    return root, frames, labels
 
 
 def _whole(source: Source, template: Template, main: Clause, topic: str) -> tuple[Phrase, tuple[Frame, ...]]:

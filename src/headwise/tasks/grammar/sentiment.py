@@ -1,10 +1,9 @@
 """Opinions on films, books and the like. The opinion is that of the main clause: "not" and "nobody" turn it around, and what a
 subordinate or first clause grants does not count, so that no single word decides."""
 
-from headwise.tasks._sentence import Sentence
 from headwise.tasks.grammar import clauses, joining
 from headwise.tasks.grammar.clauses import PAST, PRESENT, SINGULAR, Clause, Nominal
-from headwise.tasks.grammar.phrases import Part, Phrase, Word, phrase, to_sentence
+from headwise.tasks.grammar.phrases import Drawn, Part, Phrase, Word, phrase
 from headwise.tasks.grammar.source import Source
 
 POSITIVE, NEGATIVE = "positive", "negative"
@@ -21,7 +20,7 @@ FORMS = {  # form -> the splits that use it
 OPPOSITE = {POSITIVE: NEGATIVE, NEGATIVE: POSITIVE}
 
 
-def sentence(source: Source, label: str, name: str = "") -> Sentence:
+def draw(source: Source, label: str) -> Drawn:
     """A random opinion whose overall sentiment is `label`."""
     form = source.pick([form for form, splits in FORMS.items() if source.number in splits])
     tense = source.pick((PAST, PRESENT))
@@ -44,7 +43,7 @@ def sentence(source: Source, label: str, name: str = "") -> Sentence:
         root, frames = joining.single(
             liking(source, label, tense) if form == "verb" else judgement(source, label, tense, _reviewed(source))
         )
-    return to_sentence(root, frames, {"sentiment": label, "tense": tense, "template": form}, name)
+    return root, frames, {"sentiment": label, "tense": tense, "template": form}
 
 
 def _reviewed(source: Source) -> Nominal:
