@@ -2,9 +2,11 @@
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
@@ -32,3 +34,29 @@ def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
         return getattr(sys.modules.get(where[name]) or import_module(where[name]), name)
 
     return get, sorted(where)
+
+
+class ByName(Mapping[str, T]):
+    """Objects by name, each imported when it is asked for; asking for names imports nothing.
+
+    Args:
+        names: in their order.
+        get: gives the object of a name.
+    """
+
+    def __init__(self, names: Collection[str], get: Callable[[str], T]) -> None:
+        self._names, self._get = names, get
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -1,12 +1,13 @@
 """`headwise.score`: one call for every estimator."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from headwise._base.lazy import ByName
 from headwise._base.opener import identity
 from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
@@ -26,20 +27,7 @@ if TYPE_CHECKING:
     from headwise.heads import Heads
 
 
-class _Estimators(Mapping[str, Callable[..., xr.DataArray]]):
-    """Estimators by name. Asking for names imports nothing."""
-
-    def __getitem__(self, name: str) -> Callable[..., xr.DataArray]:
-        return estimator(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(WHERE)
-
-    def __len__(self) -> int:
-        return len(WHERE)
-
-
-ESTIMATORS = _Estimators()
+ESTIMATORS: ByName[Callable[..., xr.DataArray]] = ByName(WHERE, estimator)
 
 
 @operation(Score)

@@ -3,13 +3,12 @@
 `METHODS` is the one list of them: the command line, recipes and the docs' table come from it.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import create_model
 
-from headwise._base.lazy import lazily
+from headwise._base.lazy import ByName, lazily
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import Exact, checked
 from headwise.training._settings import Train
@@ -49,24 +48,7 @@ _CLASSES = {
 }
 
 
-class _Methods(Mapping[str, "type[Method]"]):
-    """Classes of methods by name. Asking for names imports nothing."""
-
-    def __getitem__(self, name: str) -> "type[Method]":
-        found: type[Method] = __getattr__(_CLASSES[name])
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
-
-    def __len__(self) -> int:
-        return len(_CLASSES)
-
-    def __contains__(self, name: object) -> bool:
-        return name in _CLASSES
-
-
-METHODS = _Methods()
+METHODS: "ByName[type[Method]]" = ByName(_CLASSES, lambda name: __getattr__(_CLASSES[name]))
 __all__ += ["METHODS", "known_method", "make_method", "method_of", "option_names"]
 
 
