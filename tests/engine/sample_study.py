@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
-import xarray as xr
 from pydantic import Field
 
 from headwise import engine
@@ -48,6 +46,7 @@ def trace(file: str, line: str) -> None:
 @engine.step()
 def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Fits a tiny transformer to noise, with dropout, and a checkpoint every five steps."""
+    import pandas as pd
     import torch
     from torch import nn
 
@@ -82,6 +81,7 @@ class ScoreConfig(engine.Settings):
 def score(config: ScoreConfig, inputs: dict[str, engine.Result], out: engine.Out) -> None:
     """Labelled array from the trained weights."""
     import torch
+    import xarray as xr
 
     weights = inputs["trained"].tensors("weights")["0.weight"]
     noise = torch.rand(()) if config.method == "noisy" else torch.tensor(0.0)
@@ -94,6 +94,8 @@ def score(config: ScoreConfig, inputs: dict[str, engine.Result], out: engine.Out
 @engine.step()
 def collect(config: dict[str, Any], inputs: dict[str, list[engine.Result]], out: engine.Out) -> None:
     """One table over all scores."""
+    import pandas as pd
+
     out.table("overview", pd.DataFrame([result.json("best") for result in inputs["scores"]]))
 
 

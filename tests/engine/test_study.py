@@ -65,7 +65,7 @@ from sample_study import TrivialRecipe, many
 from headwise.engine import run_study
 for engine in ("local", "ray"):
     board = run_study(many, TrivialRecipe(kind="sample_study:many", cells=5), {str(tmp_path / "run")!r}, engine=engine, quiet=True)
-    print(board.found, [name for name in ("torch", "ray", "joblib") if name in sys.modules])
+    print(board.found, [name for name in ("torch", "pandas", "ray", "joblib") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=True)
     assert done.stdout == "5 []\n" * 2
