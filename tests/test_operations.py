@@ -237,3 +237,14 @@ print("all three")
 def test_an_option_added_in_one_line_appears_in_function_verb_and_recipe() -> None:
     found = subprocess.run([sys.executable, "-c", ADDED], capture_output=True, text=True)
     assert found.stdout.strip() == "all three", found.stderr
+
+
+def test_a_number_too_large_for_a_float_is_refused_in_one_line() -> None:
+    """A recipe's values reach the bounds as they were written; the message may not compute with them."""
+    from headwise.engine._recipe import read_recipe
+    from headwise.studies._stemcells_settings import StemCells
+
+    with pytest.raises(
+        HeadwiseError, match=r"^fraction: given 1000+… \(401 characters\); must be less than 1; a fraction is between 0 and 1$"
+    ):
+        read_recipe(StemCells, {"fraction": 10**400}, ".")

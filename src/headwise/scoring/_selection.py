@@ -17,7 +17,7 @@ def count_for(fraction: float, total: int) -> int:
     The product is nudged by 1e-9, so that 29 % of 100 is 29 although 0.29 × 100 is 28.999… in binary.
     """
     if not 0 <= fraction <= 1:
-        raise HeadwiseError(f"fraction is {fraction:g}; {as_fraction(fraction)}")
+        raise HeadwiseError(f"fraction is {fraction}; {as_fraction(fraction)}")
     return int(np.floor(fraction * total + 1e-9))
 
 

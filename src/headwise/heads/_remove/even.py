@@ -30,11 +30,11 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
         layer, head = (int(place) for place in np.argwhere(~np.isfinite(values))[0])
         raise HeadwiseError(f"the score of head ({layer}, {head}) is {values[layer, head]}: every head needs a finite one")
     if not 0 < fraction < 1:
-        raise HeadwiseError(f"fraction is {fraction:g}; {as_fraction(fraction)}")
+        raise HeadwiseError(f"fraction is {fraction}; {as_fraction(fraction)}")
     count = int(np.floor(fraction * groups + 1e-9))
     if count < 1:
         raise HeadwiseError(
-            f"fraction is {fraction:g}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
+            f"fraction is {fraction}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
             + (f"give at least {1 / groups:.3g}, and less than 1" if groups > 1 else "none can go without the whole layer")
         )
     sums = values.reshape(len(sites), groups, heads // groups).sum(axis=2)  # (layers, groups)
