@@ -262,7 +262,8 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
     said = message.removeprefix("Input ").replace("should be", "must be", 1)
     limits = mistake.get("ctx", {})
     if 1 in (limits.get("lt"), limits.get("le")) and isinstance(given, int | float):
-        return f"{where}: given {cut(json.dumps(given))}; {said}; {as_fraction(given)}"
+        number = f"{given:g}" if isinstance(given, float) else cut(json.dumps(given))
+        return f"{where}: given {number}; {said}; {as_fraction(given)}"
     expected = str(limits.get("expected", ""))
     near = get_close_matches(str(given), [word.strip("',") for word in expected.split()], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
