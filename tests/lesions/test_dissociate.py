@@ -153,7 +153,8 @@ def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation
 
 def test_one_row_per_lesion_task_and_example(both: dict[str, Task]) -> None:
     model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
-    result = lesion(model, list(both.values()), {"own": HeadSet([(0, 2)])}, quiet=True)
+    result = lesion(model, list(both.values()), {"own": [(0, 2)]}, quiet=True)  # a plain list of pairs will do
+    assert result.sets["own"] == HeadSet([(0, 2)])
     table = result.table()
     assert len(table) == 2 * 2 * 64
     rows = table[(table["lesion"] == "own") & (table["task"] == "a")]

@@ -134,7 +134,8 @@ def lesion(
     Args:
         model: a multi-task model, a plain transformers model with a head, or a folder that headwise saved.
         tasks: the task or tasks.
-        head_sets: sets by name, or a list (then they are called "0", "1", …). The intact model is always evaluated too.
+        head_sets: sets, or lists of (layer, head) pairs, by name; or a list of them (then they are called "0", "1", …). The
+            intact model is always evaluated too.
 
     Returns:
         per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
@@ -178,4 +179,4 @@ def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str
     named = dict(head_sets) if isinstance(head_sets, Mapping) else {str(i): head_set for i, head_set in enumerate(head_sets)}
     if named.get(INTACT):
         raise HeadwiseError(f"the name {INTACT!r} is kept for the model without a lesion; call this set something else")
-    return {INTACT: HeadSet(), **{name: head_set for name, head_set in named.items() if name != INTACT}}
+    return {INTACT: HeadSet(), **{name: HeadSet(heads) for name, heads in named.items() if name != INTACT}}

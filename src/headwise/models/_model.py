@@ -16,6 +16,7 @@ from headwise._base.opener import fill, open_tokenizer
 from headwise._base.writing import make_folder, save_tensors, saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
+from headwise.models._attention import without_plans
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
@@ -141,7 +142,7 @@ class MultiTaskModel(nn.Module):
         """One loss and one prediction per example of a batch of task `name`."""
         if name not in self.tasks:
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks) or 'none'}")
-        with self.contexts.get(name, nullcontext)():
+        with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
             output: DecoderOutput = self.decoders[name](self.states(batch), batch)
         return output
 

@@ -13,6 +13,7 @@ from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
+from headwise.models._attention import without_plans
 from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import sequence_output
@@ -96,7 +97,7 @@ class TaskModel(nn.Module):
         if name not in self.tasks:
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}")
         kind = self.tasks[name].kind
-        with self.contexts.get(name, nullcontext)():
+        with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
             if self.head.endswith("-lm"):
                 logits = self.token_logits(kind, batch)
             else:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
+from headwise.models._attention import without_plans
 from headwise.models._memory import longest
 from headwise.settings import operation
 from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate, encode
@@ -196,7 +197,8 @@ def _fit_and_evaluate(
         for part in parts:
             if isinstance(part, Stacked):
                 part.rows.batch = len(chosen)
-        with torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+        autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+        with autocast, without_plans(batch.inputs["input_ids"]):
             return decoder(encoder(**batch.inputs).last_hidden_state, batch)
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]
