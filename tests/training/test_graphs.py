@@ -17,6 +17,8 @@ TASKS = [toy.task("mood", 400), toy.task("animal", 400)]
 METHODS = {
     "multi-task": Method,
     "iat": lambda: ImportantHeads(delta=0.5),
+    "iat, gradients left": lambda: ImportantHeads(delta=0.5, leak=True),
+    "iat, no dropout at the end": lambda: ImportantHeads(delta=0.5, eval_mode=True),
     "ticket-share": lambda: TicketShare(ratios=(0.3,)),
     "houlsby": Houlsby,
     "lora": LoRA,

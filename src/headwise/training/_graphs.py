@@ -78,7 +78,10 @@ class StepGraphs:
         self.expect(counts)
 
     def expect(self, counts: Counter[Key]) -> None:
-        """Forgets all graphs: from here on steps do something else (a branch), and these shapes are to come."""
+        """Forgets all graphs: from here on steps do something else (a branch), and these shapes are to come.
+
+        The next step is an ordinary one, so that what only it does (gradients it was left, another mode) is in no graph.
+        """
         self.graphs: dict[Key, Graph] = {}
         # a pool whose graphs are all gone cannot be used again
         self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -176,9 +179,6 @@ def why_not(run: "TrainingRun") -> str:
         "gradient checkpointing recomputes activations": settings.gradient_checkpointing,
         "fp16 skips steps depending on the gradients": run.accelerator.scaler is not None,
         f"{settings.optimizer} reads values from the device": settings.optimizer not in ("adamw", "adamax"),
-        f"{run.method.name} changes individual steps": bool(
-            getattr(run.method, "leak", False) or getattr(run.method, "eval_mode", False)
-        ),
         "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
