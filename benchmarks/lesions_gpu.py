@@ -1,6 +1,6 @@
 """Lesions on a GPU: a dissociation's evaluations against its bare passes.
 
-    python benchmarks/lesions.py --device cuda --data DIR --model FOLDER
+    python benchmarks/lesions_gpu.py --data DIR --model FOLDER [--precision bf16]
 
 Sixteen lesions (intact, five tasks' heads, ten random sets) of every validation example of five tasks. "bare" runs the same passes
 (the same rows side by side, the same gates) on batches that lie ready on the device; "ours" is `headwise.lesion` with texts tokenised
@@ -16,7 +16,7 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertModel
 
 from headwise._passes.lesioned import TOKENS_AT_ONCE
-from headwise._passes.subject import open_subject
+from headwise._passes.subject import computing, open_subject
 from headwise.heads import Heads, HeadSet
 from headwise.lesions import lesion
 from headwise.models import MultiTaskModel
@@ -36,8 +36,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--examples", type=int, default=None)
+    parser.add_argument(
+        "--precision", default="float32", choices=["float32", "tf32", "bf16"], help="of all passes, bare ones included"
+    )
     args = parser.parse_args()
-    run(args.data, args.model, args.size, args.rounds, args.device, args.examples)
+    run(args.data, args.model, args.size, args.rounds, args.device, args.examples, args.precision)
 
 
 def run(
@@ -47,6 +50,7 @@ def run(
     rounds: int = 2,
     device: str = "cuda",
     examples: int | None = None,
+    precision: str = "float32",
 ) -> None:
     """Both sizes of model, one after the other."""
     print(json.dumps(machine(device)), flush=True)
@@ -57,14 +61,14 @@ def run(
         torch.manual_seed(0)
         config = AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
         model = MultiTaskModel(BertModel(config), tokenizer, tasks).to(device).eval()
-        print(json.dumps({size: of_model(model, tasks, split, rounds, device, examples)}), flush=True)
+        print(json.dumps({size: of_model(model, tasks, split, rounds, device, examples, precision)}), flush=True)
 
 
-def of_model(model, tasks, split, rounds: int, device: str, examples: int | None) -> dict[str, object]:
+def of_model(model, tasks, split, rounds: int, device: str, examples: int | None, precision: str) -> dict[str, object]:
     heads = Heads(model.encoder)
     drawn = random_heads(heads.valid.numpy(), 0.3, draws=15, seed=0)
     sets = {str(i): head_set for i, head_set in enumerate(drawn)}
-    reading = {"heads": heads, "quiet": True, "max_length": 128, "examples": examples}
+    reading = {"heads": heads, "quiet": True, "max_length": 128, "examples": examples, "precision": precision}
     masks = np.stack([head_set.to_mask(heads.shape) for head_set in [HeadSet(), *drawn]])
     gates = 1 - torch.as_tensor(masks, dtype=torch.float32, device=device)
     ready, passes = [], 0
@@ -81,7 +85,7 @@ def of_model(model, tasks, split, rounds: int, device: str, examples: int | None
         with torch.inference_mode():
             for name, batch, rows, times in ready:
                 wide = batch.repeated(times)
-                with heads.gated(rows):
+                with heads.gated(rows), computing(precision, model.device):
                     model(name, wide)
 
     def ours() -> None:
@@ -94,6 +98,7 @@ def of_model(model, tasks, split, rounds: int, device: str, examples: int | None
 
     seconds = race({"bare": bare, "ours": ours, "with tokenisation": with_tokens}, rounds, device)
     return {
+        "precision": precision,
         "example passes": passes,
         "seconds": medians(seconds),
         "ours over bare": ratio(seconds, "ours", "bare"),
