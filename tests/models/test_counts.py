@@ -7,10 +7,11 @@ import pytest
 import torch
 from seqeval.metrics import f1_score
 
-from headwise.models._decoders.constituents import binary_spans, bracket_counts, unary_chains
+from headwise.models._decoders.constituents import bracket_counts, unary_chains
 from headwise.models._decoders.counts import match_counts
 from headwise.models._decoders.spans import choose_flat, flat_spans
 from headwise.tasks import _kinds as kinds, _metrics as metrics
+from headwise.tasks._labels import binary_spans
 from headwise.tasks._sentence import Sentence, Tree
 
 

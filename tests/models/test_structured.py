@@ -12,6 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import SavedTask
 from headwise.models._decoders.words import pool_words
 from headwise.tasks import KINDS, _metrics as metrics
+from headwise.tasks._labels import binary_spans, dense_trees
 
 DIM = 24
 LENGTHS = [5, 1, 8, 3]
@@ -71,9 +72,12 @@ def batch_of(kind: str, which: list[int], padding: int = 0) -> Any:
     else:
         flat = [(row, *item) for row, part in enumerate(parts) for item in part]
         labels = torch.tensor(flat, dtype=torch.long).reshape(-1, 5 if kind == "roles" else 4)
-    return SimpleNamespace(
-        words=words, context_words=words, n_words=torch.tensor(n), owner=torch.arange(len(which)), labels=labels, inputs={}
-    )
+    trees = None
+    if kind == "constituents":
+        spans = binary_spans(labels.numpy(), n)
+        trees = dense_trees([spans[spans[:, 0] == row, 1:] for row in range(len(n))], max(n))
+    of = {"n_words": torch.tensor(n), "owner": torch.arange(len(which)), "labels": labels, "trees": trees}
+    return SimpleNamespace(words=words, context_words=words, inputs={}, **of)
 
 
 def states_of(which: list[int], width: int) -> torch.Tensor:

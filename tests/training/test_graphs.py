@@ -1,15 +1,17 @@
 """Steps as CUDA graphs: the same training as ordinary steps. Most of it needs a GPU and is skipped elsewhere."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import toy
 
+from headwise.tasks import grammar
 from headwise.training import TrainingRun
 from headwise.training._data import steps
-from headwise.training._graphs import PAD, shape_of, shapes_to_come
+from headwise.training._graphs import PAD, _tensors, shape_of, shapes_to_come
 from headwise.training.methods import Houlsby, ImportantHeads, LoRA, Method, TicketShare
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -33,12 +35,19 @@ def trained(method=None, family="bert", dropout=0.0, folder=None, tasks=TASKS, *
 
 
 def test_shapes_are_counted_as_they_come() -> None:
-    run = TrainingRun(toy.model(TASKS), TASKS, Method(), toy.settings(micro_batch_size=6))
+    tasks = [*TASKS, *grammar.tasks(["pos", "ner", "dep", "con", "srl"], size=64, held_out=16)]
+    run = TrainingRun(toy.model(tasks), tasks, Method(), toy.settings(micro_batch_size=6, max_length=14))  # sentences in windows
     run.step = 3
     counted = shapes_to_come(run)
-    feed = steps(run.plan, run.streams, 3, micro=6, pad=PAD)
+    feed = list(steps(run.plan, run.streams, 3, micro=6, pad=PAD))
     assert counted == Counter(map(shape_of, feed))
     assert counted.total() == len(run.plan) - 3
+    assert {step.task for step in feed} == set(range(7))
+    held: dict[Any, set[Any]] = {}
+    for step in feed:  # one key, one shape of every tensor
+        tensors = [{**batch.inputs, **_tensors(batch)} for batch, _ in step.micro]
+        held.setdefault(shape_of(step), set()).add(tuple((name, of.shape) for one in tensors for name, of in one.items()))
+    assert all(len(shapes) == 1 for shapes in held.values())
 
 
 def test_a_cpu_has_no_graphs_and_says_so() -> None:

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headwise.models._decoders.words import room_for
 from headwise.tasks import Batch, Examples
 
 CENTROID_KINDS = ("tags", "spans", "constituents")
@@ -36,7 +37,7 @@ class Items:
     def weights(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """For a batch: (things, n × words), 1/width on the words of each thing, and (things,) labels."""
         assert batch.n_words is not None
-        longest, numbers = int(batch.n_words.max()), batch.index.tolist()
+        longest, numbers = room_for(batch), batch.index.tolist()
         parts = [self.rows[i] for i in numbers]
         owner = torch.from_numpy(np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
         rows = torch.from_numpy(np.concatenate(parts))

@@ -11,10 +11,20 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.tasks._encoding import Encoded
 from headwise.tasks._kinds import IGNORED, KINDS
+from headwise.tasks._labels import Room, label_tensor, room_of, tree_tensor
 from headwise.tasks._masks import masked
 
 BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
-FIELDS = ("labels", "index", "owner", "words", "context_words", "n_words", "sizes")  # tensors of a batch beside its inputs
+FIELDS = (
+    "labels",
+    "index",
+    "owner",
+    "words",
+    "context_words",
+    "n_words",
+    "sizes",
+    "trees",
+)  # tensors of a batch beside its inputs
 MUCH_SHORTER = 0.85
 POOL = 50  # batches' worth of shuffled examples that are sorted by length together
 
@@ -31,6 +41,7 @@ class Batch:
             tags: (n, words), -100 beyond the sentence; dependencies: (n, words, 3), (-100, -100, 0) beyond it;
             spans, constituents: (found, 4): example in batch, start, end (exclusive), class;
             roles: (found, 5): example in batch, predicate, start, end (exclusive), class (0 = "V": the predicate itself);
+            in a padded batch these lists end in rows whose example is -1, which count nowhere;
             contrast: (n, 2) tokens of the right answer and of the other one;
             next-token, minimal-pairs: (rows, tokens), input_ids with -100 at special tokens and padding (not shifted: label t is
             token t); masked-token: (rows, tokens), -100 at tokens that are not to be predicted.
@@ -42,6 +53,9 @@ class Batch:
         n_words: (n,) words of each sentence; word kinds only.
         sizes: (rows, tokens) bytes of text that each token stands for, where they are known; token kinds only.
         kind: the kind of task.
+        trees: (n, 2 words − 1, 3) start, end (exclusive), class + 1 (0: no constituent) of the spans of each sentence's gold tree
+            made binary, (0, 0, -100) beyond a tree; constituents only.
+        room: what words and labels have room for; word kinds only.
     """
 
     inputs: dict[str, torch.Tensor]
@@ -53,6 +67,8 @@ class Batch:
     context_words: torch.Tensor | None = None
     n_words: torch.Tensor | None = None
     sizes: torch.Tensor | None = None
+    trees: torch.Tensor | None = None
+    room: Room | None = None
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -89,7 +105,8 @@ class Batch:
 
         labels = tiled(self.labels)
         if KINDS[self.kind].batched == "list":
-            labels = torch.cat((shifted(self.labels[:, 0])[:, None], labels[:, 1:]), dim=1)
+            numbers = torch.where(labels[:, 0] < 0, -1, shifted(self.labels[:, 0]))  # -1 fills a padded batch
+            labels = torch.cat((numbers[:, None], labels[:, 1:]), dim=1)
         words = {name: getattr(self, name) for name in FIELDS[3:]}
         return replace(
             self,
@@ -148,7 +165,8 @@ def batches(
         drop_last: leave out the batch that is not full.
         enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where rows get much shorter, so that
             few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
-        pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8); default: to the longest row and no further.
+        pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8), and of as many words in word kinds, whose lists of
+            labels then have a power of two of rows; default: to the longest row and no further.
         mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.
 
     Raises:
@@ -216,9 +234,9 @@ def collate(
         arrays["token_type_ids"] = spread(encoded.types, encoded.pad_type)
     if encoded.left:
         arrays["position_ids"] = np.maximum(column, 0)
-    kind = encoded.examples.kind
+    kind, room = encoded.examples.kind, room_of(encoded, chosen, pad_to_multiple)
     if KINDS[kind].batched != "token":
-        labels = _labels(encoded, chosen)
+        labels = label_tensor(encoded, chosen, room)
     else:
         assert encoded.special is not None
         text = real & (spread(encoded.special, 1) == 0)
@@ -232,23 +250,7 @@ def collate(
     n_words = None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
     inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
     sizes = None if encoded.sizes is None else torch.from_numpy(spread(encoded.sizes, 0))
-    return Batch(inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words, sizes)
-
-
-def _labels(encoded: Encoded, chosen: NDArray[np.int64]) -> torch.Tensor:
-    """Labels of sequence and word kinds, as Batch describes them."""
-    examples, kind = encoded.examples, KINDS[encoded.examples.kind]
-    if encoded.answers is not None:
-        return torch.from_numpy(encoded.answers[chosen])
-    if not isinstance(examples.labels, list):
-        return torch.from_numpy(examples.labels[chosen].astype(kind.dtype))
-    parts = [examples.labels[i] for i in chosen]
-    counts = np.array([len(part) for part in parts], dtype=np.int64)
-    owner = np.repeat(np.arange(len(parts)), counts)
-    together = np.concatenate(parts) if parts else np.zeros((0, 1), np.int64)
-    if kind.batched == "list":
-        return torch.from_numpy(np.column_stack([owner, together]))
-    filling = np.array(kind.filling).reshape(together.shape[1:])
-    out = np.tile(filling, (len(parts), int(counts.max(initial=0)), *[1] * filling.ndim))
-    out[owner, np.arange(len(together)) - np.repeat(np.cumsum(counts) - counts, counts)] = together
-    return torch.from_numpy(out)
+    trees = tree_tensor(encoded, chosen, room)
+    return Batch(
+        inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words, sizes, trees, room
+    )

@@ -87,6 +87,22 @@ class Encoded:
         """Tokens of every example's longest row, (examples,)."""
         return np.maximum.reduceat(self.row_lengths, self.rows[:-1]) if len(self) else np.zeros(0, np.int64)
 
+    @cached_property
+    def needs(self) -> NDArray[np.int64] | None:
+        """Words, label rows, and rows of the kind's first class and of others (where it has one), (examples, 4); word kinds only."""
+        sentences, labels, kind = self.examples.sentences, self.examples.labels, KINDS[self.examples.kind]
+        if self.words is None or sentences is None or not isinstance(labels, list):
+            return None
+        rows = np.array([len(part) for part in labels], dtype=np.int64)
+        first = np.array([int((part[:, kind.place] == 0).sum()) if kind.first else 0 for part in labels], dtype=np.int64)
+        others = rows - first if kind.first else np.zeros_like(rows)
+        return np.stack([np.array([len(sentence) for sentence in sentences], dtype=np.int64), rows, first, others], 1)
+
+    @cached_property
+    def trees(self) -> dict[int, NDArray[np.int64]]:
+        """Gold trees made binary, by example: made when a batch first asks, kept for the next pass."""
+        return {}
+
 
 def encode(
     examples: Examples,

@@ -110,6 +110,7 @@ class Kind:
         filling: a row beyond the end of a sentence.
         first: a class that is number 0 whatever the others are called.
         columns: the text columns it has unless told otherwise, where they are not one or two.
+        trees: whether batches bring the gold trees made binary.
     """
 
     reads: Literal["text", "words", "tokens", "pair", "contrast"]
@@ -129,11 +130,7 @@ class Kind:
     filling: tuple[int, ...] = (IGNORED,)
     first: str = ""
     columns: tuple[str, ...] = ()
-
-    @property
-    def fixed(self) -> bool:
-        """Whether labels of a batch have the shape of its rows or examples, whatever the sentences hold."""
-        return self.batched in ("example", "token")
+    trees: bool = False
 
 
 _FOUND: Any = {"counts": ("correct", "predicted", "gold")}
@@ -187,7 +184,16 @@ KINDS: dict[str, Kind] = {
         filling=(IGNORED, IGNORED, 0),
     ),
     "constituents": Kind(
-        "words", ("count-f1",), "list", decoder="constituents", **_FOUND, layers=("tree",), rows=_constituents, width=3, place=2
+        "words",
+        ("count-f1",),
+        "list",
+        decoder="constituents",
+        **_FOUND,
+        layers=("tree",),
+        rows=_constituents,
+        width=3,
+        place=2,
+        trees=True,
     ),
     "roles": Kind(
         "words",

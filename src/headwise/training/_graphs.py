@@ -5,6 +5,7 @@ and backward passes, the method's masks, clipping, update) and launches it at on
 equally many tokens, share a graph; shapes that are rare, and steps that cannot be captured, run as ordinary ones.
 """
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.tasks import KINDS, Batch
+from headwise.tasks import Batch
+from headwise.tasks._batches import FIELDS
+from headwise.tasks._labels import room_of
 from headwise.training._data import Step, Stream, shares
 
 if TYPE_CHECKING:
@@ -107,12 +110,23 @@ class StepGraphs:
         return graph.replay(step)
 
     def _captured(self, step: Step) -> Graph | None:
-        began, before = time.perf_counter(), torch.cuda.memory_reserved()
         static = Step(step.task, step.size, [(_copied(batch), weight) for batch, weight in step.micro])
+        drawn = _host_draws()
+        graph = self._recorded(static)
+        if graph is not None and drawn != _host_draws():
+            # a replay would repeat the numbers of the capture for ever
+            self.notes[step.task] = "its steps draw random numbers on the host"
+            _set_host_draws(drawn)
+            return None
+        return graph
+
+    def _recorded(self, static: Step) -> Graph | None:
+        """The graph of a step; None, with a note, if it cannot be captured."""
+        began, before = time.perf_counter(), torch.cuda.memory_reserved()
         graph = torch.cuda.CUDAGraph()
         self.clear()
         torch.cuda.synchronize()
-        random = torch.cuda.get_rng_state()
+        state = torch.cuda.get_rng_state()
         try:
             with torch.cuda.stream(self.stream):
                 # the thread that makes batches may allocate meanwhile
@@ -122,19 +136,19 @@ class StepGraphs:
                 finally:
                     graph.capture_end()
         except Exception as error:
-            self._recover(random)
+            self._recover(state)
             root = error.__context__ or error  # ending a capture that failed fails too
-            self.notes[step.task] = next(iter(str(root).splitlines()), type(root).__name__)
+            self.notes[static.task] = next(iter(str(root).splitlines()), type(root).__name__)
             return None
         self.seconds += time.perf_counter() - began
         self.bytes += torch.cuda.memory_reserved() - before
         return Graph(graph, static, loss)
 
-    def _recover(self, random: Tensor) -> None:
+    def _recover(self, state: Tensor) -> None:
         """After a failed capture torch's generator still counts as captured: another one takes its place, and with it new graphs."""
         torch.cuda.synchronize()
         fresh = torch.Generator("cuda")
-        fresh.set_state(random)
+        fresh.set_state(state)
         torch.cuda.default_generators[torch.cuda.current_device()].graphsafe_set_state(fresh)
         self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.graphs = {}
@@ -143,11 +157,12 @@ class StepGraphs:
 
 def shape_of(step: Step) -> Key:
     """What steps that share a graph have in common."""
-    return (step.task, step.size, *((tuple(batch.inputs["input_ids"].shape), len(batch), weight) for batch, weight in step.micro))
+    parts = ((tuple(batch.inputs["input_ids"].shape), len(batch), weight, batch.room) for batch, weight in step.micro)
+    return (step.task, step.size, *parts)
 
 
 def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
-    """How many steps of each shape are still to come; tasks whose labels have a length of their own are left out."""
+    """How many steps of each shape are still to come."""
     plan, streams, start, micro = run.plan, run.streams, run.step, run.settings.micro_batch_size
     used = np.bincount(plan[:start], minlength=len(streams))
     counts: Counter[Key] = Counter()
@@ -156,17 +171,15 @@ def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
         stream = streams[task]
         chosen, _ = stream.chosen(int(used[task]))
         used[task] += 1
-        if KINDS[stream.encoded.examples.kind].fixed:
-            counts[
-                (task, len(chosen), *(_part(stream, lengths[task], part, weight) for part, weight in shares(chosen, 0, 1, micro)))
-            ] += 1
+        parts = (_part(stream, lengths[task], part, weight) for part, weight in shares(chosen, 0, 1, micro))
+        counts[(task, len(chosen), *parts)] += 1
     return counts
 
 
 def _part(stream: Stream, lengths: NDArray[np.int64], part: NDArray[np.int64], weight: float) -> Key:
     first, last = stream.encoded.rows[part], stream.encoded.rows[part + 1]
     width = -(-int(lengths[part].max(initial=1)) // PAD) * PAD
-    return ((int((last - first).sum()), width), len(part), weight)
+    return ((int((last - first).sum()), width), len(part), weight, room_of(stream.encoded, part, PAD))
 
 
 def why_not(run: "TrainingRun") -> str:
@@ -179,9 +192,20 @@ def why_not(run: "TrainingRun") -> str:
         "gradient checkpointing recomputes activations": settings.gradient_checkpointing,
         "fp16 skips steps depending on the gradients": run.accelerator.scaler is not None,
         f"{settings.optimizer} reads values from the device": settings.optimizer not in ("adamw", "adamax"),
+        f"{run.method.name} does not declare that all its steps are alike (`steps_alike`)": not _alike(type(run.method)),
         "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+def _alike(method: type) -> bool:
+    """Whether a method says that its steps are alike: a class that changes steps has to say it itself, not inherit it."""
+    for cls in method.__mro__:
+        if "steps_alike" in vars(cls):
+            return bool(vars(cls)["steps_alike"])
+        if vars(cls).keys() & {"around_step", "trained"}:
+            return False
+    return False
 
 
 def captured_steps(run: "TrainingRun") -> tuple[StepGraphs | None, str]:
@@ -210,13 +234,32 @@ def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
         group["lr"] = torch.tensor(float(group["lr"]), device=device)
 
 
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    """What a batch has beside the model's inputs."""
+    return {name: value for name in FIELDS if (value := getattr(batch, name)) is not None}
+
+
 def _pairs(mine: Batch, theirs: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     for name, value in mine.inputs.items():
         yield value, theirs.inputs[name]
-    for name in ("labels", "index", "owner"):
-        yield getattr(mine, name), getattr(theirs, name)
+    for name, value in _tensors(mine).items():
+        yield value, getattr(theirs, name)
 
 
 def _copied(batch: Batch) -> Batch:
-    fields = {name: getattr(batch, name).clone() for name in ("labels", "index", "owner")}
+    fields: dict[str, Any] = {name: value.clone() for name, value in _tensors(batch).items()}
     return replace(batch, inputs={name: value.clone() for name, value in batch.inputs.items()}, **fields)
+
+
+def _host_draws() -> tuple[Any, ...]:
+    """Where the random generators of Python, NumPy and torch stand on the host."""
+    numbers: Any = np.random.get_state()  # noqa: NPY002
+    name, keys, *rest = numbers
+    return random.getstate(), (name, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()
+
+
+def _set_host_draws(draws: tuple[Any, ...]) -> None:
+    own, (name, keys, *rest), device = draws
+    random.setstate(own)
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(torch.frombuffer(bytearray(device), dtype=torch.uint8))

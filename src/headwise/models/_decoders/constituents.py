@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headwise.models._decoders.biaffine import Biaffine, Role
-from headwise.models._decoders.counts import DecodedLater, match_counts, table
+from headwise.models._decoders.counts import DecodedLater, match_counts, real_rows, table
 from headwise.models._decoders.output import DecoderOutput, TaskLike
 from headwise.models._decoders.trees import cky, log_partition, span_marginals
 from headwise.models._decoders.words import pool_words
@@ -47,21 +47,19 @@ class ConstituentDecoder(nn.Module):
         posts = self.posts(self.dropout(pool_words(states, batch)), lengths)  # (batch, posts, 2 dim)
         scores = self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()  # (batch, posts, posts)
         left, right = self.label_left(posts), self.label_right(posts)
-        labels, sizes = batch.labels.cpu().numpy(), lengths.tolist()
-        gold = torch.from_numpy(binary_spans(labels, sizes)).to(states.device)
-        owner, start, end, name = gold.unbind(1)  # (spans,)
-        stage_two = nn.functional.cross_entropy(
-            self.label.pairs(left[owner, start], right[owner, end]).float(), name, reduction="none"
-        )
-        loss = stage_two - scores[owner, start, end]
-        loss = loss.new_zeros(len(scores)).index_add(0, owner, loss)
-        loss = (loss + log_partition(scores, lengths)) / lengths
+        start, end, name = batch.trees.unbind(2)  # (batch, spans), name -100 beyond a tree
+        row = torch.arange(len(scores), device=scores.device)[:, None]
+        named = self.label.pairs(left[row, start].flatten(0, 1), right[row, end].flatten(0, 1)).float()
+        stage_two = nn.functional.cross_entropy(named, name.flatten(), reduction="none").view_as(name)  # 0 where name is -100
+        found = scores[row, start, end].masked_fill(name < 0, 0)
+        loss = ((stage_two - found).sum(1) + log_partition(scores, lengths)) / lengths
 
         def decode() -> Tensor:
             row, first, last = cky(span_marginals(scores, lengths), lengths).nonzero(as_tuple=True)
             found = self.label.pairs(left[row, first], right[row, last]).argmax(-1) - 1
             predicted = table(row, first, last, found)
-            counts = bracket_counts(predicted[predicted[:, 3] >= 0], labels, sizes, self.chains)
+            gold = table(*real_rows(batch.labels).unbind(1))
+            counts = bracket_counts(predicted[predicted[:, 3] >= 0], gold, lengths.tolist(), self.chains)
             return torch.from_numpy(counts).to(scores.device)
 
         return DecodedLater(loss, decode, scores)
@@ -75,38 +73,6 @@ class ConstituentDecoder(nn.Module):
         last = torch.arange(words + 1, device=lengths.device) == lengths[:, None]  # the post after the last word
         after = torch.where(last[..., None], edge, after)
         return torch.cat([before, after], -1)
-
-
-def binary_spans(labels: NDArray[np.int64], lengths: Sequence[int]) -> NDArray[np.int64]:
-    """Gold trees made binary: children are gathered from the left, spans that are not constituents have label 0.
-
-    Args:
-        labels: (constituents, 4): sentence, start, end, class; class -1 marks words that do not count.
-        lengths: words of each sentence.
-
-    Returns:
-        (spans, 4): sentence, start, end, class + 1; 2n - 1 rows for a sentence of n words.
-    """
-    out: list[tuple[int, int, int, int]] = []
-    trees: list[dict[tuple[int, int], int]] = [{(0, n): 0, **{(i, i + 1): 0 for i in range(n)}} for n in lengths]
-    for b, s, e, c in labels.tolist():
-        if c >= 0:
-            trees[b][s, e] = c + 1
-    for b, tree in enumerate(trees):
-        # Parents before children, left to right: by start, then the wider first.
-        nodes = sorted(((s, e, c) for (s, e), c in tree.items()), key=lambda node: (node[0], -node[1]))
-        stack: list[tuple[int, int, int]] = []  # (start, end, children so far) of the open nodes
-        for s, e, c in nodes:
-            out.append((b, s, e, c))
-            while stack and stack[-1][1] <= s:
-                stack.pop()
-            if stack:
-                top_s, top_e, children = stack[-1]
-                stack[-1] = (top_s, top_e, children + 1)
-                if children and e < top_e:  # the second, third, ... child joins what lies left of it
-                    out.append((b, top_s, e, 0))
-            stack.append((s, e, 0))
-    return np.array(out, dtype=np.int64).reshape(-1, 4)
 
 
 def unary_chains(classes: Sequence[str]) -> NDArray[np.int64]:

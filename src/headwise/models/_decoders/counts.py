@@ -54,3 +54,8 @@ def match_counts(predicted: NDArray[np.int64], gold: NDArray[np.int64], batch: i
 def table(*columns: Tensor) -> NDArray[np.int64]:
     """Columns on any device as one array (rows, columns) for `match_counts`."""
     return torch.stack(columns, 1).long().cpu().numpy()
+
+
+def real_rows(labels: Tensor) -> Tensor:
+    """Label rows of a list without those that only fill a padded batch."""
+    return labels[labels[:, 0] >= 0]

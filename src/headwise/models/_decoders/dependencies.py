@@ -50,20 +50,23 @@ class DependencyDecoder(nn.Module):
         masked = scores.masked_fill((node > lengths[:, None])[:, None], -torch.inf)
         dependents, heads_as = self.relation_dependent(vectors), self.relation_head(vectors)
 
-        owner, word = (batch.labels[..., 0] >= 0).nonzero(as_tuple=True)  # (all words,)
-        head, relation, counted = batch.labels[owner, word].unbind(1)
-        word = word + 1  # its node
-        arc_loss = nn.functional.cross_entropy(masked[owner, word], head, reduction="none")  # (all words,)
-        labels = self.relation.pairs(dependents[owner, word], heads_as[owner, head]).float()
-        loss = arc_loss + nn.functional.cross_entropy(labels, relation, reduction="none")
-        loss = loss.new_zeros(len(scores)).index_add(0, owner, loss) / lengths
+        head, relation, counted = batch.labels.unbind(2)  # (batch, words), (-100, -100, 0) beyond a sentence
+        row = torch.arange(len(scores), device=scores.device)[:, None]
+
+        def named(heads: Tensor) -> Tensor:
+            """Scores of relations if the words hang from these heads; (batch, words, relations)."""
+            pairs = dependents[:, 1:].flatten(0, 1), heads_as[row, heads].flatten(0, 1)
+            return self.relation.pairs(*pairs).float().view(*heads.shape, -1)
+
+        losses = [(masked[:, 1:], head), (named(head.clamp(min=0)), relation)]  # 0 where gold is -100
+        both = [nn.functional.cross_entropy(of.flatten(0, 1), gold.flatten(), reduction="none") for of, gold in losses]
+        loss = (both[0] + both[1]).view_as(head).sum(1) / lengths
 
         def decode() -> Tensor:
-            found = TREES[self.tree](scores, lengths)[owner, word]
+            found = TREES[self.tree](scores, lengths)[:, 1:]
             right = (found == head) & counted.bool()
-            named = self.relation.pairs(dependents[owner, word], heads_as[owner, found]).argmax(-1) == relation
-            table = torch.stack([right & named, counted, counted, right], 1).long()  # (all words, 4)
-            return table.new_zeros(len(scores), 4).index_add(0, owner, table)
+            alike = named(found).argmax(-1) == relation
+            return torch.stack([right & alike, counted, counted, right], 2).long().sum(1)  # (batch, 4)
 
         return DecodedLater(loss, decode, scores)
 

@@ -5,13 +5,14 @@ Three things keep it small: spans are ranked by a biaffine form of their first a
 the best `spans` × n spans and `predicates` × n words are paired; and phi_l is a biaffine form of narrow vectors.
 """
 
+from math import ceil
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headwise.models._decoders.biaffine import Biaffine, Role
-from headwise.models._decoders.counts import DecodedLater, match_counts, table
+from headwise.models._decoders.counts import DecodedLater, match_counts, real_rows, table
 from headwise.models._decoders.output import DecoderOutput, TaskLike
 from headwise.models._decoders.spans import choose_flat, possible
 from headwise.models._decoders.words import pool_words
@@ -68,12 +69,12 @@ class RoleDecoder(nn.Module):
         """From token states (batch, tokens, dim) to the loss per word, and counts of (predicate, span, role)."""
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
         parts = self.parts(vectors, batch.n_words)
-        loss = self.loss(parts, batch.labels)
+        loss = self.loss(parts, batch.labels, getattr(batch, "room", None))
 
         def decode() -> Tensor:
             row, word, first, last, role = self.decode(parts)
             predicted = table(row, word, first, last + 1, role)
-            gold = table(*batch.labels.unbind(1))
+            gold = table(*real_rows(batch.labels).unbind(1))
             gold = gold[gold[:, 4] > 0]  # "V" marks predicates and is not counted, as in the CoNLL scorer
             return torch.from_numpy(match_counts(predicted, gold, len(loss))).to(loss.device)
 
@@ -91,20 +92,26 @@ class RoleDecoder(nn.Module):
             lengths,
         )
 
-    def loss(self, parts: Parts, labels: Tensor) -> Tensor:
-        """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role."""
+    def loss(self, parts: Parts, labels: Tensor, room: Any = None) -> Tensor:
+        """(batch,) per word; labels (rows, 5): sentence, predicate, start, end, role; sentence -1 in rows that fill a padded batch.
+
+        Args:
+            room: of the batch: how many predicates and arguments a sentence has at most; None: that is counted on the device.
+        """
         owner, word, start, end, role = labels.unbind(1)
-        is_predicate, is_span = torch.zeros_like(parts.predicate), torch.zeros_like(parts.span)
+        last = end - 1
+        # What belongs to no sentence (owner -1) goes into one too many, which is cut off.
+        of = owner.masked_fill(role == 0, -1)  # of arguments only
+        is_predicate, is_span = (values.new_zeros(len(values) + 1, *values.shape[1:]) for values in (parts.predicate, parts.span))
         is_predicate[owner, word] = 1
-        argument = role > 0
-        o, w, s, e, r = owner[argument], word[argument], start[argument], end[argument] - 1, role[argument]
-        is_span[o, s, e] = 1
+        is_span[of, start, last] = 1
+        is_predicate, is_span = is_predicate[:-1], is_span[:-1]
         word_loss = nn.functional.binary_cross_entropy_with_logits(parts.predicate, is_predicate, reduction="none")
         span_loss = nn.functional.binary_cross_entropy_with_logits(parts.span, is_span, reduction="none")
         diagonal = parts.real.diagonal(dim1=1, dim2=2)  # real words
         ranking = word_loss.masked_fill(~diagonal, 0).sum(1) + span_loss.masked_fill(~parts.real, 0).sum((1, 2))
 
-        found = self.candidates(parts, is_predicate.bool(), is_span.bool())
+        found = self.candidates(parts, is_predicate.bool(), is_span.bool(), room)
         scores = self.pair_scores(parts, found)  # (batch, P, K, classes)
         batch, words = parts.predicate.shape
         # Where each gold word and span stands among the candidates; both are always there.
@@ -113,16 +120,20 @@ class RoleDecoder(nn.Module):
         everyone = torch.arange(batch, device=owner.device)[:, None]
         word_place[everyone, found.word] = torch.arange(found.word.shape[1], device=owner.device)
         span_place[everyone, found.first, found.last] = torch.arange(found.first.shape[1], device=owner.device)
-        gold = torch.zeros(scores.shape[:3], dtype=torch.long, device=owner.device)
-        gold[o, word_place[o, w], span_place[o, s, e]] = r
+        gold = torch.zeros(batch + 1, *scores.shape[1:3], dtype=torch.long, device=owner.device)
+        gold[of, word_place[of, word], span_place[of, start, last]] = role
+        gold = gold[:-1]
         pair_loss = nn.functional.cross_entropy(scores.movedim(-1, 1), gold, reduction="none")
         both = found.word_on[:, :, None] & found.span_on[:, None, :]
         return (ranking + pair_loss.masked_fill(~both, 0).sum((1, 2))) / parts.lengths
 
-    def candidates(self, parts: Parts, words_in: Tensor | None = None, spans_in: Tensor | None = None) -> Candidates:
+    def candidates(
+        self, parts: Parts, words_in: Tensor | None = None, spans_in: Tensor | None = None, room: Any = None
+    ) -> Candidates:
         """The best words and spans; those marked in `words_in` (batch, words) and `spans_in` (batch, words, words) come first.
 
-        How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in the batch.
+        How many are kept depends on the sentence's own length (and gold) alone, never on its neighbours in the batch. `room` says how
+        many there can be; without it they are counted on the device.
         """
         spans = parts.span.detach().masked_fill(~parts.real, -torch.inf)
         words = parts.predicate.detach().masked_fill(~parts.real.diagonal(dim1=1, dim2=2), -torch.inf)
@@ -131,9 +142,12 @@ class RoleDecoder(nn.Module):
         if words_in is not None and spans_in is not None:
             words, spans = words.masked_fill(words_in, torch.inf), spans.masked_fill(spans_in, torch.inf)
             keep_words, keep_spans = keep_words.maximum(words_in.sum(1)), keep_spans.maximum(spans_in.sum((1, 2)))
-        word, word_on = _best(words, keep_words)
-        flat, span_on = _best(spans.flatten(1), keep_spans)
         longest = spans.shape[2]
+        # one more than the share of the longest sentence: the device may round it up
+        most_words = int(keep_words.max()) if room is None else max(ceil(longest * self.predicates) + 1, room.heads)
+        most_spans = int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.others)
+        word, word_on = _best(words, keep_words, most_words)
+        flat, span_on = _best(spans.flatten(1), keep_spans, most_spans)
         return Candidates(word, word_on, flat // longest, flat % longest, span_on)
 
     def pair_scores(self, parts: Parts, found: Candidates) -> Tensor:
@@ -158,9 +172,9 @@ class RoleDecoder(nn.Module):
         return row, found.word[row, word], first[pair, span], last[pair, span], role[row, word, span] + 1
 
 
-def _best(scores: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real; (batch, max keep) both."""
-    most = min(int(keep.max()), scores.shape[1])
+def _best(scores: Tensor, keep: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The best places of (batch, n) scores, and which of them are within the row's own `keep` and real; (batch, `most` at most) both."""
+    most = min(most, scores.shape[1])
     value, place = scores.sort(dim=1, descending=True, stable=True)
     on = (torch.arange(most, device=scores.device) < keep[:, None]) & (value[:, :most] > -torch.inf)
     return place[:, :most], on

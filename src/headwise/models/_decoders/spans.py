@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.models._decoders.biaffine import Biaffine, Role
-from headwise.models._decoders.counts import DecodedLater, match_counts, table
+from headwise.models._decoders.counts import DecodedLater, match_counts, real_rows, table
 from headwise.models._decoders.output import DecoderOutput, TaskLike
 from headwise.models._decoders.words import pool_words
 
@@ -32,9 +32,10 @@ class SpanDecoder(nn.Module):
         lengths = batch.n_words
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
         logits = self.score(self.start(vectors), self.end(vectors)).float()  # (batch, classes + 1, first, last)
-        owner, start, end, label = batch.labels.unbind(1)  # (gold spans,)
-        gold = torch.zeros(len(logits), *logits.shape[2:], dtype=torch.long, device=logits.device)
-        gold[owner, start, end - 1] = label + 1
+        owner, start, end, label = batch.labels.unbind(1)  # (gold spans,), owner -1 in rows that fill a padded batch
+        gold = torch.zeros(len(logits) + 1, *logits.shape[2:], dtype=torch.long, device=logits.device)
+        gold[owner, start, end - 1] = label + 1  # of owner -1: into the sentence too many
+        gold = gold[:-1]
         real = possible(lengths, logits.shape[2])  # (batch, first, last)
         loss = nn.functional.cross_entropy(logits, gold, reduction="none").masked_fill(~real, 0).sum((1, 2)) / lengths
 
@@ -42,7 +43,7 @@ class SpanDecoder(nn.Module):
             best, found = (logits - logits[:, :1]).max(1)  # (batch, first, last); how much better than no span
             row, first, last = flat_spans(best.masked_fill(~real, 0))
             predicted = table(row, first, last + 1, found[row, first, last] - 1)
-            counts = match_counts(predicted, table(*batch.labels.unbind(1)), len(logits))
+            counts = match_counts(predicted, table(*real_rows(batch.labels).unbind(1)), len(logits))
             return torch.from_numpy(counts).to(logits.device)
 
         return DecodedLater(loss, decode, logits)

@@ -27,6 +27,10 @@ class Method:
     """
 
     name: ClassVar[str] = "multi-task"
+    steps_alike: ClassVar[bool] = True
+    """Whether all steps of a task do the same on the device, but for what `at_branch` changes: no number in them is drawn or counted
+    on the host. Only then can a step be captured once and replayed. A class with an `around_step` or `trained` of its own says so
+    itself, or its steps run as ordinary ones."""
 
     def settings(self, settings: Train) -> Train:
         """The settings this method trains with."""

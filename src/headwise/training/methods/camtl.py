@@ -47,6 +47,7 @@ class CAMTL(Method):
     """
 
     name: ClassVar[str] = "ca-mtl"
+    steps_alike: ClassVar[bool] = True
     variant: str | None = None
     blocks: int | None = None
 

@@ -38,6 +38,7 @@ class Distil(Method):
     """
 
     name: ClassVar[str] = "distil"
+    steps_alike: ClassVar[bool] = True
     teacher: Any = None
     intermediate: float = 0.4
     _distiller: "Distiller | None" = field(default=None, init=False, repr=False)

@@ -31,8 +31,10 @@ class _Gates(nn.Module):
         self.model, self.log_a = model, nn.Parameter(torch.full(heads.shape, method.start))
         self._method, self._heads = method, heads
         self.register_buffer("valid", heads.valid.float())
+        self.register_buffer("step", torch.zeros(()), persistent=False)  # on the device, where a captured step can count
 
     valid: Tensor
+    step: Tensor
 
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         if not self.training:
@@ -45,7 +47,7 @@ class _Gates(nn.Module):
             output = self.model(name, batch)
         open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
         output.loss = (
-            output.loss + self._method.price(open_now.detach()) * open_now
+            output.loss + self._method.price(open_now.detach(), self.step) * open_now
         )  # every example pays, so that the mean pays once
         return output
 
@@ -64,20 +66,21 @@ class GatedTraining(Method):
     """
 
     name: ClassVar[str] = "gated"
+    steps_alike: ClassVar[bool] = True
     fraction: float = 0.3
     penalty: float | None = None
     start: float = 2.0
     log_a: Tensor | None = field(default=None, init=False)
     _total: int = field(default=0, init=False)
     _steps: int = field(default=1, init=False)
-    _step: int = field(default=0, init=False)
+    _counted: Tensor = field(default_factory=lambda: torch.zeros(()), init=False, repr=False)
 
     def __post_init__(self) -> None:
         share("fraction", self.fraction)
 
     def settings(self, settings: Train) -> Train:
-        # evaluations on the way would see the model without its gates; a captured step would keep its price of gates
-        return settings.with_changes(evaluate="end", early_stopping=None, graphs=False)
+        # evaluations on the way would see the model without its gates
+        return settings.with_changes(evaluate="end", early_stopping=None)
 
     def trained(self, run: "TrainingRun") -> nn.Module:
         self._total, self._steps = run.heads.total, len(run.plan)
@@ -86,20 +89,20 @@ class GatedTraining(Method):
                 f"fraction {self.fraction} of the model's {self._total} heads is less than one head: give a larger fraction"
             )
         gates = _Gates(run.model, self, run.heads).to(run.model.device)
-        self.log_a = gates.log_a
+        self.log_a, self._counted = gates.log_a, gates.step
         return gates
 
-    def price(self, open_now: Tensor) -> Tensor | float:
-        """The price of one more open gate, `open_now` being open now."""
+    def price(self, open_now: Tensor, step: Tensor) -> Tensor | float:
+        """The price of one more open gate, `open_now` being open now, in step `step`."""
         if self.penalty is not None:
             return self.penalty
-        target = self._total - (self._total - count_for(self.fraction, self._total)) * min(1.0, 2 * self._step / self._steps)
+        target = self._total - (self._total - count_for(self.fraction, self._total)) * (2 * step / self._steps).clamp(max=1)
         return GAIN * (open_now - target) / self._total
 
     @contextmanager
     def around_step(self, run: "TrainingRun", task: str) -> Iterator[None]:
         yield
-        self._step += 1
+        self._counted += 1
 
     def finish(self, run: "TrainingRun") -> None:
         """From here on the model answers with its gates at their test values."""
@@ -118,10 +121,10 @@ class GatedTraining(Method):
         return concrete.at_test(self.log_a.detach()).cpu()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self._step}
+        return {"step": int(self._counted)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._step = int(state["step"])
+        self._counted.fill_(int(state["step"]))
 
 
 def set_gates(model: Any, gates: Mapping[str, Tensor], heads: Heads) -> None:

@@ -28,6 +28,7 @@ class Houlsby(Method):
     """
 
     name: ClassVar[str] = "houlsby"
+    steps_alike: ClassVar[bool] = True
     learning_rate: float = 3e-4
     size: int = 64
 

@@ -36,6 +36,7 @@ class ImportantHeads(ScoredHeads):
     """
 
     name: ClassVar[str] = "iat"
+    steps_alike: ClassVar[bool] = True
     output_projection: bool = True
     drift: bool = False
     eval_mode: bool = False

@@ -35,6 +35,7 @@ class PALs(Method):
     """
 
     name: ClassVar[str] = "pals"
+    steps_alike: ClassVar[bool] = True
     size: int = 204
     n_heads: int = 12
 

@@ -25,6 +25,7 @@ class PruneLeast(ScoredHeads):
     """
 
     name: ClassVar[str] = "prune"
+    steps_alike: ClassVar[bool] = True
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def at_branch(self, run: "TrainingRun") -> None:

@@ -35,6 +35,7 @@ class TicketShare(Method):
     """
 
     name: ClassVar[str] = "ticket-share"
+    steps_alike: ClassVar[bool] = True
     ratios: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
     held_out: float = 0.1
     examples: int | None = 10_000
