@@ -1,6 +1,7 @@
 """Structured tasks and gates as captured steps: on a CPU with tapes for graphs (see tape.py), on a GPU with graphs."""
 
 import random
+import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 import toy
-from tape import NotCapturable, Tape, taped
+from tape import NotCapturable, Tape, TapedSteps, taped
 
+from headwise.lesions import lesion
 from headwise.models import MultiTaskModel
 from headwise.tasks import encode, grammar
 from headwise.tasks._batches import collate
-from headwise.training import TrainingRun
+from headwise.training import TrainingRun, train
 from headwise.training._data import steps
 from headwise.training._graphs import PAD, _alike
 from headwise.training.methods import METHODS, GatedTraining, ImportantHeads, Method, PruneLeast
@@ -60,6 +62,58 @@ def both(tasks, method=Method, **changes):
     with taped():
         replayed = trained(tasks, method(), **changes)
     return replayed, trained(tasks, method(), graphs=False, **changes)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_structured_tasks_in_half_precision(kind) -> None:
+    """Predictions are decoded when they are read, which may be outside the pass and its precision."""
+    task, made = TASKS[kind], model(TASKS[kind])
+    trained = train(made, [task], epochs=1, batch_size=8, precision="bf16", device="cpu", quiet=True)
+    assert trained.scores["score"].notna().all()
+    exact, half = (lesion(made, task, [[(0, 1)]], precision=name, quiet=True) for name in ("float32", "bf16"))
+    np.testing.assert_allclose(half.performance, exact.performance, atol=0.1)
+
+
+def test_graphs_are_let_go_after_a_training() -> None:
+    with taped():
+        run = trained([TASKS["tags"]])
+    assert run.graphs.replayed > 0
+    assert not run.graphs.graphs
+
+
+@pytest.mark.parametrize(("failures", "said"), [(1, False), (2, True)])
+def test_a_capture_that_fails_is_tried_again_once(monkeypatch, failures, said) -> None:
+    usual, left = TapedSteps._recorded, [failures]
+
+    def failing(self, static):
+        if left[0]:
+            left[0] -= 1
+            self._failed(static.task, "something else was compiled")
+            return None
+        return usual(self, static)
+
+    monkeypatch.setattr(TapedSteps, "_recorded", failing)
+    replayed, plain = both([TASKS["tags"]])
+    assert bool(replayed.graphs.notes) == said
+    assert (replayed.graphs.replayed > 0) != said
+    np.testing.assert_allclose(replayed.losses, plain.losses, atol=1e-4)
+
+
+def test_a_training_leaves_nothing_behind(monkeypatch) -> None:
+    """On a GPU its memory is given back before the next one begins."""
+    made, asked = [], []
+    usual = TrainingRun.__init__
+
+    def noted(self, *args, **kwargs):
+        made.append(weakref.ref(self))
+        usual(self, *args, **kwargs)
+
+    monkeypatch.setattr(TrainingRun, "__init__", noted)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append([ref() for ref in made]))
+    kept = train(model(TASKS["tags"]), [TASKS["tags"]], epochs=1, batch_size=8, device="cpu", quiet=True)
+    assert asked[-1] == [None]
+    assert kept.model is not None
 
 
 def test_a_tape_refuses_what_a_gpu_refuses() -> None:

@@ -126,6 +126,8 @@ def _attempt(
     processes: Any,
 ) -> TrainingResult:
     """A training that is not finished yet."""
+    from headwise.training._devices import free_memory
+
     folder = entry.folder if entry is not None else None
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
     with timed(noted) as attempts:
@@ -133,6 +135,7 @@ def _attempt(
             result = _each(model, tasks, method, settings)
         else:
             result = _one(model, tasks, method, settings)
+        free_memory()
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
     result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
     if entry is not None and folder is not None:

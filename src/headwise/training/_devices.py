@@ -1,5 +1,6 @@
 """The accelerator of a training, and the random state of all its processes."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -111,3 +112,10 @@ def put_random_state(accelerator: Any, gathered: list[Tensor]) -> None:
     torch.set_rng_state(gathered[0][rank].contiguous())
     if len(gathered) > 1 and accelerator.device.type == "cuda":
         torch.cuda.set_rng_state(gathered[1][rank].contiguous(), accelerator.device)
+
+
+def free_memory() -> None:
+    """Gives back the GPU memory of trainings that are over: they hold on to themselves in cycles, and would stay until some later collection."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()

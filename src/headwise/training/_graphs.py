@@ -29,6 +29,7 @@ PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes ser
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
 FEWEST = 4  # steps that a shape must have for its graph to pay: capturing costs about two ordinary steps
 MOST = 96  # graphs held at once
+TRIES = 2  # to capture steps of a task: what compiles itself in the first steps (DeBERTa's scripts) may spoil one capture, not the next
 
 Key = tuple[Any, ...]
 
@@ -78,6 +79,7 @@ class StepGraphs:
         self.notes: dict[int, str] = {}
         self.seconds, self.replayed = 0.0, 0
         self.bytes = 0
+        self._tried: Counter[int] = Counter()  # captures that failed, by task
         self.expect(counts)
 
     def expect(self, counts: Counter[Key]) -> None:
@@ -109,6 +111,10 @@ class StepGraphs:
         self.replayed += 1
         return graph.replay(step)
 
+    def release(self) -> None:
+        """Lets go of all graphs and their memory; what was counted stays."""
+        self.graphs, self.wanted = {}, set()
+
     def _captured(self, step: Step) -> Graph | None:
         static = Step(step.task, step.size, [(_copied(batch), weight) for batch, weight in step.micro])
         drawn = _host_draws()
@@ -138,11 +144,18 @@ class StepGraphs:
         except Exception as error:
             self._recover(state)
             root = error.__context__ or error  # ending a capture that failed fails too
-            self.notes[static.task] = next(iter(str(root).splitlines()), type(root).__name__)
+            self._failed(static.task, next(iter(str(root).splitlines()), type(root).__name__))
             return None
         self.seconds += time.perf_counter() - began
         self.bytes += torch.cuda.memory_reserved() - before
         return Graph(graph, static, loss)
+
+    def _failed(self, task: int, reason: str) -> None:
+        """After the last try steps of the task stay ordinary ones, for this reason; before, some ordinary steps and another try follow."""
+        self._tried[task] += 1
+        self.warm[task] = 0
+        if self._tried[task] == TRIES:
+            self.notes[task] = reason
 
     def _recover(self, state: Tensor) -> None:
         """After a failed capture torch's generator still counts as captured: another one takes its place, and with it new graphs."""

@@ -170,6 +170,8 @@ class TrainingRun:
                     self._save(checkpoint)
                 if stop_asked():
                     raise KeyboardInterrupt
+        if self.graphs:
+            self.graphs.release()
         self.method.finish(self)
         if self._best:
             self._parts["model"].load_state_dict(self._best["model"])

@@ -1,6 +1,7 @@
 """Per-example counts (correct, predicted, gold) of predicted structures, worked out only where they are read."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,16 @@ class DecodedLater(DecoderOutput):
         self.loss, self.logits = loss, logits
         self._decode = decode
         self._prediction: Tensor | None = None
+        device = loss.device.type
+        self._cast: Any = nullcontext()  # decoding goes on in the precision of the pass, wherever it is read
+        if torch.is_autocast_enabled(device):
+            self._cast = torch.autocast(device, torch.get_autocast_dtype(device))
 
     @property
     def prediction(self) -> Tensor:  # type: ignore[override]
         """(batch, 3 or 4) counts, as `tasks.metrics` reads them."""
         if self._prediction is None:
-            with torch.no_grad():
+            with torch.no_grad(), self._cast:
                 self._prediction = self._decode()
         return self._prediction
 
