@@ -76,6 +76,11 @@ def test_plans_cover_every_example_once(lengths: list[int], size: int, seed: int
     assert np.concatenate(tight).tolist() == order.tolist()
     assert all(len(part) <= size for part in tight)
     assert all(len(part) == size or len(part) * values[part].max() >= 100 for part in tight[:-1])  # none is idle
+    small = sorted_plan(values[order], order, size, None, 100)
+    assert np.concatenate(small).tolist() == order.tolist()
+    assert all(len(part) == 1 or (len(part) <= size and len(part) * values[part].max() <= 100) for part in small)
+    full = [len(part) == size or (len(part) + 1) * values[part].max() > 100 for part in small[:-1]]
+    assert all(full)  # none is smaller than it has to be
 
 
 def test_a_batch_that_has_enough_ends_where_rows_get_much_shorter() -> None:

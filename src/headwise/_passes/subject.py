@@ -19,7 +19,7 @@ from headwise.models._model import MultiTaskModel
 from headwise.models._opening import open_model
 from headwise.models._plain import TaskModel
 from headwise.settings import operation
-from headwise.tasks._batches import BUSY, Batch, Batches, batches
+from headwise.tasks._batches import BUSY, MOST, Batch, Batches, batches
 from headwise.tasks._encoding import Encoded, encode
 from headwise.tasks._prefetch import on_device
 from headwise.tasks._task import Task
@@ -39,6 +39,7 @@ class Subject:
         base: (layers, heads), 1 for a head that takes part, 0 for one that stays silenced or does not exist.
         quiet: show no progress.
         precision: of the arithmetic of all passes, "float32", "tf32" or "bf16".
+        most_tokens: of a batch; None: as many as `batch_size` examples have.
     """
 
     model: MultiTaskModel | TaskModel
@@ -50,6 +51,7 @@ class Subject:
     base: Tensor
     quiet: bool
     precision: str = "float32"
+    most_tokens: int | None = None
 
     @property
     def device(self) -> torch.device:
@@ -62,7 +64,7 @@ class Subject:
 
     def plan(self) -> Batches:
         """All examples once, sorted by length, so that little is spent on padding; the longest come first."""
-        return batches(self.encoded, self.batch_size, enough=BUSY.get(self.device.type))
+        return batches(self.encoded, self.batch_size, enough=BUSY.get(self.device.type), most=self.most_tokens)
 
     def plan_in_order(self) -> Batches:
         """All examples once, in the order of the data: for the one published variant whose result depends on the batches."""
@@ -168,6 +170,7 @@ def prepare(model: Any, task: Task, settings: Reading) -> Subject:
         base=base,
         quiet=settings.quiet,
         precision=settings.precision,
+        most_tokens=MOST.get(answering.device.type) if settings.batch_size is None else None,
     )
 
 

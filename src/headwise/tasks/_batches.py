@@ -14,6 +14,7 @@ from headwise.tasks._kinds import IGNORED, KINDS
 from headwise.tasks._labels import Room, label_tensor, room_of, tree_tensor
 from headwise.tasks._masks import masked
 
+MOST = {"cuda": 16384}  # tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
 BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
 FIELDS = (
     "labels",
@@ -149,6 +150,7 @@ def batches(
     epoch: int = 0,
     drop_last: bool = False,
     enough: int | None = None,
+    most: int | None = None,
     pad_to_multiple: int | None = None,
     mask_seed: int = 0,
     mask_rate: float = 0.15,
@@ -165,6 +167,7 @@ def batches(
         drop_last: leave out the batch that is not full.
         enough: with seed=None, the number of tokens that keeps the machine busy: a batch that has them ends where rows get much shorter, so that
             few short rows are not padded to long ones. `BUSY` has the number for each kind of device.
+        most: with seed=None, tokens of a batch at most, padding included; an example that has more is a batch by itself.
         pad_to_multiple: pad to a multiple of this many tokens (tensor cores like 8), and of as many words in word kinds, whose lists of
             labels then have a power of two of rows; default: to the longest row and no further.
         mask_seed, mask_rate: masked-token tasks: which tokens are masked depends on the seed and the text alone.
@@ -176,7 +179,7 @@ def batches(
         raise HeadwiseError(f"batch_size must be at least 1, got {batch_size}")
     if seed is None:
         order = np.argsort(-encoded.lengths, kind="stable")
-        plan = sorted_plan(encoded.lengths[order], order, batch_size, enough)
+        plan = sorted_plan(encoded.lengths[order], order, batch_size, enough, most)
     else:
         plan = shuffled_plan(encoded.lengths, batch_size, np.random.default_rng([seed, epoch]))
     if drop_last:
@@ -185,15 +188,17 @@ def batches(
 
 
 def sorted_plan(
-    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int, enough: int | None
+    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int, enough: int | None, most: int | None = None
 ) -> list[NDArray[np.int64]]:
     """`order` cut into batches; `lengths`, in that order, never rise."""
-    if enough is None:
+    if enough is None and most is None:
         return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     cuts = [0]
     for i in range(1, len(order)):
         longest, rows = int(lengths[cuts[-1]]), i - cuts[-1]
-        if rows == batch_size or (rows * longest >= enough and lengths[i] < MUCH_SHORTER * longest):
+        busy = enough is not None and rows * longest >= enough
+        full = rows == batch_size or (most is not None and (rows + 1) * longest > most)
+        if full or (busy and lengths[i] < MUCH_SHORTER * longest):
             cuts.append(i)
     return [part for part in np.split(order, cuts[1:]) if len(part)]
 
