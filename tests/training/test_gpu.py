@@ -11,8 +11,9 @@ import torch
 import toy
 
 from headwise.lesions import dissociate
-from headwise.probing import probe
+from headwise.probing import probe, profile
 from headwise.scoring import ESTIMATORS, score
+from headwise.tasks import grammar
 from headwise.training import TrainingRun
 from headwise.training._fewshot import few_shot
 from headwise.training.methods import ImportantHeads, Method
@@ -83,6 +84,17 @@ def test_probes() -> None:
     options = {"tokenizer": toy.tokenizer(), "controls": (), "quiet": True}
     found = [probe(copy.deepcopy(encoder).to(device), tasks, device=device, **options).scores for device in ("cpu", "cuda")]
     np.testing.assert_allclose(found[1], found[0], atol=0.03)
+
+
+@gpu
+@pytest.mark.parametrize("layer", ["pos", "con", "dep", "srl"])
+def test_parameter_free_probes(layer) -> None:
+    (task,) = grammar.tasks([layer], size=64, held_out=16)
+    encoder = toy.encoder(dropout=0.0).eval()
+    options = {"tokenizer": toy.tokenizer(), "quiet": True}
+    found = [profile(copy.deepcopy(encoder).to(device), task, **options) for device in ("cpu", "cuda")]
+    np.testing.assert_allclose(found[1].heads, found[0].heads, atol=0.05)
+    assert list(found[1].summary["subject"]) == list(found[0].summary["subject"])
 
 
 @gpu

@@ -106,11 +106,10 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -
 @engine.step()
 def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Parameter-free probes of a trained model, or of the model as it comes."""
-    from headwise.models import open_model
     from headwise.probing import profile
     from headwise.probing._settings import BASELINES
 
-    model = open_model(inputs["trained"].model("model") if "trained" in inputs else config.model, need="encoder")
+    model = inputs["trained"].model("model") if "trained" in inputs else config.model
     options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "quiet": True}
     found = profile(model, config.open(), baselines=BASELINES if config.baselines else (), **options)
     out.array("probe", found.heads)
