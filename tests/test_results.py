@@ -4,7 +4,9 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from scipy import stats
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGES = sorted(RESULTS.glob("*.md"))
@@ -59,3 +61,71 @@ def test_a_changed_number_is_noticed() -> None:
     assert number is not None
     changed = text[: number.start(1)] + "99.9" + text[number.end(1) :]
     assert tables.filled(changed) == text
+
+
+def test_rows_spread_over_columns_keep_their_order_and_numbers() -> None:
+    """The wide tables of a page, read back number by number."""
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    found = [one for one in re.finditer(r"<!-- table: (.*?) -->\n\n((?:\|.*\n)+)", pages) if "across:" in one[1]]
+    assert found
+    for directive, table in ((one[1], one[2]) for one in found):
+        options = dict(part.split(":", 1) for part in directive.split("; ")[1:])
+        rows, across = options["columns"].strip(), options["across"].strip()
+        names = re.findall(r"{(.*?):", options["cells"])
+        long = tables.read(RESULTS / directive.split(";")[0]).set_index([rows, across])
+        header, _, *lines = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()]
+        assert len(lines) * (len(header) - 1) == len(long)
+        for line in lines:
+            for column, cell in zip(header[1:], line[1:], strict=True):
+                numbers = re.findall(r"[+-]?\d+\.\d+", cell)
+                for name, number in zip(names, numbers, strict=True):
+                    places = len(number.partition(".")[2])
+                    assert abs(float(number) - long.loc[(line[0], column), name]) <= 0.5 * 10**-places + 1e-9, (line[0], column)
+
+
+def interval(differences: pd.Series) -> list[float]:
+    """Mean and 95 % interval, Student's t over seeds."""
+    error = differences.std(ddof=1) / len(differences) ** 0.5
+    low, high = stats.t.interval(0.95, len(differences) - 1, differences.mean(), error)
+    return [differences.mean(), low, high]
+
+
+def test_the_differences_of_the_ten_methods_follow_from_their_seeds() -> None:
+    folder = RESULTS / "important-heads"
+    seeds = tables.read(folder / "ten-seeds.csv").set_index(["seed", "task"])
+    tasks = [task for task in seeds.index.unique("task") if not task.startswith("average")]
+    by_task = seeds[seeds.index.isin(tasks, level="task")]
+    over = {"average": by_task, "average without cola": by_task.drop("cola", level="task")}
+    for name, part in over.items():
+        assert seeds.xs(name, level="task").to_numpy() == pytest.approx(part.groupby("seed").mean().to_numpy(), abs=2e-4)
+    for row in tables.read(folder / "ten-differences.csv").itertuples():
+        values = seeds.xs(row.task, level="task")
+        told = [row.difference, row.low, row.high]
+        assert told == pytest.approx(interval(values[row.method] - values["multi-task"]), abs=5e-4), (row.method, row.task)
+    for row in tables.read(folder / "ten-averages.csv").set_index("method").to_dict("index").items():
+        for name, suffix in (("average", ""), ("average without cola", " without CoLA")):
+            values = seeds.xs(name, level="task")
+            told = [row[1][f"{column}{suffix}"] for column in ("difference", "low", "high")]
+            assert told == pytest.approx(interval(values[row[0]] - values["multi-task"]), abs=5e-4), row[0]
+    for row in tables.read(folder / "ten-training.csv").itertuples():
+        values = seeds.xs(row.task, level="task")[row.method]
+        assert [row.mean, row.sd] == pytest.approx([values.mean(), values.std()], abs=5e-4), (row.method, row.task)
+
+
+def test_the_differences_of_the_fine_tunings_follow_from_their_seeds() -> None:
+    folder = RESULTS / "finetuning"
+    seeds = tables.read(folder / "seeds.csv")
+    names = {"MRPC": "mrpc", "STS-B": "stsb", "SST-2": "sst2"}
+
+    def of(score: str) -> pd.DataFrame:
+        task, metric = score.split(" ")
+        return seeds[(seeds["task"] == names[task]) & (seeds["metric"] == metric.lower())]
+
+    for row in tables.read(folder / "differences.csv").to_dict("records"):
+        values = of(row["score"])
+        told = [row["difference"], row["low"], row["high"]]
+        assert told == pytest.approx(interval(values[row["from"]] - values["last"]), abs=5e-4)
+        assert row["seeds ahead"] == (values[row["from"]] > values["last"]).sum()
+    for row in tables.read(folder / "scores.csv").itertuples():
+        values = of(row.score)[row.embedding]
+        assert [row.median, row.mean, row.sd] == pytest.approx([values.median(), values.mean(), values.std()], abs=5e-4)

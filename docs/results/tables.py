@@ -8,7 +8,10 @@ weights, the machine and the date. In a page, a comment says which rows and colu
 
     <!-- table: specialization/pairs.csv; columns: A, B, D; where: method=multi-task, model=MiniLM-L6; decimals: 1 -->
 
-`text: yes` shows the cells as they stand in the file.
+`text: yes` shows the cells as they stand in the file. `across` spreads the rows of one column over columns of the page, with `cells` to say what
+a cell shows; the first of `columns` names the rows:
+
+    <!-- table: important-heads/ten-training.csv; columns: method; across: task; cells: {mean:z.1f} ± {sd:.1f} -->
 """
 
 import argparse
@@ -45,9 +48,19 @@ def chosen(directive: str, folder: Path = HERE) -> tuple[pd.DataFrame, int]:
     for condition in filter(None, options.get("where", "").strip().split(",")):
         column, value = (side.strip() for side in condition.split("=", 1))
         frame = frame[frame[column].astype(str) == value]
-    if "columns" in options:
+    if "across" in options:
+        frame = spread(frame, options["columns"].strip(), options["across"].strip(), options["cells"].strip())
+    elif "columns" in options:
         frame = frame[[column.strip() for column in options["columns"].split(",")]]
     return frame, int(options.get("decimals", "1"))
+
+
+def spread(frame: pd.DataFrame, rows: str, across: str, cells: str) -> pd.DataFrame:
+    """One row per value of the column `rows`, one column per value of `across`, in the file's order."""
+    shown = frame.assign(cell=[cells.format_map(row) for row in frame.to_dict("records")])
+    wide = shown.pivot(index=rows, columns=across, values="cell")
+    wide = wide.loc[list(dict.fromkeys(frame[rows])), list(dict.fromkeys(frame[across]))]
+    return wide.rename_axis(columns=None).reset_index()
 
 
 def markdown(frame: pd.DataFrame, decimals: int) -> str:
@@ -98,6 +111,8 @@ def collect(
     steps = [str(json.loads((run / "plan.jsonl").read_text().splitlines()[-1])["step"]) for run in runs]
     _, first = next(opened[0].results(steps[0]))
     record = json.loads((first.folder / "provenance.json").read_text())
+    if not (commit or record["commit"]):
+        raise SystemExit(f"{runs[0]} was not computed in a git checkout: give --commit")
     head = {
         "study": str(opened[0].recipe.get("title", opened[0].recipe["kind"])),
         "recipe": f"docs/results/{out.name}/{recipe}",
@@ -111,7 +126,9 @@ def collect(
     for name in sorted(file.stem for file in first.folder.glob("*.parquet")):
         lines = "".join(f"# {key}: {value}\n" for key, value in head.items())
         frame = pd.concat([run.table(name, step) for run, step in zip(opened, steps, strict=True)]).replace(renamed)
-        frame = frame.loc[:, frame.nunique(dropna=False) > 1].round(4)  # what is the same everywhere stands in the recipe
+        if len(frame) > 1:
+            frame = frame.loc[:, frame.nunique(dropna=False) > 1]  # what is the same everywhere stands in the recipe
+        frame = frame.round(4)
         (out / f"{prefix}{name}.csv").write_text(lines + frame.to_csv(index=False), encoding="utf-8")
 
 
