@@ -108,7 +108,7 @@ def ours(model: MultiTaskModel, tasks: list[Task], method: Method, graphs: bool)
     }
     if run.graphs is not None:
         captured = {
-            "graphs": len(run.graphs.graphs),
+            "graphs": run.graphs.captured,
             "steps replayed": run.graphs.replayed,
             "seconds to capture": round(run.graphs.seconds, 2),
             "MB for graphs": round(run.graphs.bytes / 1e6),

@@ -71,13 +71,14 @@ class StepGraphs:
     Attributes:
         notes: why steps of a task run as ordinary ones, by task number.
         seconds: spent on capturing.
+        captured: graphs that were made.
         replayed: steps that ran as graphs.
     """
 
     def __init__(self, compute: Callable[[Step], Tensor], clear: Callable[[], None], counts: Counter[Key]) -> None:
         self.compute, self.clear = compute, clear
         self.notes: dict[int, str] = {}
-        self.seconds, self.replayed = 0.0, 0
+        self.seconds, self.captured, self.replayed = 0.0, 0, 0
         self.bytes = 0
         self._tried: Counter[int] = Counter()  # captures that failed, by task
         self.expect(counts)
@@ -108,6 +109,7 @@ class StepGraphs:
         if graph is None:
             return self.compute(step)
         self.graphs[key] = graph
+        self.captured += 1
         self.replayed += 1
         return graph.replay(step)
 
