@@ -21,7 +21,7 @@ class DecodedLater(DecoderOutput):
         self._decode = decode
         self._prediction: Tensor | None = None
         device = loss.device.type
-        self._cast: Any = nullcontext()  # decoding goes on in the precision of the pass, wherever it is read
+        self._cast: Any = nullcontext()  # decoding uses the precision of the pass, wherever it is read
         if torch.is_autocast_enabled(device):
             self._cast = torch.autocast(device, torch.get_autocast_dtype(device))
 
