@@ -1,5 +1,6 @@
 """Tables of recipes: a study's own defaults hold for what a table does not say, and a method's own for what the recipe does not."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def test_a_methods_own_rate_holds_unless_the_recipe_says_one(method: str, rate: 
     (other, _) = specialization_cells(lesioned)
     for found in (cell, other):
         assert found.config.training.learning_rate == (rate or getattr(METHODS[method], "learning_rate", 2e-5))
+
+
+@pytest.mark.parametrize("kind", ["training", "specialization"])
+def test_a_rate_that_replaces_a_methods_own_is_warned_of(kind: str) -> None:
+    models: Any = ["demo"] if kind == "training" else {"m": "demo"}
+    of = {"training": study, "specialization": specialization}[kind]
+    given = {"kind": kind, "models": models, "tasks": TASKS, "methods": ["multi-task", "lora"], "seeds": 1}
+    with pytest.warns(
+        UserWarning, match=r"lora trains with the recipe's learning_rate 2e-05, not with its own 0.0003; .*method_options"
+    ):
+        list(of.check(read(of, {**given, "training": {"learning_rate": 2e-5}}, ".")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(of.check(read(of, {**given, "training": {"epochs": 1}}, ".")))
+        kept = {"lora": {"learning_rate": 3e-4}}
+        list(of.check(read(of, {**given, "training": {"learning_rate": 2e-5}, "method_options": kept}, ".")))
 
 
 def test_a_run_of_trainings_is_resumed_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

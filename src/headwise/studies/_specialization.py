@@ -13,6 +13,7 @@ from pydantic import Field
 from headwise import engine
 from headwise.lesions._settings import Dissociate
 from headwise.scoring._settings import check_options
+from headwise.studies._method_settings import of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_specialization
 from headwise.studies._specialization_steps import DissociationConfig, TablesConfig, dissociation, tables
 from headwise.studies._training import (
@@ -21,7 +22,6 @@ from headwise.studies._training import (
     alpha_and_delta,
     model_name,
     not_of_recipes,
-    of_methods,
     train_methods,
     wrong,
 )
@@ -114,6 +114,7 @@ def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, 
 
 def check(recipe: SpecializationRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
+    warn_of_replaced(recipe.training, recipe.methods, recipe.method_options)
     for method, options in recipe.method_options.items():
         yield from wrong(f"method_options.{method}", make_method, method, **options)
     yield from not_of_recipes(recipe.training)

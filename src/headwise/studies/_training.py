@@ -4,8 +4,7 @@ Tables 5, 12 and 13 of the first paper: plain multi-task training and important-
 """
 
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,10 +16,11 @@ from headwise import engine
 from headwise._base.inference import t_interval, why_no_t
 from headwise.errors import HeadwiseError
 from headwise.settings import marks
+from headwise.studies._method_settings import of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_training
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Sampling, Train
-from headwise.training.methods import METHODS, known_method, make_method, option_names
+from headwise.training.methods import known_method, make_method, option_names
 
 APART = {
     "seed",
@@ -127,12 +127,6 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
 
 def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
-
-
-def of_methods(training: Train, methods: Sequence[str]) -> Train:
-    """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
-    own = {f.name: f.default for method in methods for f in fields(METHODS[method]) if f.init and f.name in training.decides()}
-    return training.with_changes(**{name: value for name, value in own.items() if name not in training.model_fields_set})
 
 
 def _has(methods: Iterable[str], option: str) -> bool:
@@ -257,6 +251,7 @@ def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bo
 
 def check(recipe: TrainingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
+    warn_of_replaced(recipe.training, [m for model in recipe.models for m in methods_of(recipe, model)], recipe.method_options)
     for table in ("further", "teachers"):
         for model in getattr(recipe, table):
             if model not in recipe.models:

@@ -1,0 +1,30 @@
+"""Settings that both a recipe's trainings and some methods have: whose holds."""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from headwise.training._settings import Train
+from headwise.training.methods import METHODS
+
+
+def of_methods(training: Train, methods: Sequence[str]) -> Train:
+    """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
+    own = {f.name: f.default for method in methods for f in fields(METHODS[method]) if f.init and f.name in training.decides()}
+    return training.with_changes(**{name: value for name, value in own.items() if name not in training.model_fields_set})
+
+
+def warn_of_replaced(training: Train, methods: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> None:
+    """Warns of settings that methods have of their own (lora its rate) and the recipe replaces for all of them."""
+    for method in dict.fromkeys(methods):
+        for own in fields(METHODS[method]):
+            if not own.init or own.name not in training.model_fields_set or own.name in options.get(method, {}):
+                continue
+            given = getattr(training, own.name)
+            if given != own.default:
+                warnings.warn(
+                    f"{method} trains with the recipe's {own.name} {given}, not with its own {own.default}; to keep its own: "
+                    f"method_options.{method}.{own.name} = {own.default}",
+                    stacklevel=2,
+                )
