@@ -1,6 +1,8 @@
 """Copies trained side by side equal copies trained alone; few-shot samples; the protocol's result."""
 
 import copy
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -172,3 +174,15 @@ def test_an_architecture_that_cannot_be_stacked_is_trained_one_after_another(tas
 def test_unknown_tunings_are_named() -> None:
     with pytest.raises(HeadwiseError, match=r"tuning: given \"prompt\" .* must be 'full', 'lora' or 'decoder'"):
         few_shot(multi(), None, 4, [0], tuning="prompt")
+
+
+def test_copies_side_by_side_fit_into_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headwise.training import _fewshot
+
+    weights = [torch.zeros(1_000_000)]
+    there: Any = SimpleNamespace(device=torch.device("cuda"), encoder=SimpleNamespace(parameters=lambda: weights))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 4 * 16_000_000, 0))
+    assert _fewshot._side_by_side(there, 30, 100) == 10  # a quarter of the free memory holds ten
+    assert _fewshot._side_by_side(there, 4, 100) == 4
+    assert _fewshot._side_by_side(there, 30, _fewshot.MOST_TOKENS // 3) == 3  # long texts: activations count
+    assert _fewshot._side_by_side(there, 30, 10 * _fewshot.MOST_TOKENS) == 1

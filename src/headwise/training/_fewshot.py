@@ -22,6 +22,8 @@ from headwise.training._settings import FewShot
 from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training._stacked_check import compare
 
+MOST_TOKENS = 131_072  # of all copies in one step: with MiniLM about 10 GB of activations
+
 
 def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]:
     """Numbers of `shots` examples in all, drawn at random but with at least one of every class; the same for every method.
@@ -71,7 +73,8 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
     length = settings.max_length or longest(model)
     encoded = encode(train.subset(chosen), model.tokenizer, length)
     tests = encode(held_out, model.tokenizer, length)
-    copies = settings.copies or _side_by_side(model, len(seeds))
+    tokens = min(settings.batch_size, shots) * int(encoded.lengths.max(initial=1))  # of one copy's largest batch, at most
+    copies = settings.copies or _side_by_side(model, len(seeds), tokens)
     encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
     predictions, losses = [], []
@@ -242,10 +245,11 @@ def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShot) -
             yield np.concatenate([order[start : start + settings.batch_size] for order in orders])
 
 
-def _side_by_side(model: MultiTaskModel, seeds: int) -> int:
-    """How many copies fit: weights, gradients and two moments in float32, in half of the free memory. On CPUs few copies suffice."""
+def _side_by_side(model: MultiTaskModel, seeds: int, tokens: int) -> int:
+    """How many copies fit: weights, gradients and two moments in float32, in a quarter of the free memory, which others may share, and
+    no more tokens at once than keep a GPU busy, since their activations are kept too. On CPUs few copies suffice."""
     if model.device.type != "cuda":
         return min(seeds, 5)
     free, _ = torch.cuda.mem_get_info(model.device)
     per_copy = 16 * sum(p.numel() for p in model.encoder.parameters())
-    return max(1, min(seeds, int(free / 2 / per_copy)))
+    return max(1, min(seeds, int(free / 4 / per_copy), MOST_TOKENS // tokens))
