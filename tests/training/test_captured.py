@@ -1,5 +1,6 @@
 """Structured tasks and gates as captured steps: on a CPU with tapes for graphs (see tape.py), on a GPU with graphs."""
 
+import gc
 import random
 import weakref
 from contextlib import contextmanager
@@ -111,7 +112,12 @@ def test_a_training_leaves_nothing_behind(monkeypatch) -> None:
     monkeypatch.setattr(TrainingRun, "__init__", noted)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append([ref() for ref in made]))
-    kept = train(model(TASKS["tags"]), [TASKS["tags"]], epochs=1, batch_size=8, device="cpu", quiet=True)
+    gc.disable()  # no collection by chance
+    try:
+        with taped():  # graphs and their training hold on to each other
+            kept = train(model(TASKS["tags"]), [TASKS["tags"]], epochs=1, batch_size=8, device="cpu", quiet=True)
+    finally:
+        gc.enable()
     assert asked[-1] == [None]
     assert kept.model is not None
 
