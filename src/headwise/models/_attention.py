@@ -2,7 +2,7 @@
 
 On Hopper cards torch prefers cuDNN's attention for half precision. cuDNN builds a plan for every new shape of batch: measured on an H200,
 65 ms for a forward pass and 140 to 1,100 ms with gradients, where the pass of a small encoder takes a few. Batches of texts come in dozens
-of shapes, so that scoring, lesions and evaluation spent most of their time on plans. The other kernels start at once, and on short texts
+of shapes, so that training, scoring and evaluation spent most of their time on plans. The other kernels start at once, and on short texts
 they also run faster.
 """
 

@@ -29,7 +29,7 @@ PAD = 16  # tokens: rows are padded to multiples of this, so that few shapes ser
 WARM = 2  # ordinary steps of a task before its first graph: they make its optimizer state
 FEWEST = 4  # steps that a shape must have for its graph to pay: capturing costs about two ordinary steps
 MOST = 96  # graphs held at once
-TRIES = 2  # to capture steps of a task: what compiles itself in the first steps (DeBERTa's scripts) may spoil one capture, not the next
+TRIES = 2  # to capture steps of a task: a capture may fail for a reason that is gone some steps later (seen with DeBERTa in bf16)
 
 Key = tuple[Any, ...]
 
