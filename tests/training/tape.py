@@ -33,6 +33,7 @@ READS = {
     "is_nonzero",
 }
 INDEXING = {"index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index"}
+PUTTING = INDEXING - {"index", "_unsafe_index"}
 HOST = ("tolist", "numpy", "cpu")  # of a tensor
 
 
@@ -46,6 +47,7 @@ class Tape(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[Any, Any, Any, Any]] = []
+        self.made: set[int] = set()  # storages of results, which `calls` keeps alive
         self.fresh = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,8 +59,11 @@ class Tape(TorchDispatchMode):
             raise NotCapturable("data from the host")
         if name in INDEXING and any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]):
             raise NotCapturable(f"{name} with a mask")
+        if name in PUTTING and not args[2].dim() and _place(args[2]) not in self.made:
+            raise NotCapturable(f"{name} of a number from the host")
         out = func(*args, **kwargs)
         self.calls.append((func, args, kwargs, out))
+        self.made.update(_place(leaf) for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and name != "lift_fresh")
         return out
 
     def __enter__(self) -> Any:

@@ -110,6 +110,8 @@ def test_a_training_leaves_nothing_behind(monkeypatch) -> None:
         usual(self, *args, **kwargs)
 
     monkeypatch.setattr(TrainingRun, "__init__", noted)
+    if torch.cuda.is_available():
+        torch.cuda.init()  # seeding takes the next line's word for it
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: asked.append([ref() for ref in made]))
     gc.disable()  # no collection by chance
@@ -123,7 +125,7 @@ def test_a_training_leaves_nothing_behind(monkeypatch) -> None:
 
 
 def test_a_tape_refuses_what_a_gpu_refuses() -> None:
-    x = torch.randn(4)
+    x, places = torch.randn(4), torch.arange(2)
     for read in (
         lambda: float(x.sum()),
         lambda: bool(x[0] > 0),
@@ -134,6 +136,8 @@ def test_a_tape_refuses_what_a_gpu_refuses() -> None:
         lambda: x.tolist(),
         lambda: x.cpu(),
         lambda: x.index_put_((x > 0,), torch.zeros(())),
+        lambda: x.__setitem__(places, 1),
+        lambda: x.__setitem__(places, torch.tensor(1.0)),
     ):
         with pytest.raises(NotCapturable), Tape():
             read()

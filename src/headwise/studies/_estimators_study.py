@@ -72,17 +72,14 @@ class JudgeConfig(engine.Settings):
 @engine.step(name="estimators")
 def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All estimators on one model and task: scores, seconds, and what silencing their heads does."""
-    import torch
-
     from headwise.lesions import lesion
     from headwise.models import open_model
     from headwise.scoring import score
-    from headwise.store._loading import load
     from headwise.tasks._metrics import METRICS
 
     (task,), _ = config.tasks.find_trained()
     if config.model is None:
-        model: Any = load(inputs["trained"].model("multi-task")).to("cuda" if torch.cuda.is_available() else "cpu")
+        model: Any = open_model(inputs["trained"].model("multi-task"), device="auto")
     else:
         model = open_model(str(config.model.folder()), [task], device=config.lesions.device or "auto", dtype=config.lesions.dtype)
     if not METRICS[task.metric].higher_is_better:

@@ -18,13 +18,11 @@ class DissociationConfig(engine.Settings):
 @engine.step(name="dissociation")
 def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Scores, lesions and dissociation of one trained model; keeps every prediction."""
-    import torch
-
     from headwise.lesions import dissociate
-    from headwise.store._loading import load
+    from headwise.models import open_model
 
     found, _ = config.tasks.find_trained()
-    model = load(inputs["trained"].model(config.model)).to("cuda" if torch.cuda.is_available() else "cpu")
+    model = open_model(inputs["trained"].model(config.model), device="auto")
     result = dissociate(model, found, **config.lesions.given() | {"seed": out.seed})
     out.model("dissociation", lambda folder: result.save(folder / "result"))
     out.array("scores", result.scores)

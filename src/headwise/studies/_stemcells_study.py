@@ -89,10 +89,10 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
 @engine.step()
 def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Static pruning: what a frozen, trained model's tasks hold on to; scores (task, layer, head), the higher the more."""
-    import headwise
+    from headwise.models import open_model
     from headwise.scoring import score
 
-    model = headwise.load(inputs["trained"].model("model"))
+    model = open_model(inputs["trained"].model("model"), device="auto")
     options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "seed": out.seed, "quiet": True}
     if config.gates != "gate-gradient":
         options["steps"] = config.steps

@@ -103,8 +103,10 @@ class RoleDecoder(nn.Module):
         # What belongs to no sentence (owner -1) goes into one too many, which is cut off.
         of = owner.masked_fill(role == 0, -1)  # of arguments only
         is_predicate, is_span = (values.new_zeros(len(values) + 1, *values.shape[1:]) for values in (parts.predicate, parts.span))
-        is_predicate[owner, word] = 1
-        is_span[of, start, last] = 1
+        # Made on the device: a Python number put at indexed places is copied from the host, which no CUDA graph captures.
+        one = is_span.new_ones(())
+        is_predicate[owner, word] = one
+        is_span[of, start, last] = one
         is_predicate, is_span = is_predicate[:-1], is_span[:-1]
         word_loss = nn.functional.binary_cross_entropy_with_logits(parts.predicate, is_predicate, reduction="none")
         span_loss = nn.functional.binary_cross_entropy_with_logits(parts.span, is_span, reduction="none")
