@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, rejected
 
-from headwise.studies._stemcells import claim_agreement, sparing, stem_cell_effect, stem_cell_test
+from headwise.studies._stemcells import claim_agreement, stem_cell_test
+from headwise.studies._stemcells_effects import sparing, stem_cell_effect
 
 TASKS, LAYERS, HEADS, K = 5, 4, 8, 10
 
@@ -79,10 +80,10 @@ def study(rng: np.random.Generator, runs: int, own: float, damage: float = 0.0) 
     return top(like.copy(data=talent + luck)), like.copy(data=before), like.copy(data=after)
 
 
-@pytest.mark.parametrize(("runs", "own"), [(3, 3.0), (5, 1.5)])
-def test_the_coverage_of_the_effect_over_runs(runs: int, own: float) -> None:
+@pytest.mark.parametrize(("runs", "own", "against"), [(3, 3.0, "alone"), (5, 1.5, "alone"), (3, 3.0, "layer"), (5, 1.5, "layer")])
+def test_the_coverage_of_the_effect_over_runs(runs: int, own: float, against) -> None:
     rng = np.random.default_rng(4)
-    found = [stem_cell_effect(*study(rng, runs, own)) for _ in range(DRAWS)]
+    found = [stem_cell_effect(*study(rng, runs, own), against=against) for _ in range(DRAWS)]
     assert covered([e.low for e in found], [e.high for e in found]) >= LEAST_COVERED
 
 

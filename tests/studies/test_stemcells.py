@@ -2,20 +2,19 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import xarray as xr
 
 from headwise.errors import HeadwiseError
 from headwise.studies._stemcells import (
-    changes,
     claim,
     claim_agreement,
     per_layer,
     sole_claims,
-    sparing,
-    stem_cell_effect,
     stem_cell_test,
     stem_cells,
 )
+from headwise.studies._stemcells_effects import changes, layer_changes, sparing, stem_cell_effect
 
 TASKS = ["pos", "ner", "dep", "con", "srl"]
 LAYERS, HEADS, K = 6, 12, 20
@@ -121,6 +120,31 @@ def test_effect_is_nought_where_there_is_none() -> None:
     assert abs(np.mean(cross)) < 3 * error
     assert abs(np.mean(naive)) > 3 * np.std(naive) / np.sqrt(len(naive))
     assert covered >= 34
+
+
+def test_a_loss_of_upper_layers_is_not_taken_for_one_of_shared_heads() -> None:
+    """Stem-cell heads lie in layer 2 here, and every layer loses the more the higher it is, whoever claims its heads."""
+    claims, before, after = probe_scores(np.random.default_rng(8), runs=5, damage=0.0)
+    steep = after - 0.05 * after.layer
+    assert stem_cell_effect(claims, before, steep).low > 0  # heads of one task lie everywhere, most of them higher
+    effect = stem_cell_effect(claims, before, steep, against="layer")
+    assert effect.low < 0 < effect.high
+    assert effect.runs == pytest.approx(stem_cell_effect(claims, before, after, against="layer").runs)
+    assert stem_cell_effect(claims, before, steep - 0.1 * stem_cells(claims), against="layer").high < 0
+    change = (steep - before).to_numpy()
+    for run, value in enumerate(effect.runs):
+        stem = stem_cells(claims.isel(run=[r for r in range(5) if r != run])).to_numpy()
+        layers = [layer for layer in range(LAYERS) if 0 < stem[layer].sum() < HEADS]
+        gaps = [
+            change[run, :, i, stem[i]].mean() - change[run, :, i, ~stem[i]].mean() for i in layers for _ in range(stem[i].sum())
+        ]
+        assert value == pytest.approx(np.mean(gaps))
+    table = layer_changes(before, steep).set_index(["task", "layer"])
+    assert len(table) == len(TASKS) * LAYERS
+    each = change[:, TASKS.index("dep"), 1].mean(-1)
+    assert table.loc[("dep", 1), "change"] == pytest.approx(each.mean())
+    half = scipy.stats.t.ppf(0.975, 4) * each.std(ddof=1) / 5**0.5
+    assert table.loc[("dep", 1), "high"] == pytest.approx(each.mean() + half)
 
 
 def test_sparing_and_changes() -> None:

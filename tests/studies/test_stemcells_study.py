@@ -134,7 +134,9 @@ training = {{ epochs = 1, max_length = 64 }}
     assert all(row["k"] == 2 for row in by_gates.values())
     assert {row["effect"] for row in found["effects"]} == {
         "single to multi, stem − alone",
+        "single to multi, stem − others of their layers",
         "single to iat, stem − alone",
+        "single to iat, stem − others of their layers",
         "iat − multi, stem",
     }
     run = engine.open(tmp_path / "run")

@@ -117,11 +117,11 @@ def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     out.table("probe-summary", found.summary)
 
 
-@engine.step()
+@engine.step(version=2)
 def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """Agreement, stem cells and the tests, for every way to learn claims."""
     from headwise.scoring._selection import count_for
-    from headwise.studies import _stemcells as stemcells
+    from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
 
     arrays = {
         stage: xr.combine_by_coords(
@@ -153,14 +153,18 @@ def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> 
         if "random" in method:
             continue
         stages = {"untrained": untrained, **arrays}
-        out.table(f"changes-{label}", stemcells.changes(claims, stages))
-        found = {"single to multi, stem − alone": stemcells.stem_cell_effect(claims, arrays["single"], arrays["multi"])}
+        out.table(f"changes-{label}", measured.changes(claims, stages))
+        found = {}
+        for stage in ("multi", "iat") if "iat" in arrays else ("multi",):
+            change = claims, arrays["single"], arrays[stage]
+            found[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change)
+            found[f"single to {stage}, stem − others of their layers"] = measured.stem_cell_effect(*change, against="layer")
         if "iat" in arrays:
-            found["single to iat, stem − alone"] = stemcells.stem_cell_effect(claims, arrays["single"], arrays["iat"])
-            found["iat − multi, stem"] = stemcells.sparing(claims, arrays["multi"], arrays["iat"])
+            found["iat − multi, stem"] = measured.sparing(claims, arrays["multi"], arrays["iat"])
         for name, effect in found.items():
             row = {"gates": method, "effect": name, "mean": effect.mean, "low": effect.low, "high": effect.high}
             effects.append({**row, "runs": str([round(value, 4) for value in effect.runs]), "heads": str(list(effect.heads))})
+    out.table("layer-changes", measured.layer_changes(arrays["single"], arrays["multi"]))
     out.table("stem-cells", pd.DataFrame(tests))
     out.table("effects", pd.DataFrame(effects))
 

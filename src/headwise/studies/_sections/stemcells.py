@@ -66,6 +66,9 @@ def section(run: Any) -> Section:
         Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
         Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
     ]
+    if "layer-changes.parquet" in run.files:
+        title = "Mean change of probe scores from single- to multi-task training, by layer, with its interval over runs"
+        blocks.append(Table("layer-changes", title, run.table("layer-changes"), digits=4))
     scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
     if len(scores):
         shown = scores.drop(columns="synthetic", errors="ignore")
@@ -76,7 +79,8 @@ def section(run: Any) -> Section:
         blocks=blocks,
         methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
         "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
-        "one task alone claims, with heads chosen on runs other than those measured. "
+        "one task alone claims, with heads chosen on runs other than those measured; and minus that on the other heads of the same layers, "
+        "since training together changes upper layers more than lower ones. "
         f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
 
