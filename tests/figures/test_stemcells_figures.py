@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 import xarray as xr
 
 from headwise.figures import _stemcells as draw, panels, save_figure
@@ -61,3 +62,18 @@ def test_text_in_pdfs_stays_text(tmp_path: Path) -> None:
     axes[0, 0].set_title("heads")
     (file,) = save_figure(figure, tmp_path / "one.pdf")
     assert b"/Type3" not in file.read_bytes()  # letters drawn as pictures: journals refuse them
+
+
+def test_changes_of_layers_are_drawn_where_they_are() -> None:
+    table = pd.DataFrame(
+        [
+            {"task": task, "layer": layer, "change": -0.01 * layer * k, "low": -0.01 * layer * k - 0.02, "high": np.inf}
+            for k, task in enumerate(("pos", "ner"), 1)
+            for layer in range(3)
+        ]
+    )
+    ax = draw.layer_changes(table).axes[0]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["pos", "ner"]
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 3 and line.get_linestyle() == "-"]
+    assert [line.get_ydata().tolist() for line in lines] == [pytest.approx([0, -1, -2]), pytest.approx([0, -2, -4])]
+    assert all(np.abs(line.get_xdata() - [0, 1, 2]).max() < 0.2 for line in lines)

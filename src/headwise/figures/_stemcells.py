@@ -110,6 +110,33 @@ def label_changes(
     return figure
 
 
+def layer_changes(table: pd.DataFrame) -> "Figure":
+    """What training the tasks together changes in each layer, one line per task, with intervals over runs.
+
+    Args:
+        table: columns task, layer, change, low, high (0–1).
+    """
+    figure, axes = panels(1, 1, size=(4.6, 3.2))
+    ax = axes[0, 0]
+    tasks = list(dict.fromkeys(table["task"]))
+    for number, task in enumerate(tasks):
+        rows = table[table["task"] == task]
+        change, low, high = (100 * rows[name].to_numpy(float) for name in ("change", "low", "high"))
+        reach = np.stack([change - low, high - change])
+        beside = rows["layer"].to_numpy(float) + 0.06 * (number - (len(tasks) - 1) / 2)  # so that bars do not cover one another
+        bars = np.where(np.isfinite(reach), reach, np.nan)
+        ax.errorbar(
+            beside, change, yerr=bars, fmt="o-", markersize=3, linewidth=1, capsize=2, color=COLOURS[number % 7], label=task
+        )
+    ax.axhline(0, color="0.5", linewidth=0.8)
+    ax.set_xticks(sorted(table["layer"].unique()))
+    ax.set_xlabel("layer")
+    ax.set_ylabel("change of probe score, points")
+    ax.set_title("trained together − trained alone")
+    ax.legend(fontsize=7, frameon=False)
+    return figure
+
+
 def effects(table: pd.DataFrame) -> "Figure":
     """Effects with their intervals over runs.
 

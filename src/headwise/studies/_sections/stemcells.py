@@ -67,8 +67,12 @@ def section(run: Any) -> Section:
         Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
     ]
     if "layer-changes.parquet" in run.files:
+        changes = run.table("layer-changes")
         title = "Mean change of probe scores from single- to multi-task training, by layer, with its interval over runs"
-        blocks.append(Table("layer-changes", title, run.table("layer-changes"), digits=4))
+        blocks += [
+            Chart("layer-changes", "What training together changes, layer by layer", partial(figures.layer_changes, changes)),
+            Table("layer-changes", title, changes, digits=4),
+        ]
     scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
     if len(scores):
         shown = scores.drop(columns="synthetic", errors="ignore")
