@@ -1,12 +1,16 @@
 """Every number in a table of docs/results stands in the CSV file beside it, which says where it comes from."""
 
 import importlib.util
+import itertools
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+
+from headwise.studies import compare_transfers
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PAGES = sorted(RESULTS.glob("*.md"))
@@ -72,7 +76,11 @@ def test_rows_spread_over_columns_keep_their_order_and_numbers() -> None:
         options = dict(part.split(":", 1) for part in directive.split("; ")[1:])
         rows, across = options["columns"].strip(), options["across"].strip()
         names = re.findall(r"{(.*?):", options["cells"])
-        long = tables.read(RESULTS / directive.split(";")[0]).set_index([rows, across])
+        long = tables.read(RESULTS / directive.split(";")[0])
+        if "where" in options:
+            column, value = options["where"].strip().split("=")
+            long = long[long[column] == value]
+        long = long.astype({across: str}).set_index([rows, across])
         header, _, *lines = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()]
         assert len(lines) * (len(header) - 1) == len(long)
         for line in lines:
@@ -90,24 +98,29 @@ def interval(differences: pd.Series) -> list[float]:
     return [differences.mean(), low, high]
 
 
-def test_the_differences_of_the_ten_methods_follow_from_their_seeds() -> None:
+@pytest.mark.parametrize("run", ["mpnet", "ten"])
+def test_the_differences_of_important_head_training_follow_from_their_seeds(run: str) -> None:
     folder = RESULTS / "important-heads"
-    seeds = tables.read(folder / "ten-seeds.csv").set_index(["seed", "task"])
+    seeds = tables.read(folder / f"{run}-seeds.csv").set_index(["seed", "task"])
     tasks = [task for task in seeds.index.unique("task") if not task.startswith("average")]
     by_task = seeds[seeds.index.isin(tasks, level="task")]
     over = {"average": by_task, "average without cola": by_task.drop("cola", level="task")}
     for name, part in over.items():
         assert seeds.xs(name, level="task").to_numpy() == pytest.approx(part.groupby("seed").mean().to_numpy(), abs=2e-4)
-    for row in tables.read(folder / "ten-differences.csv").itertuples():
+    for row in tables.read(folder / f"{run}-differences.csv").itertuples():
         values = seeds.xs(row.task, level="task")
         told = [row.difference, row.low, row.high]
         assert told == pytest.approx(interval(values[row.method] - values["multi-task"]), abs=5e-4), (row.method, row.task)
-    for row in tables.read(folder / "ten-averages.csv").set_index("method").to_dict("index").items():
+    for row in tables.read(folder / f"{run}-averages.csv").set_index("method").to_dict("index").items():
+        method, _, other = row[0].partition(" minus ")
         for name, suffix in (("average", ""), ("average without cola", " without CoLA")):
             values = seeds.xs(name, level="task")
             told = [row[1][f"{column}{suffix}"] for column in ("difference", "low", "high")]
-            assert told == pytest.approx(interval(values[row[0]] - values["multi-task"]), abs=5e-4), row[0]
-    for row in tables.read(folder / "ten-training.csv").itertuples():
+            gains = values[method] - values[other or "multi-task"]
+            assert told == pytest.approx(interval(gains), abs=5e-4), row[0]
+            if not suffix:
+                assert row[1].get("seeds ahead", (gains > 0).sum()) == (gains > 0).sum()
+    for row in tables.read(folder / f"{run}-training.csv").itertuples():
         values = seeds.xs(row.task, level="task")[row.method]
         assert [row.mean, row.sd] == pytest.approx([values.mean(), values.std()], abs=5e-4), (row.method, row.task)
 
@@ -129,3 +142,38 @@ def test_the_differences_of_the_fine_tunings_follow_from_their_seeds() -> None:
     for row in tables.read(folder / "scores.csv").itertuples():
         values = of(row.score)[row.embedding]
         assert [row.median, row.mean, row.sd] == pytest.approx([values.median(), values.mean(), values.std()], abs=5e-4)
+
+
+def test_the_differences_of_few_shot_transfer_follow_from_every_score() -> None:
+    folder = RESULTS / "transfer"
+    seeds = tables.read(folder / "seeds.csv").set_index(["task", "shots", "source", "seed"])
+    assert len(seeds) == 3 * 4 * 6 * 30
+    assert seeds.index.is_unique
+    assert not seeds.isna().any(axis=None)
+    long = (seeds / 100).rename_axis(columns="method").stack().rename("score").reset_index()
+    again = compare_transfers(long, "multi-task").set_index(["task", "shots", "method"])
+    written = tables.read(folder / "differences.csv").set_index(["task", "shots", "method"])
+    assert list(again.index) == list(written.index)
+    assert again[list(written)].to_numpy() == pytest.approx(written.to_numpy(), abs=1e-4)
+    assert stats.false_discovery_control(written["p"]) == pytest.approx(written["q"].to_numpy(), abs=5e-4)
+    seeds = seeds.sort_index()
+    for (task, shots, method), row in written.iterrows():
+        gains = (seeds[method] - seeds["multi-task"]).loc[task, shots].groupby("source").mean()
+        signs = np.array(list(itertools.product([-1, 1], repeat=6)))
+        assert row["difference"] == pytest.approx(gains.mean(), abs=1e-4)
+        flipped = np.abs((signs * gains.to_numpy()).sum(1))
+        assert row["p"] >= (flipped >= abs(gains.sum()) - 1e-9).mean() - 1e-4  # the sign-flip test is one of the two
+        alone = interval(gains)  # t over sources alone: never wider than the crossed design
+        assert row["low"] <= alone[1] + 1e-4
+        assert row["high"] >= alone[2] - 1e-4
+    scores = tables.read(folder / "scores.csv").set_index(["method", "task", "shots"])
+    for (method, task, shots), row in scores.iterrows():
+        values = seeds[method].loc[task, shots]
+        assert [row["mean"], row["sd"]] == pytest.approx([values.mean(), values.std()], abs=5e-4)
+    for row in tables.read(folder / "imdb.csv").to_dict("records"):
+        ours = written.loc[("imdb", row["shots"], row["method"])]
+        assert [row[name] for name in ("difference", "low", "high")] == list(ours[["difference", "low", "high"]])
+        assert row["multi-task"] == scores.loc[("multi-task", "imdb", row["shots"]), "mean"]
+        assert row["this method"] == scores.loc[(row["method"], "imdb", row["shots"]), "mean"]
+        gain = row["published, this method"] - row["published multi-task"]
+        assert row["published difference"] == pytest.approx(gain, abs=1e-9)
