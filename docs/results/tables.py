@@ -68,7 +68,7 @@ def markdown(frame: pd.DataFrame, decimals: int) -> str:
 
     def shown(value: object, whole: bool) -> str:
         if isinstance(value, float):
-            return "–" if pd.isna(value) else str(int(value)) if whole else f"{value:.{decimals}f}".replace("-0.0 ", "0.0 ")
+            return "–" if pd.isna(value) else str(int(value)) if whole else f"{value:z.{decimals}f}"
         return str(value)
 
     columns = {}

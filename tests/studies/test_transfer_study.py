@@ -1,6 +1,7 @@
 """Transfer and similarity as studies and verbs, on tiny models and the embedded grammar."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -93,6 +94,11 @@ def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_
     assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == [*TASKS, "all"]  # by seed
     with pytest.raises(HeadwiseError, match="holds no trained multi-task model"):
         find_sources([str(tmp_path)])
+    shutil.copytree(folder / "all", tmp_path / "moved" / "all")
+    for weights in (tmp_path / "moved" / "all" / "encoder").glob("*.safetensors"):
+        weights.unlink()
+    with pytest.raises(HeadwiseError, match=r"weights of .*all are not there .*copy the whole run"):
+        find_sources([str(tmp_path / "moved")])
     with pytest.raises(HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"):
         CliRunner().invoke(app, ["similarity", "--models", "topic="], catch_exceptions=False)
     with pytest.raises(HeadwiseError, match="not the models of a single-task training"):

@@ -21,7 +21,7 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
         where: choose among several: model (its name, or the end of it), sampling, seed, method.
 
     Raises:
-        HeadwiseError: there are none, or two that differ in nothing but what `where` could choose.
+        HeadwiseError: there are none, two that differ in nothing but what `where` could choose, or one whose weights are gone.
     """
     found: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
     for file in sorted(Path(run).rglob(DONE)):
@@ -37,6 +37,10 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
             raise HeadwiseError(
                 f"{run} holds two models of method {key[0]} and seed {key[1]}, {found[key][0]} and {folder}; they differ in "
                 f"{', '.join(differs)}: choose one, e.g. by model or sampling"
+            )
+        if not any((folder / "encoder").glob("*.safetensors")):
+            raise HeadwiseError(
+                f"the weights of {folder} are not there (encoder/*.safetensors): copy the whole run, or train it again"
             )
         found[key] = folder, place
     models: dict[str, list[Path]] = {}
