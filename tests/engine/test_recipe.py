@@ -41,6 +41,8 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
             'model = "empty"\n' + GOOD,
             "model: looked for a model in {here}/empty, which has neither config.json nor headwise.json",
         ),
+        ('model = "weightless"\n' + GOOD, "looked for a model in {here}/weightless, which has no weights as *.safetensors"),
+        ('model = "decoders"\n' + GOOD, "looked for a model in {here}/decoders/encoder, which has no weights as *.safetensors"),
         (
             'model = "bert-base"\n' + GOOD,
             "looked for a model folder {here}/bert-base and for 'bert-base' in the hub's cache (offline)",
@@ -61,6 +63,9 @@ def test_mistakes(recipe: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "weightless").mkdir()
     (tmp_path / "weightless" / "config.json").write_text("{}")
+    (tmp_path / "decoders" / "encoder").mkdir(parents=True)
+    for name in ("headwise.json", "decoders.safetensors"):
+        (tmp_path / "decoders" / name).touch()
     file = tmp_path / "recipe.toml"
     file.write_text(recipe)
     for verb in ("run", "validate"):

@@ -55,8 +55,10 @@ class ModelName(str):
         if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
-            if not any(folder.rglob("*.safetensors")):
-                raise ValueError(f"looked for a model in {folder}, which has no weights as *.safetensors")
+            inner = folder / "encoder"  # of a model that headwise saved, beside its decoders
+            place = inner if inner.is_dir() else folder
+            if not any(place.rglob("*.safetensors")):
+                raise ValueError(f"looked for a model in {place}, which has no weights as *.safetensors")
             return cls(folder)
         if value.startswith((".", "/", "~")) or value.count("/") > 1:
             raise ValueError(f"looked for a model folder {folder}, which does not exist")
