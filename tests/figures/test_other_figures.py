@@ -1,11 +1,20 @@
 """Figures of probing and of task similarity show the numbers they were given."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures import _probing as probing, _similarity as similarity, _stemcells as stemcells, _training as training
+from headwise.figures import (
+    COLOURS,
+    _estimators as estimators,
+    _probing as probing,
+    _similarity as similarity,
+    _stemcells as stemcells,
+    _training as training,
+)
 
 SCORES = xr.DataArray(
     np.random.default_rng(0).random((2, 3, 4)), dims=("task", "layer", "head"), coords={"task": ["Depth", "Tense"]}
@@ -55,21 +64,67 @@ def test_the_sweep_has_one_standard_error_and_the_best_layer() -> None:
 
 def test_similarity_against_dissociation_has_a_mark_a_pair_and_the_line() -> None:
     pairs = pd.DataFrame(
-        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [3.0, 5.0, 4.0]}
+        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [0.03, 0.05, 0.04]}
     )
     pairs["same_paradigm"] = [True, False, True]
     tests = pd.DataFrame(
         {"similarity": ["DSE", "DSE"], "kind": ["spearman", "pearson"], "correlation": [0.1, 0.37], "p": [0.9, 0.21]}
     )
-    ax = similarity.link_scatter(pairs, tests, ["DSE"]).axes[0]
+    ax = similarity.link_scatter(pairs, tests, ["DSE"], "one-sided").axes[0]
     same, other = (part.get_offsets().tolist() for part in ax.collections)
     assert same == [[0.1, 3.0], [0.4, 4.0]]
     assert other == [[0.2, 5.0]]
     assert ax.get_title().startswith("DSE: r = 0.37")
-    assert "0.210" in ax.get_title()
-    slope, level = np.polyfit(pairs["DSE"], pairs["dissociation"], 1)
+    assert "one-sided Mantel p = 0.210" in ax.get_title()
+    slope, level = np.polyfit(pairs["DSE"], 100 * pairs["dissociation"], 1)
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [slope * 0.1 + level, slope * 0.4 + level])
     assert [text.get_text() for text in ax.texts] == ["a–b", "a–c", "b–c"]
+
+
+def test_names_of_pairs_cover_neither_points_nor_each_other() -> None:
+    """Ten pairs, some of them almost in one place, in five panels of two rows."""
+    names, random = ["mnli", "qqp", "qnli", "ag_news", "sst2"], np.random.default_rng(0)
+    pairs = pd.DataFrame([{"task": a, "other": b} for i, a in enumerate(names) for b in names[i + 1 :]])
+    pairs["dissociation"] = [0.0, 0.001, 0.002, *random.uniform(0, 0.2, 7)]
+    pairs["same_paradigm"] = [True, False] * 5
+    metrics = ["A", "B", "C", "D", "E"]
+    for metric in metrics:
+        pairs[metric] = [0.8, 0.81, 0.8, *random.uniform(0, 0.8, 7)]
+    tests = pd.DataFrame({"similarity": metrics, "kind": "pearson", "correlation": -0.1, "p": [*[0.5] * 4, np.nan]})
+    figure = similarity.link_scatter(pairs, tests, metrics)
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 6
+    assert not figure.axes[5].axison
+    assert figure.axes[4].get_title().endswith("too few tasks for a p")
+    for ax in figure.axes[:5]:
+        boxes = [text.get_window_extent() for text in ax.texts]
+        assert len(boxes) == 10
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+        frame, points = ax.get_window_extent(), np.vstack([part.get_offsets() for part in ax.collections])
+        assert not any(box.contains(*place) for box in boxes for place in ax.transData.transform(points))
+        assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1 for box in boxes)
+
+
+def test_lesion_curves_show_the_named_estimators_in_colour_and_all_others_in_grey() -> None:
+    names = ["iat", "l0", "subset", "random"]
+    table = pd.DataFrame(
+        [
+            {"estimator": name, "order": order, "fraction": share, "performance": 90 - 10 * share * (number + 1)}
+            for number, name in enumerate(names)
+            for order in ("most", "least")
+            for share in (0.5, 0.0)
+        ]
+    )
+    figure = estimators.curves(table, "accuracy", ["subset", "random"])
+    for ax in figure.axes:
+        assert ax.get_ylabel() == "accuracy (%)"
+        lines = {tuple(line.get_ydata()): line for line in ax.lines}
+        colours = {name: lines[90, 85 - 5 * number].get_color() for number, name in enumerate(names)}
+        assert colours == {"iat": "0.7", "l0": "0.7", "subset": COLOURS[0], "random": COLOURS[7]}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["subset", "random", "2 others"]
+    everyone = estimators.curves(table)
+    assert [text.get_text() for text in everyone.legends[0].get_texts()] == names
+    assert len({line.get_color() for line in everyone.axes[0].lines}) == 4
 
 
 def test_similarity_matrices_write_their_values() -> None:

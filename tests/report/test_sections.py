@@ -182,7 +182,7 @@ def test_similarity_shows_matrices_and_the_link() -> None:
     tasks = ["a", "b", "c"]
     matrix = xr.DataArray(np.eye(3) + 0.25, dims=("task", "other"), coords={"task": tasks, "other": tasks})
     pairs = pd.DataFrame(
-        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [3.0, 5.0, 4.0]}
+        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [0.03, 0.05, 0.04]}
     )
     tests = pd.DataFrame({"similarity": ["DSE"], "kind": ["pearson"], "correlation": [0.37], "p": [0.5]})
     section = similarity.section(Kept({"similarity-pairs": pairs, "similarity-link": tests}, {"dse": matrix}))

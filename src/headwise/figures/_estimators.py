@@ -1,6 +1,7 @@
 """Figures of the league of estimators: lesion curves, and what they cost."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -11,33 +12,48 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RANDOM = "random"
-STYLES = ("o-", "s--", "^:")
+STYLES = (("o", "-"), ("s", "--"), ("^", ":"))  # mark and line
 
 
-def curves(table: pd.DataFrame) -> "Figure":
+def curves(table: pd.DataFrame, what: str = "performance", coloured: Sequence[str] = ()) -> "Figure":
     """Performance over the fraction of heads silenced, one line an estimator: its most important heads on the left, its least on the right.
+
+    The two panels have axes of their own: what the least important heads cost is small beside the most important ones.
 
     Args:
         table: one row per estimator, order and fraction: `performance` in percent, a mean over seeds; fraction 0 is the intact model.
+        what: what the performance is, at the axis.
+        coloured: the estimators that stand out; the others are thin grey lines. All, if none is named.
     """
     figure, axes = panels(1, 2, size=(4, 3.2))
     names = [name for name in dict.fromkeys(table["estimator"]) if name != RANDOM]
-    low, high = table["performance"].min(), table["performance"].max()
+    bright = [name for name in coloured if name != RANDOM] or names
+    others = [name for name in names if name not in bright]
     for ax, order in zip(axes[0], ("most", "least"), strict=True):
-        for number, name in enumerate([*names, RANDOM]):
+        for name in [*others, *bright, RANDOM]:
             some = table[(table["estimator"] == name) & (table["order"] == order)].sort_values("fraction")
-            colour, style = (COLOURS[7], "-") if name == RANDOM else (COLOURS[number % 6], STYLES[number // 6 % 3])
-            width = 2.2 if name == RANDOM else 1
-            (line,) = ax.plot(
-                100 * some["fraction"], some["performance"], style, color=colour, linewidth=width, markersize=3, label=name
-            )
+            how: dict[str, Any] = {
+                "color": "0.7",
+                "linewidth": 0.8,
+                "label": f"{len(others)} others" if name in others[:1] else "_",
+            }
+            if name == RANDOM:
+                how = {"color": COLOURS[7], "linewidth": 2.2, "label": name}
+            elif name in bright:
+                number = bright.index(name)
+                how = {"color": COLOURS[number % 6], "linewidth": 1, "markersize": 3, "label": name}
+                how |= dict(zip(("marker", "linestyle"), STYLES[number // 6 % 3], strict=True))
+            (line,) = ax.plot(100 * some["fraction"], some["performance"], **how)
             say(line, f"{name}, {order} important heads")
         ax.set_title(f"{order} important heads silenced", fontsize=10)
         ax.set_xlabel("heads silenced (%)")
-        ax.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
-    axes[0, 0].set_ylabel("performance (%)")
+        ax.set_ylabel(f"{what} (%)")
+    figure.set_layout_engine("constrained", w_pad=0.1)  # the right panel's label keeps away from the left panel
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=7)
+    grey = 1 if others else 0
+    figure.legend(
+        [*handles[grey:], *handles[:grey]], [*labels[grey:], *labels[:grey]], loc="outside right upper", frameon=False, fontsize=7
+    )
     return figure
 
 

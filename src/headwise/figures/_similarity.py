@@ -9,38 +9,78 @@ import pandas as pd
 from headwise.figures._style import COLOURS, colour_bar, named_cells, panels
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str]) -> "Figure":
+def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], tail: str = "") -> "Figure":
     """One panel per metric: each task pair's similarity and average dissociation, the least-squares line, r and its Mantel p.
 
+    More than three panels stand in two rows.
+
     Args:
-        pairs: columns task, other, dissociation, one column per metric, and optionally same_paradigm (filled and open marks).
+        pairs: columns task, other, dissociation (a share), one column per metric, and optionally same_paradigm (filled and open marks).
         tests: columns similarity, kind, correlation, p.
         metrics: the columns to draw.
+        tail: whether p is one-sided or two-sided, where that is known.
     """
-    figure, axes = panels(1, len(metrics), size=(3.6, 3.2))
-    for ax, metric in zip(axes[0], metrics, strict=True):
-        x, y = pairs[metric].to_numpy(float), pairs["dissociation"].to_numpy(float)
-        same = pairs["same_paradigm"].to_numpy(bool) if "same_paradigm" in pairs else np.ones(len(pairs), bool)
-        ax.scatter(x[same], y[same], color=COLOURS[0], s=28, zorder=3, label="same input paradigm")
+    rows = 1 if len(metrics) <= 3 else 2
+    figure, axes = panels(rows, -(-len(metrics) // rows), size=(3.6, 3.2))
+    same = pairs["same_paradigm"].to_numpy(bool) if "same_paradigm" in pairs else np.ones(len(pairs), bool)
+    for ax in axes.flat[len(metrics) :]:
+        ax.set_axis_off()
+    for ax, metric in zip(axes.flat, metrics, strict=False):
+        x, y = pairs[metric].to_numpy(float), 100 * pairs["dissociation"].to_numpy(float)
+        ax.scatter(x[same], y[same], color=COLOURS[0], s=28, zorder=3, label="same kind of input")
         if not same.all():
-            ax.scatter(x[~same], y[~same], facecolors="none", edgecolors=COLOURS[3], s=28, zorder=3, label="different")
-            ax.legend(frameon=False, fontsize=7)
+            ax.scatter(x[~same], y[~same], facecolors="none", edgecolors=COLOURS[3], s=28, zorder=3, label="different kinds")
         if np.ptp(x) > 0:
             slope, intercept = np.polyfit(x, y, 1)
             ends = np.array([x.min(), x.max()])
-            ax.plot(ends, slope * ends + intercept, color="0.5", linewidth=1)
-        for i, (task, other) in enumerate(zip(pairs["task"], pairs["other"], strict=True)):
-            ax.annotate(f"{task}–{other}", (x[i], y[i]), xytext=(4, 3), textcoords="offset points", fontsize=6, color="0.5")
+            ax.plot(ends, slope * ends + intercept, color="0.7", linewidth=1)
         row = tests[(tests["similarity"] == metric) & (tests["kind"] == "pearson")].iloc[0]
-        tested = "too few tasks for a p" if np.isnan(row["p"]) else f"Mantel p = {row['p']:.3f}"
-        ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}")
+        tested = "too few tasks for a p" if np.isnan(row["p"]) else f"{f'{tail} ' if tail else ''}Mantel p = {row['p']:.3f}"
+        ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}", fontsize=9)
         ax.set_xlabel("task similarity")
-        ax.set_ylabel("average dissociation D")
+        ax.set_ylabel("average dissociation D (%)")
         ax.margins(0.15)
+    if not same.all():
+        marks = axes[0, 0].get_legend_handles_labels()
+        figure.legend(*marks, loc="outside upper center", frameon=False, ncols=2, fontsize=8)
+    figure.draw_without_rendering()  # where the axes end up
+    for ax, metric in zip(axes.flat, metrics, strict=False):
+        names = [f"{task}–{other}" for task, other in zip(pairs["task"], pairs["other"], strict=True)]
+        _label(ax, pairs[metric].to_numpy(float), 100 * pairs["dissociation"].to_numpy(float), names, figure.dpi / 72)
     return figure
+
+
+def _label(ax: "Axes", x: Any, y: Any, names: list[str], unit: float) -> None:
+    """A name beside every point, where it covers least: neither a point nor another name, and within the axes.
+
+    `unit` is how many pixels a point of length has.
+    """
+    points = ax.transData.transform(np.column_stack([x, y]))  # in pixels, as all below
+    taken = [np.array([*point - 4 * unit, *point + 4 * unit]) for point in points]  # left, bottom, right, top
+    frame = ax.get_window_extent()
+    for point, place, name in zip(points, zip(x, y, strict=True), names, strict=True):
+        note = ax.annotate(name, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=7)
+        size = note.get_window_extent()
+        half = np.array([size.width, size.height]) / 2 + unit
+        best = None
+        for far in (5, 9, 14, 20, 27):
+            for angle in np.radians([0, 180, 90, 270, 45, 315, 135, 225]):
+                way = np.array([np.cos(angle), np.sin(angle)]).round(6)
+                middle = point + way * (far * unit + half)
+                box = np.array([*middle - half, *middle + half])
+                over = np.array([[min(box[2], t[2]) - max(box[0], t[0]), min(box[3], t[3]) - max(box[1], t[1])] for t in taken])
+                outside = max(frame.x0 - box[0], box[2] - frame.x1, frame.y0 - box[1], box[3] - frame.y1, 0)
+                cost = over.clip(0).prod(axis=1).sum() + 100 * outside + far / 100
+                if best is None or cost < best[0]:
+                    best = (cost, box, middle - point)
+        assert best is not None
+        taken.append(best[1])
+        note.set_position(tuple(best[2] / unit))
+        note.set_color("0.35")
 
 
 def similarity_matrices(matrices: Mapping[str, Any]) -> "Figure":

@@ -171,8 +171,8 @@ def heads_heatmap(
     return image
 
 
-def save_figure(figure: "Figure", path: str | Path) -> list[Path]:
-    """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens). Gives the files written."""
+def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 200) -> list[Path]:
+    """Saves a figure; without a suffix both as PDF (for papers) and PNG (for screens, `dpi` pixels an inch). Gives the files written."""
     path = Path(path)
     files = [path] if path.suffix else [path.with_suffix(".pdf"), path.with_suffix(".png")]
     make_folder(path.parent)
@@ -180,7 +180,7 @@ def save_figure(figure: "Figure", path: str | Path) -> list[Path]:
         drawn = io.BytesIO()
         kind = file.suffix[1:]
         # no creation date in the PDF: the same figure gives the same bytes
-        _write(figure, drawn, dpi=200, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        _write(figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
         write_bytes(file, drawn.getvalue())
     return files
 

@@ -1,0 +1,243 @@
+"""The figures of the results pages, drawn from the CSV files beside the pages.
+
+    python docs/results/figures.py                              # draws all of them into docs/images
+    python docs/results/figures.py pairs probing                # only these
+
+Each function reads its CSV files and gives one figure; its name, with dashes, is the name of the image.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from headwise.figures import COLOURS, panels, save_figure
+from headwise.figures._estimators import RANDOM, curves
+from headwise.figures._similarity import link_scatter
+from headwise.figures._style import colour_bar, legend_above, named_cells
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from tables import read  # noqa: E402
+
+IMAGES = HERE.parent / "images"
+DARK, GREY = COLOURS[7], "0.6"
+SHADES = 96  # colours of an image's palette
+
+
+def specialization_lesions() -> Any:
+    """What every task keeps under every lesion, in percent of the intact model (the first paper's Tables 3 and 10)."""
+    from matplotlib.patches import Rectangle
+
+    both = read(HERE / "specialization" / "lesions.csv")
+    table = pd.concat([both[both["method"] == "multi-task"], read(HERE / "specialization" / "e5-lesions.csv")])
+    tasks = [name for name in table.columns if name not in ("model", "method", "lesion")]
+    kept = {}
+    for model, some in table.groupby("model", sort=False):
+        scores = some.set_index("lesion")[tasks]
+        kept[model] = 100 * scores.drop("intact") / scores.loc["intact"]
+    low = min(values.to_numpy().min() for values in kept.values())
+    figure, axes = panels(1, len(kept), size=(3.0, 3.1))
+    for ax, (model, values) in zip(axes[0], kept.items(), strict=True):
+        first = ax is axes[0, 0]
+        rows = ["random" if name.startswith("random") else name for name in values.index]
+        image = named_cells(ax, values, rows if first else [""] * len(rows), tasks, digits=0, limits=(low, 100))
+        for place in range(len(tasks)):  # the task's own heads
+            ax.add_patch(Rectangle((place - 0.46, place - 0.46), 0.92, 0.92, fill=False, edgecolor=COLOURS[3], linewidth=1.6))
+        ax.set_title(model)
+        ax.set_xlabel("task")
+        if first:
+            ax.set_ylabel("heads silenced")
+    colour_bar(figure, image, list(axes[0]), "accuracy kept (% of intact)")
+    return figure
+
+
+def specialization_layers() -> Any:
+    """How many of each layer's heads are among a task's top 30 % (the first paper's Fig. 4)."""
+    both = read(HERE / "specialization" / "layers-mean.csv")
+    e5 = read(HERE / "specialization" / "e5-layers-mean.csv").assign(model="e5-small")
+    table = pd.concat([both[both["method"] == "multi-task"], e5])
+    models = list(dict.fromkeys(table["model"]))
+    figure, axes = panels(1, len(models), size=(3.0, 2.9))
+    for ax, model in zip(axes[0], models, strict=True):
+        some = table[table["model"] == model]
+        for number, (task, part) in enumerate(some.groupby("task", sort=False)):
+            line = {"color": COLOURS[number], "linewidth": 1.3, "markersize": 4, "marker": "os^Dv"[number]}
+            ax.plot(part["layer"], part["heads"], label=task if ax is axes[0, 0] else "_", **line)
+        even = some.groupby("task")["heads"].sum().mean() / some["layer"].nunique()
+        ax.axhline(even, color=GREY, linestyle=":", linewidth=1, label="spread evenly" if ax is axes[0, 0] else "_")
+        ax.set_ylim(0, table["heads"].max() + 0.5)
+        ax.set_xticks(sorted(some["layer"].unique())[:: 1 if some["layer"].nunique() < 10 else 2])
+        ax.set_title(model)
+        ax.set_xlabel("layer")
+    axes[0, 0].set_ylabel("top heads in the layer (of 12)")
+    return legend_above(figure, 6)
+
+
+def pairs() -> Any:
+    """D of every pair: each seed, their mean, and the published value."""
+    table = read(HERE / "pairs" / "pairs.csv").set_index("pair").sort_values("D")
+    seeds = read(HERE / "pairs" / "seeds.csv").set_index("pair").loc[table.index]
+    place = np.arange(len(table))
+    figure, axes = panels(size=(6.4, 3.9))
+    ax = axes[0, 0]
+    ax.barh(place, table["D"], 0.62, color=COLOURS[5], alpha=0.55, label="mean of three seeds")
+    for number, name in enumerate(seeds):  # one above the other, so that equal values stay apart
+        y = place + 0.17 * (1 - number)
+        ax.plot(seeds[name], y, "o", color=COLOURS[0], markersize=4.5, label="_" if number else "one seed")
+    ax.plot(table["published"], place, "D", color=COLOURS[3], fillstyle="none", markersize=7, label="published, BERT-base")
+    ax.axvline(0, color=DARK, linewidth=0.8)
+    ax.set_yticks(place, table.index)
+    ax.set_xlabel("dissociation D (%)")
+    return legend_above(figure, 3)
+
+
+def important_heads() -> Any:
+    """Differences of the average from multi-task training, with their intervals, in three runs."""
+    folder = HERE / "important-heads"
+    first = read(folder / "differences.csv")
+    runs = {
+        "mpnet-base": read(folder / "mpnet-averages.csv"),
+        "MiniLM-L6, 9,000 examples": first[first["task"] == "average"],
+        "MiniLM-L6, 4,000 examples": read(folder / "ten-averages.csv"),
+    }
+    methods = list(dict.fromkeys(name for table in runs.values() for name in table["method"]))
+    low, high = -2.6, 2.3  # beyond them, a difference is written out
+    figure, axes = panels(size=(6.8, 5.0))
+    ax = axes[0, 0]
+    published: dict[tuple[str, bool], float] = {}
+    for number, (run, table) in enumerate(runs.items()):
+        for row in table.to_dict("records"):
+            alone = sum(row["method"] in set(other["method"]) for other in runs.values()) == 1
+            y = methods.index(row["method"]) + (-0.12 if alone else 0.22 * number - 0.36)
+            if row["difference"] < low:
+                ax.annotate(
+                    f" {row['difference']:.1f} [{row['low']:.1f}, {row['high']:.1f}]".replace("-", "−"),
+                    (low, y), xytext=(low + 0.25, y), va="center", fontsize=8, color=COLOURS[number],
+                    arrowprops={"arrowstyle": "->", "color": COLOURS[number]},
+                )  # fmt: skip
+            else:
+                reach = [[row["difference"] - row["low"]], [row["high"] - row["difference"]]]
+                ax.errorbar(row["difference"], y, xerr=reach, fmt="os^"[number], color=COLOURS[number], markersize=4.5, capsize=2)
+            value = re.match(r"[+-]?[\d.]+", str(row.get("published (BERT-base)", "")))
+            if value:
+                published[row["method"], "test" in str(row["published (BERT-base)"])] = float(value[0])
+        ax.plot([], [], "os^"[number], color=COLOURS[number], markersize=4.5, label=run)
+    for test, mark in ((False, "D"), (True, "p")):
+        shown = {methods.index(method) + 0.3: value for (method, of_test), value in published.items() if of_test == test}
+        where = "test" if test else "development"
+        label = f"published, BERT-base, {where} sets"
+        ax.plot(list(shown.values()), list(shown), mark, color=DARK, fillstyle="none", markersize=6, label=label)
+    ax.axvline(0, color=DARK, linewidth=0.8)
+    for y in range(1, len(methods)):
+        ax.axhline(y - 0.5, color="0.9", linewidth=0.6)
+    ax.set_xlim(low, high)
+    ax.set_ylim(len(methods) - 0.5, -0.5)
+    ax.set_yticks(range(len(methods)), [name.replace(" minus ", " −\n") for name in methods])
+    ax.set_xlabel("difference from multi-task training (points, average of eight tasks)")
+    return legend_above(figure, 2)
+
+
+def probing() -> Any:
+    """What layers, top heads and mean heads know of each task, trained and not."""
+    table = read(HERE / "probing" / "heads.csv")
+    models = list(dict.fromkeys(table["model"]))
+    figure, axes = panels(1, len(models), size=(4.1, 3.9))
+    marks = {
+        "majority": ("|", GREY, "majority", "full"),
+        "mean of all heads": ("^", GREY, "mean head", "full"),
+        "mean with random weights": ("^", DARK, "mean head, random weights", "none"),
+        "last layer": ("s", COLOURS[1], "last layer", "full"),
+        "best layer": ("D", COLOURS[2], "best layer", "full"),
+        "top heads": ("o", COLOURS[0], "12 top heads ± 1 standard error", "full"),
+    }
+    for ax, model in zip(axes[0], models, strict=True):
+        some = table[table["model"] == model].reset_index(drop=True)
+        ax.hlines(some.index, 0, 90, color="0.92", linewidth=0.8, zorder=0)
+        error = some["standard error of top"]
+        ax.errorbar(some["top heads"], some.index - 0.15, xerr=error, fmt="none", ecolor=COLOURS[0], linewidth=1.2)
+        for column, (mark, colour, name, fill) in marks.items():
+            size = 12 if mark == "|" else 5.5
+            label = name if ax is axes[0, 0] else "_"
+            y = some.index + (
+                0.2 if mark == "^" else 0 if mark == "|" else -0.15
+            )  # single heads below the line, vectors above it
+            ax.plot(some[column], y, mark, color=colour, fillstyle=fill, markersize=size, label=label)
+        ax.set_yticks(some.index, some["task"] if ax is axes[0, 0] else [""] * len(some))
+        ax.set_ylim(len(some) - 0.5, -0.5)
+        ax.set_xlim(0, 90)
+        ax.set_title(model)
+        ax.set_xlabel("test accuracy (%)")
+    return legend_above(figure, 3)
+
+
+def similarity_link() -> Any:
+    """D against every similarity, one point a pair of tasks."""
+    table = read(HERE / "similarity" / "pairs.csv")
+    metrics = [name for name in table.columns if name not in ("task", "other", "dissociation", "same_paradigm")]
+    return link_scatter(table, read(HERE / "similarity" / "link.csv"), metrics, "one-sided")
+
+
+def estimators_sst2() -> Any:
+    """Accuracy on SST-2 as heads are silenced."""
+    return _estimators("sst2")
+
+
+def estimators_qnli() -> Any:
+    """Accuracy on QNLI as heads are silenced."""
+    return _estimators("qnli")
+
+
+def _estimators(task: str) -> Any:
+    table = read(HERE / "estimators" / f"{task}-curves.csv")
+    keys = ["estimator", "order"]
+    begin = table[keys].drop_duplicates().assign(fraction=0.0, performance=intact(task))
+    shown = ["gate-gradient", "iat", "ablation", "shapley"]
+    return curves(pd.concat([begin, table], ignore_index=True), "accuracy", [*shown, RANDOM])
+
+
+def intact(task: str) -> float:
+    """The intact accuracy, from the mean drop of random heads: the area between it and their curve, over the largest fraction."""
+    table = read(HERE / "estimators" / f"{task}-curves.csv")
+    curve = table[(table["estimator"] == RANDOM) & (table["order"] == "most")].sort_values("fraction")
+    drop = read(HERE / "estimators" / f"{task}-most.csv").set_index("estimator").loc[RANDOM, "drop"]
+    share, score = curve["fraction"].to_numpy(), curve["performance"].to_numpy()
+    below = (
+        np.trapezoid(score, share) + share[0] / 2 * score[0]
+    )  # the first piece runs from the intact model to the first fraction
+    return float((drop * share[-1] + below) / (share[-1] - share[0] / 2))
+
+
+FIGURES = (
+    specialization_lesions,
+    specialization_layers,
+    pairs,
+    important_heads,
+    probing,
+    similarity_link,
+    estimators_sst2,
+    estimators_qnli,
+)
+
+
+def main(names: list[str]) -> None:
+    """Draws the named figures, or all of them."""
+    known = {draw.__name__.replace("_", "-"): draw for draw in FIGURES}
+    unknown = set(names) - set(known)
+    if unknown:
+        raise SystemExit(f"no figure {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
+    for name in names or known:
+        (file,) = save_figure(known[name](), IMAGES / f"{name}.png", dpi=140)
+        with Image.open(file) as image:
+            small = image.convert("RGB").quantize(SHADES, dither=Image.Dither.NONE)
+        small.save(file, optimize=True)
+        print(f"{file.relative_to(HERE.parents[1])}: {small.width} × {small.height}, {file.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

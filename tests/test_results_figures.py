@@ -1,0 +1,155 @@
+"""The figures of docs/results show what stands in the CSV files beside the pages."""
+
+import importlib.util
+import itertools
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+IMAGES = RESULTS.parent / "images"
+
+spec = importlib.util.spec_from_file_location("results_figures", RESULTS / "figures.py")
+assert spec is not None
+assert spec.loader is not None
+figures = importlib.util.module_from_spec(spec)
+path = list(sys.path)
+spec.loader.exec_module(figures)
+sys.path[:] = path
+
+
+def csv(name: str) -> pd.DataFrame:
+    """Read by another way than the one that draws."""
+    return pd.read_csv(RESULTS / name, comment="#")
+
+
+def drawn(ax: Any, label: str) -> list[list[float]]:
+    """x and y of the marks or the line with this label."""
+    (line,) = [line for line in ax.lines if line.get_label() == label]
+    return [np.asarray(values, dtype=float).tolist() for values in line.get_data()]
+
+
+def test_every_image_of_the_pages_is_there_and_says_what_is_seen() -> None:
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in RESULTS.glob("*.md"))
+    shown = re.findall(r"!\[(.*?)\]\((.*?)\)", pages)
+    assert shown
+    for said, file in shown:
+        assert (RESULTS / file).is_file(), file
+        assert len(said) > 40, file
+    for draw in figures.FIGURES:
+        name = f"{draw.__name__.replace('_', '-')}.png"
+        assert f"../images/{name}" in {file for _, file in shown}, name
+        assert (IMAGES / name).stat().st_size < 60_000, name
+
+
+def test_the_grids_of_lesions_hold_every_accuracy_that_is_kept() -> None:
+    axes = figures.specialization_lesions().axes
+    table = pd.concat([csv("specialization/lesions.csv").query("method == 'multi-task'"), csv("specialization/e5-lesions.csv")])
+    for ax, (model, some) in zip(axes, table.groupby("model", sort=False), strict=False):
+        assert ax.get_title() == model
+        intact, *lesions = some[["mnli", "qqp", "qnli", "ag_news", "sst2"]].to_numpy()
+        assert [text.get_text() for text in ax.texts] == [
+            f"{100 * a / b:.0f}" for row in lesions for a, b in zip(row, intact, strict=True)
+        ]
+    assert len(axes) == 3 + 1  # and the colour bar
+
+
+def test_the_lines_of_layers_hold_every_count() -> None:
+    axes = figures.specialization_layers().axes
+    table = csv("specialization/layers-mean.csv").query("method == 'multi-task'")
+    table = pd.concat([table, csv("specialization/e5-layers-mean.csv").assign(model="e5-small")])
+    assert [ax.get_title() for ax in axes] == list(table["model"].unique())
+    for ax, (_, some) in zip(axes, table.groupby("model", sort=False), strict=True):
+        tasks = [part for _, part in some.groupby("task", sort=False)]
+        for line, part in zip(ax.lines, tasks, strict=False):
+            assert np.asarray(line.get_data()).tolist() == [part["layer"].tolist(), part["heads"].tolist()]
+        assert len(ax.lines) == len(tasks) + 1
+        assert ax.lines[-1].get_ydata()[0] == pytest.approx(some["heads"].sum() / 5 / some["layer"].nunique())
+
+
+def test_pairs_have_a_bar_and_a_dot_for_every_seed() -> None:
+    (ax,) = figures.pairs().axes
+    table, seeds = csv("pairs/pairs.csv").set_index("pair"), csv("pairs/seeds.csv").set_index("pair")
+    names = [text.get_text() for text in ax.get_yticklabels()]
+    assert sorted(names) == sorted(table.index)
+    widths = [bar.get_width() for bar in ax.patches]
+    assert widths == table.loc[names, "D"].tolist() == sorted(widths)
+    *dots, published, _ = ax.lines
+    assert np.column_stack([line.get_xdata() for line in dots]).tolist() == seeds.loc[names].to_numpy().tolist()
+    np.testing.assert_array_equal(published.get_xdata(), table.loc[names, "published"])
+
+
+def test_the_forest_has_every_average_with_its_interval() -> None:
+    (ax,) = figures.important_heads().axes
+    first = csv("important-heads/differences.csv").query("task == 'average'")
+    table = pd.concat([csv("important-heads/mpnet-averages.csv"), first, csv("important-heads/ten-averages.csv")])
+    inside = table[table["difference"] > ax.get_xlim()[0]]
+    bars = [segment[:, 0].tolist() for part in ax.collections for segment in part.get_segments()]
+    assert np.asarray(bars) == pytest.approx(inside[["low", "high"]].to_numpy())
+    beyond = [
+        f"{row.difference:.1f} [{row.low:.1f}, {row.high:.1f}]"
+        for row in table.drop_duplicates("method").itertuples()
+        if row.difference < -2.6
+    ]
+    assert [text.get_text().strip().replace("−", "-") for text in ax.texts] == beyond
+    assert drawn(ax, "published, BERT-base, development sets")[0] == [0.77, 0.07, -0.41, 0.70]
+    assert drawn(ax, "published, BERT-base, test sets")[0] == [-0.2, 0.3, 0.6]
+
+
+def test_probing_has_a_mark_for_every_score() -> None:
+    axes = figures.probing().axes
+    for ax, (model, some) in zip(axes, csv("probing/heads.csv").groupby("model", sort=False), strict=True):
+        assert ax.get_title() == model
+        columns = ["majority", "mean of all heads", "mean with random weights", "last layer", "best layer", "top heads"]
+        assert [list(line.get_xdata()) for line in ax.lines] == [some[name].tolist() for name in columns]
+        bars = np.array([segment[:, 0] for segment in ax.collections[1].get_segments()])
+        assert np.diff(bars)[:, 0] / 2 == pytest.approx(some["standard error of top"].to_numpy())
+
+
+def test_similarities_have_a_point_a_pair_and_their_p_is_one_sided() -> None:
+    table, link = csv("similarity/pairs.csv"), csv("similarity/link.csv").query("kind == 'pearson'").set_index("similarity")
+    metrics = list(table.columns[4:])
+    axes = figures.similarity_link().axes
+    tasks = list(dict.fromkeys([*table["task"], *table["other"]]))
+    upper = np.triu_indices(len(tasks), 1)
+
+    def square(column: str) -> Any:
+        values = np.zeros((len(tasks), len(tasks)))
+        for task, other, value in table[["task", "other", column]].itertuples(index=False):
+            values[tasks.index(task), tasks.index(other)] = values[tasks.index(other), tasks.index(task)] = value
+        return values
+
+    for ax, metric in zip(axes, metrics, strict=False):
+        points = np.vstack([np.asarray(part.get_offsets()) for part in ax.collections])
+        want = table[[metric, "dissociation"]].to_numpy() * [1, 100]
+        assert np.sort(points, axis=0) == pytest.approx(np.sort(want, axis=0))
+        assert [text.get_text() for text in ax.texts] == [f"{a}–{b}" for a, b in zip(table["task"], table["other"], strict=True)]
+        d, values = square("dissociation")[upper], square(metric)
+        r = [np.corrcoef(values[np.ix_(order, order)][upper], d)[0, 1] for order in itertools.permutations(range(len(tasks)))]
+        assert link.loc[metric, "correlation"] == pytest.approx(r[0], abs=2e-3)
+        assert link.loc[metric, "p"] == pytest.approx(np.mean(np.array(r) <= r[0] + 1e-9), abs=0.02)
+        assert (
+            ax.get_title()
+            == f"{metric}: r = {link.loc[metric, 'correlation']:.2f}, one-sided Mantel p = {link.loc[metric, 'p']:.3f}"
+        )
+
+
+@pytest.mark.parametrize("task", ["sst2", "qnli"])
+def test_curves_of_estimators_start_at_the_intact_accuracy(task: str) -> None:
+    axes = getattr(figures, f"estimators_{task}")().axes
+    table = csv(f"estimators/{task}-curves.csv")
+    intact = {"sst2": 86.927, "qnli": 82.9}[task]  # the pages: 86.9 and 82.9 %
+    for ax, order in zip(axes, ("most", "least"), strict=True):
+        some = table[table["order"] == order]
+        want = sorted(part["performance"].tolist() for _, part in some.groupby("estimator"))
+        assert sorted(list(line.get_ydata()[1:]) for line in ax.lines) == want
+        assert [line.get_ydata()[0] for line in ax.lines] == pytest.approx([intact] * 12, abs=1e-3)
+        drops = csv(f"estimators/{task}-{order}.csv").set_index("estimator")["drop"]
+        for name, part in some.groupby("estimator"):
+            lost = np.array([0, *(intact - part["performance"])])
+            assert np.trapezoid(lost, [0, *part["fraction"]]) / 0.5 == pytest.approx(drops[name], abs=2e-3)
