@@ -153,3 +153,29 @@ def test_curves_of_estimators_start_at_the_intact_accuracy(task: str) -> None:
         for name, part in some.groupby("estimator"):
             lost = np.array([0, *(intact - part["performance"])])
             assert np.trapezoid(lost, [0, *part["fraction"]]) / 0.5 == pytest.approx(drops[name], abs=2e-3)
+
+
+def test_stem_cells_and_their_layers() -> None:
+    claims = csv("stemcells/claims.csv")
+    (ax, *_) = figures.stem_cells().axes
+    counts = np.asarray(ax.images[0].get_array() if ax.images else ax.collections[0].get_array()).reshape(6, 12)
+    named = [tuple(map(int, head.split("."))) for heads in claims["heads"] for head in heads.split()]
+    assert counts.sum() == pytest.approx(len(named) / claims["run"].nunique())
+    assert counts[1, 4] == pytest.approx(named.count((1, 4)) / claims["run"].nunique())
+    table = csv("stemcells/layer-changes.csv")
+    (ax,) = figures.stem_cell_layers().axes
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 6]
+    shown = sorted(float(y) for line in lines if line.get_linestyle() == "-" for y in line.get_ydata())
+    assert shown == pytest.approx(sorted(table["change"]))
+
+
+def test_transfer_shows_every_difference_and_the_papers() -> None:
+    table, published = csv("transfer/differences.csv"), csv("transfer/imdb.csv")
+    axes = figures.transfer_differences().axes
+    assert [ax.get_title() for ax in axes] == ["SICK", "IMDB", "SNLI"]
+    hollow = [line for line in axes[1].get_lines() if line.get_markerfacecolor() == "none"]
+    assert sorted(y for line in hollow for y in line.get_ydata()) == pytest.approx(sorted(published["published difference"]))
+    for ax in axes:
+        lines = [line for line in ax.get_lines() if line.get_marker() in ("o", "s") and line.get_markerfacecolor() != "none"]
+        want = table.loc[table["task"] == ax.get_title().lower(), "difference"]
+        assert sorted(y for line in lines for y in line.get_ydata()) == pytest.approx(sorted(want))

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 from PIL import Image
 
 from headwise.figures import COLOURS, panels, save_figure
 from headwise.figures._estimators import RANDOM, curves
 from headwise.figures._similarity import link_scatter
+from headwise.figures._stemcells import layer_changes, stem_cell_map
 from headwise.figures._style import colour_bar, legend_above, named_cells
 
 HERE = Path(__file__).parent
@@ -213,6 +215,51 @@ def intact(task: str) -> float:
     return float((drop * share[-1] + below) / (share[-1] - share[0] / 2))
 
 
+def stem_cells() -> Any:
+    """How many tasks claim each head, mean over runs; heads that at least four of five claim in most runs are framed."""
+    from headwise.studies._stemcells import stem_cells as shared
+
+    table = read(HERE / "stemcells" / "claims.csv")
+    runs, tasks = (list(dict.fromkeys(table[name])) for name in ("run", "task"))
+    claims = np.zeros((len(runs), len(tasks), 6, 12), bool)
+    for row in table.to_dict("records"):
+        for head in row["heads"].split():
+            claims[(runs.index(row["run"]), tasks.index(row["task"]), *map(int, head.split(".")))] = True
+    array = xr.DataArray(claims, dims=("run", "task", "layer", "head"), coords={"run": runs, "task": tasks})
+    return stem_cell_map(array, shared(array))
+
+
+def stem_cell_layers() -> Any:
+    """What training together changes in each layer."""
+    table = read(HERE / "stemcells" / "layer-changes.csv")
+    return layer_changes(table.assign(**{name: table[name] / 100 for name in ("change", "low", "high")}))
+
+
+def transfer_differences() -> Any:
+    """Differences from multi-task training in few-shot transfer, with what the paper has for IMDB."""
+    table, published = read(HERE / "transfer" / "differences.csv"), read(HERE / "transfer" / "imdb.csv")
+    tasks, shots = (list(dict.fromkeys(table[name])) for name in ("task", "shots"))
+    figure, axes = panels(1, len(tasks), size=(3.1, 2.9))
+    names = {"iat": "important heads", "random-heads": "random heads"}
+    for ax, task in zip(axes[0], tasks, strict=True):
+        for colour, mark, beside, (method, name) in zip(COLOURS[::3], "os", (-0.12, 0.12), names.items(), strict=False):
+            some = table[(table["task"] == task) & (table["method"] == method)]
+            x = np.array([shots.index(value) for value in some["shots"]]) + beside
+            reach = np.abs(some[["low", "high"]].to_numpy().T - some["difference"].to_numpy())
+            ax.errorbar(x, some["difference"], yerr=reach, fmt=mark, color=colour, markersize=4, capsize=2, label=name)
+            paper = published[(published["method"] == method) & (task == "imdb")]
+            x = [shots.index(value) + beside for value in paper["shots"]]
+            ax.plot(x, paper["published difference"], mark, mfc="none", mec=colour, label=f"{name}, published (BERT-base)")
+        ax.axhline(0, color=GREY, linewidth=0.8)
+        ax.set_xticks(range(len(shots)), shots)
+        ax.set_xlabel("training examples")
+        ax.set_title(task.upper())
+        ax.set_ylim(-1.2, 8.8)
+    axes[0, 0].set_ylabel("points from multi-task training")
+    axes[0, -1].legend(fontsize=7, frameon=False)
+    return figure
+
+
 FIGURES = (
     specialization_lesions,
     specialization_layers,
@@ -222,6 +269,9 @@ FIGURES = (
     similarity_link,
     estimators_sst2,
     estimators_qnli,
+    stem_cells,
+    stem_cell_layers,
+    transfer_differences,
 )
 
 
