@@ -97,7 +97,7 @@ def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_
     shutil.copytree(folder / "all", tmp_path / "moved" / "all")
     for weights in (tmp_path / "moved" / "all" / "encoder").glob("*.safetensors"):
         weights.unlink()
-    with pytest.raises(HeadwiseError, match=r"weights of .*all are not there .*copy the whole run"):
+    with pytest.raises(HeadwiseError, match=r"weights of .*all are missing .*encoder.*copy the whole run"):
         find_sources([str(tmp_path / "moved")])
     with pytest.raises(HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"):
         CliRunner().invoke(app, ["similarity", "--models", "topic="], catch_exceptions=False)

@@ -85,6 +85,13 @@ def model_folder(name: str | Path) -> Path:
         raise not_opened(name, error) from error
 
 
+def without_weights(folder: Path) -> Path | None:
+    """Where a model's folder lacks its weights: in `encoder`, of a model that headwise saved, else in itself; None: they are there."""
+    inner = folder / "encoder"
+    place = inner if inner.is_dir() else folder
+    return None if any(place.rglob("*.safetensors")) else place
+
+
 def not_opened(name: str | Path, error: Exception, what: str = "model") -> HeadwiseError:
     """The error for a model that transformers could not open, in one line."""
     first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(" .:")

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, ValidationInfo
 
 from headwise._base.parsing import parse_toml, whole_number
-from headwise._base.places import EMBEDDED, default_model, in_gguf, model_folder, model_place
+from headwise._base.places import EMBEDDED, default_model, in_gguf, model_folder, model_place, without_weights
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import DataPath as DataPath, Settings as Settings, mistakes, placed
 from headwise.store._fingerprints import model_content
@@ -55,10 +55,9 @@ class ModelName(str):
         if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
                 raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
-            inner = folder / "encoder"  # of a model that headwise saved, beside its decoders
-            place = inner if inner.is_dir() else folder
-            if not any(place.rglob("*.safetensors")):
-                raise ValueError(f"looked for a model in {place}, which has no weights as *.safetensors")
+            empty = without_weights(folder)
+            if empty is not None:
+                raise ValueError(f"looked for a model in {empty}, which has no weights as *.safetensors")
             return cls(folder)
         if value.startswith((".", "/", "~")) or value.count("/") > 1:
             raise ValueError(f"looked for a model folder {folder}, which does not exist")

@@ -51,7 +51,7 @@ def stem_cell_effect(
         claims: (run, task, layer, head) bool; at least two runs.
         before, after: (run, task, layer, head) probe scores of the same runs and tasks.
         against: "alone", heads that one task alone claims; "layer", all other heads of the layers where stem-cell heads lie, each
-            layer weighted by its stem-cell heads: training together changes upper layers far more than lower ones, whoever claims them.
+            layer weighted by its stem-cell heads: training together may change some layers more than others, whoever claims their heads.
     """
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:

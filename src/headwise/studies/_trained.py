@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.parsing import read_json, reading
+from headwise._base.places import without_weights
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
 from headwise.training._result import DONE
@@ -38,9 +39,9 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
                 f"{run} holds two models of method {key[0]} and seed {key[1]}, {found[key][0]} and {folder}; they differ in "
                 f"{', '.join(differs)}: choose one, e.g. by model or sampling"
             )
-        if not any((folder / "encoder").glob("*.safetensors")):
+        if (empty := without_weights(folder)) is not None:
             raise HeadwiseError(
-                f"the weights of {folder} are not there (encoder/*.safetensors): copy the whole run, or train it again"
+                f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again"
             )
         found[key] = folder, place
     models: dict[str, list[Path]] = {}

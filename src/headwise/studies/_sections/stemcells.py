@@ -84,7 +84,7 @@ def section(run: Any) -> Section:
         methods="Every task learns gates for the same number of heads; stem-cell heads are those that at least four of five tasks claim in "
         "most runs. The effect is the change of probe score from single- to multi-task training on stem-cell heads minus that on heads "
         "one task alone claims, with heads chosen on runs other than those measured; and minus that on the other heads of the same layers, "
-        "since training together changes upper layers more than lower ones. "
+        "since training together may change some layers more than others. "
         f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
 
