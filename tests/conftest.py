@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if "HEADWISE_CACHE" not in os.environ:  # not the user's own
+    _cache = tempfile.TemporaryDirectory(prefix="headwise-tests-")
+    os.environ["HEADWISE_CACHE"] = _cache.name
 
 
 @pytest.fixture

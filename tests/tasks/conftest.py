@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from headwise.tasks import _encoding as encoding
+from headwise.tasks import _kept as kept
 from headwise.tasks.grammar import treebank
 
 
@@ -59,4 +59,4 @@ def sentencepiece(corpus: list[str]) -> PreTrainedTokenizerFast:
 
 @pytest.fixture(autouse=True)
 def _fresh_memory() -> None:
-    encoding.forget()
+    kept.forget()

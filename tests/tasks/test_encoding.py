@@ -7,7 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast as Tokenizer
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Sentence, _encoding as encoding, encode
+from headwise.tasks import Examples, Sentence, _encoding as encoding, _kept as kept, encode
 from headwise.tasks._windows import cut
 from headwise.tasks.grammar import treebank
 
@@ -156,7 +156,7 @@ def test_encodings_are_remembered_in_memory_and_on_disk(
 
     monkeypatch.setattr(encoding, "_plain_rows", never)
     assert encode(examples, wordpiece, 8).ids is first.ids
-    encoding.forget()
+    kept.forget()
     assert encode(examples, wordpiece, 8, cache=tmp_path).ids.tolist() == first.ids.tolist()
     relabelled = Examples(examples.texts, np.ones(2, dtype=np.int64), "classes")
     assert encode(relabelled, wordpiece, 8).ids.tolist() == first.ids.tolist()

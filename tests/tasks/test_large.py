@@ -12,7 +12,7 @@ import pytest
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Task, _encoding as encoding, _windows as windows, encode
+from headwise.tasks import Examples, Task, _encoding as encoding, _kept as kept, _windows as windows, encode
 from headwise.tasks._texts import FEW, Texts, keep
 
 ROWS = 30_000
@@ -117,10 +117,10 @@ def test_tokens_are_gathered_in_the_space_they_take(
 
 
 def test_a_stream_of_pieces_is_not_remembered(table: pd.DataFrame, wordpiece: Any) -> None:
-    encoding.forget()
+    kept.forget()
     examples = Examples([(text,) for text in table["text"][:50]], np.zeros(50, np.int64), "classes")
     first = encode(examples, wordpiece, remember=False)
-    assert not encoding._memory
+    assert not kept._memory
     np.testing.assert_array_equal(first.ids, encode(examples, wordpiece).ids)
     assert encode(examples, wordpiece).ids is encode(examples, wordpiece, remember=False).ids
 

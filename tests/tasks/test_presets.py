@@ -87,6 +87,17 @@ def test_mnli_matched_and_mismatched_are_two_tasks(data: Path) -> None:
         preset("mnli_mm", data / "other")
 
 
+def test_a_folder_with_train_alone_gives_a_part_of_it_for_validation(tmp_path: Path) -> None:
+    columns = {"premise": text("premise", 400), "hypothesis": text("hypothesis", 400), "label": number(3, 400)}
+    write_set(tmp_path / "mnli", columns, ("train",))
+    task = preset("mnli", tmp_path)
+    assert set(task.splits) == {"train", "validation"}
+    assert len(task.split("train")) + len(task.split("validation")) == 400
+    assert 10 < len(task.split("validation")) < 90
+    with pytest.raises(HeadwiseError, match="has no validation_mismatched file, only: train"):
+        preset("mnli_mm", tmp_path)
+
+
 def test_folders_names_and_errors(data: Path, tmp_path: Path) -> None:
     assert preset("SST-2", data / "sst2").split("train").texts == preset("sst2", data).split("train").texts
     assert [task.name for task in presets(data, ["cola", "STS-B"])] == ["cola", "stsb"]

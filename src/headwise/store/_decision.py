@@ -9,7 +9,7 @@ from typing import Any
 from headwise._base.places import model_folder
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._fingerprints import MODEL_FILES, content, fingerprint
+from headwise.store._fingerprints import MODEL_FILES, content, fingerprint, tokenizer_choices
 
 Decision = dict[str, Any]  # JSON values
 TOKENIZER = re.compile(
@@ -173,9 +173,10 @@ def _tokenizer(tokenizer: Any) -> str:
     """Hash of how a tokenizer reads texts, whatever was last asked of its padding and truncation."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     inner = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
-    facts = [{name: value for name, value in inner.items() if name not in ("padding", "truncation")}]
+    facts: list[Any] = [{name: value for name, value in inner.items() if name not in ("padding", "truncation")}]
     names = ("special_tokens_map", "model_max_length", "padding_side", "truncation_side")
-    return fingerprint(json.dumps([*facts, *(getattr(tokenizer, name, None) for name in names)], sort_keys=True, default=str))
+    facts += [getattr(tokenizer, name, None) for name in names]
+    return fingerprint(json.dumps([*facts, tokenizer_choices(tokenizer)], sort_keys=True, default=str))
 
 
 def _plain(value: Any) -> Any:

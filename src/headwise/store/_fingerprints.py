@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 INDEXED_BYTES = 1 << 20  # smaller files are hashed again each time: that is quicker than looking them up
+ABOUT_FILES = ("is_local", "local_files_only", "use_fast", "trust_remote_code")  # where a tokenizer came from, not what it does
 SETTLED_S = 2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 
@@ -137,10 +138,21 @@ def folder_content(folder: Path, files: list[Path]) -> str:
     return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
 
 
-def cache_folder() -> Path:
-    """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache folder."""
+def tokenizer_choices(tokenizer: Any) -> dict[str, Any]:
+    """What decides how a tokenizer reads texts beside its vocabulary, or the program of a fast one: its switches and numbers."""
+    split = bool(getattr(tokenizer, "split_special_tokens", False))
+    given = {} if getattr(tokenizer, "is_fast", False) else getattr(tokenizer, "init_kwargs", {})
+    return {name: value for name, value in given.items() if isinstance(value, bool | int | float) and name not in ABOUT_FILES} | {
+        "split_special_tokens": split
+    }
+
+
+def cache_folder() -> Path | None:
+    """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache folder; None if that is "none"."""
     given = os.environ.get("HEADWISE_CACHE")
-    return Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headwise"
+    if given == "none":
+        return None
+    return Path(given or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "headwise").expanduser()
 
 
 def _file(path: Path) -> str:
@@ -160,7 +172,10 @@ def _indexed(path: Path) -> str:
         return checksum(path)
     # The change time cannot be set back by copying tools, so an exchanged file with its old size and date is noticed too.
     stamp = [str(path), stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-    entry = cache_folder() / "fingerprints" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
+    folder = cache_folder()
+    if folder is None:
+        return checksum(path)
+    entry = folder / "fingerprints" / f"{hashlib.sha256(str(path).encode()).hexdigest()[:32]}.json"
     try:
         known = json.loads(entry.read_text(encoding="utf-8"))
         if known["stamp"] == stamp:

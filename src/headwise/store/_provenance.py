@@ -66,10 +66,10 @@ def _commit() -> str | None:
     return f"{commit}+" if changed else commit
 
 
-@cache
 def _device() -> dict[str, Any]:
+    """What this process computes on: a GPU if it has used one, else the CPU."""
     import torch
 
-    if torch.cuda.is_available():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {"kind": "cuda", "name": torch.cuda.get_device_name(0), "threads": torch.get_num_threads()}
     return {"kind": "cpu", "name": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}

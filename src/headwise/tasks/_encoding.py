@@ -8,7 +8,6 @@ word-level task, or a long raw text, is several rows (windows). Rows of one exam
 import hashlib
 import json
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,18 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise._base.memory import release
-from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
+from headwise.store._fingerprints import tokenizer_choices
 from headwise.tasks._bytes import sized_row
 from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
+from headwise.tasks._kept import KEPT, folder_for, keep, recalled
 from headwise.tasks._kinds import KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.tasks._texts import FEW
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
 FIELDS = {"ids": "input_ids", "types": "token_type_ids", "special": "special_tokens_mask"}  # our names and the tokenizer's
-KEPT = 32  # encodings remembered in this process
-_memory: OrderedDict[str, dict[str, NDArray[Any]]] = OrderedDict()
 _fingerprints: dict[bytes, str] = {}  # of tokenizers, by what they write of themselves
 
 
@@ -124,7 +122,8 @@ def encode(
         tokenizer: a Hugging Face tokenizer.
         max_length: tokens a row may have, special ones included; default: the tokenizer's own limit, if it states one.
         windows: False truncates long texts instead of making windows; default: windows for word and token kinds.
-        cache: a folder; encodings are kept there by content hash (safetensors) and found again by later runs.
+        cache: a folder; encodings are kept there by content hash (safetensors) and found again by later processes. Default: `tokens` in
+            the cache folder ($HEADWISE_CACHE), for 1,000 examples and more.
         remember: False where a stream is tokenised piece by piece and no piece is asked for again: the tokens go when they are used.
 
     Raises:
@@ -142,7 +141,8 @@ def encode(
         )
     split = windows if windows is not None else examples.kind in (*WORD_KINDS, *TOKEN_KINDS)
     key = _key(examples, tokenizer, limit, split)
-    arrays = _recall(key, cache)
+    folder = Path(cache) if cache is not None else folder_for(len(examples)) if remember and tokenizer.is_fast else None
+    arrays = recalled(key, folder)
     if arrays is None:
         from headwise.tasks import _windows as making
 
@@ -156,7 +156,7 @@ def encode(
             arrays = _plain_rows(examples, tokenizer, limit)
         release(len(examples) > FEW)
         if remember:
-            _remember(key, arrays, cache)
+            keep(key, arrays, folder)
     fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words", "sizes", "answers")}
     return Encoded(
         examples,
@@ -229,13 +229,15 @@ def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, s
 
 
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
-    parts = ["2", examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
+    from tokenizers import __version__ as tokenizers
+
+    parts = ["3", tokenizers, examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is left aside."""
-    own = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names]
+    own = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, tokenizer_choices(tokenizer)]
     if not tokenizer.is_fast:
         return _hash({"vocabulary": tokenizer.get_vocab(), "added": tokenizer.get_added_vocab(), "class": own})
     written = tokenizer.backend_tokenizer.to_str()
@@ -252,36 +254,3 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 def _hash(state: dict[str, Any]) -> str:
     return hashlib.blake2b(json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
-
-
-def _recall(key: str, cache: str | Path | None) -> dict[str, NDArray[Any]] | None:
-    if key in _memory:
-        _memory.move_to_end(key)
-        return _memory[key]
-    if cache is None or not (Path(cache) / f"{key}.safetensors").is_file():
-        return None
-    from safetensors.numpy import load_file
-
-    arrays: dict[str, NDArray[Any]] = load_file(Path(cache) / f"{key}.safetensors")
-    _remember(key, arrays, None)
-    return arrays
-
-
-def _remember(key: str, arrays: dict[str, NDArray[Any]], cache: str | Path | None) -> None:
-    _memory[key] = arrays
-    while len(_memory) > KEPT:
-        _memory.popitem(last=False)
-    if cache is None:
-        return
-    import os
-
-    folder = Path(cache)
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = folder / f"{key}.{os.getpid()}.unfinished"
-    save_tensors({name: np.ascontiguousarray(array) for name, array in arrays.items()}, unfinished)
-    unfinished.replace(folder / f"{key}.safetensors")
-
-
-def forget() -> None:
-    """Empties the encodings remembered in this process."""
-    _memory.clear()

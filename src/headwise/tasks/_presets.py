@@ -156,9 +156,10 @@ def _folder_splits(folder: Path, splits: Mapping[str, str] | None) -> dict[str, 
         return None  # what lies in a folder is meant
     have = folder_files(folder)
     found = {ours: theirs for ours, theirs in splits.items() if theirs in have}
-    if all(theirs.endswith("_matched") or theirs == ours for ours, theirs in splits.items()):  # plain files are the matched ones
+    plain = all(theirs.endswith("_matched") or theirs == ours for ours, theirs in splits.items())
+    if plain:  # plain files are the matched ones; from train alone, as for any set, a tenth becomes validation
         found |= {ours: ours for ours in splits if ours in have and ours not in found}
-    if "validation" in splits and "validation" not in found:
+    if "validation" in splits and "validation" not in found and not (plain and have.keys() == {"train"}):
         raise HeadwiseError(f"{folder} has no {splits['validation']} file, only: {', '.join(have)}")
     return found
 

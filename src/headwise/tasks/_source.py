@@ -41,6 +41,10 @@ class TaskSource(Settings):
         files = data_files(self.file, self.names) if self.file is not None else {}
         return super().decides() | ({"files": files} if files else {})
 
+    def listed(self) -> tuple[str, ...]:
+        """The names of the tasks: those given, or all that the tasks file defines."""
+        return self.names or (tuple(task.name for task in self.find()) if self.file is not None else ())
+
     def find(self, names: Sequence[str] | None = None) -> "list[Task]":
         """The tasks; some of them by name."""
         from headwise.tasks._names import find_tasks

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +77,12 @@ def stem(path: Path) -> str:
     return path.name.split(".")[0]
 
 
-def read_table(path: Path) -> pd.DataFrame:
+def read_table(path: Path, notes: bool = False) -> pd.DataFrame:
     """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects), compressed or not; .txt: one text a line.
+
+    Args:
+        path: a file.
+        notes: whether lines at the head of a CSV file that begin with "# " are notes, not its header.
 
     Raises:
         HeadwiseError: the file is missing, broken, or of an unknown format.
@@ -89,7 +94,7 @@ def read_table(path: Path) -> pd.DataFrame:
         if kind == ".parquet":
             return pd.read_parquet(path)
         if kind == ".csv":  # only an empty cell is missing: "NA" and "null" are ordinary words
-            return _read_csv(path)
+            return _read_csv(path, skiprows=_noted(path) if notes else 0)
         if kind == ".tsv":  # GLUE's files have quotes that mean nothing
             return _read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
         if kind in (".jsonl", ".ndjson", ".json"):
@@ -105,6 +110,12 @@ def read_table(path: Path) -> pd.DataFrame:
 def _read_lines(path: Path) -> list[str]:
     with open_text(path) as handle:
         return [line.strip() for line in handle if line.strip()]
+
+
+def _noted(path: Path) -> int:
+    """How many lines at the head of a file begin with "# "."""
+    with open_text(path) as handle:
+        return sum(1 for _ in takewhile(lambda line: line.startswith("# "), handle))
 
 
 def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
