@@ -16,7 +16,8 @@ from headwise._base.opener import ForeignCode
 from headwise.app.session import open_session
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, save_removed
-from headwise.models import MultiTaskModel, TaskModel, open_model
+from headwise.models import MultiTaskModel, TaskModel, _opening as opening, open_model
+from headwise.scoring import score
 from test_opener import SIZES, reviews, saved, with_code
 
 LORA: dict[str, Any] = {"r": 2, "target_modules": ["query", "attention.output.dense"], "init_lora_weights": False}
@@ -207,7 +208,10 @@ def test_encoders_of_encoder_decoders(tmp_path: Path) -> None:
 
 def test_precision_is_float32_on_a_cpu_and_as_asked_otherwise(tmp_path: Path) -> None:
     folder = saved(tmp_path, BertForSequenceClassification)
-    BertForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
+    model = BertForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16)
+    for weight in model.parameters():
+        weight.data *= 10 if weight.ndim == 2 else 1  # so that heads change the logits by more than bf16 rounds away
+    model.save_pretrained(folder)
     for need in ("answers", "trains", "encoder"):
         assert open_model(folder, reviews(), need, device="cpu").encoder.dtype == torch.float32  # type: ignore[arg-type]
     assert open_model(folder, reviews(), dtype="auto").encoder.dtype == torch.bfloat16
@@ -217,6 +221,32 @@ def test_precision_is_float32_on_a_cpu_and_as_asked_otherwise(tmp_path: Path) ->
         assert open_model(folder, reviews(), "trains", device="auto").encoder.dtype == torch.float32
     with pytest.raises(HeadwiseError, match="dtype is 'half-ish'; choose float32, bfloat16"):
         open_model(folder, reviews(), dtype="half-ish")
+    assert open_model(folder, reviews(), dtype="bf16").encoder.dtype == torch.bfloat16
+    scores = score(str(folder), reviews(), dtype="auto", examples=4, quiet=True)
+    assert scores.attrs["weights"] == "bfloat16"  # what the weights were, beside the precision of the arithmetic
+    assert "weights" not in score(str(folder), reviews(), examples=4, device="cpu", quiet=True).attrs
+
+
+@pytest.mark.parametrize("need", ["answers", "encoder", "heads", "trains"])
+def test_on_a_gpu_only_what_trains_is_opened_in_float32(need: str) -> None:
+    assert (opening._dtype(None, need, "cuda") == "auto") == (need != "trains")
+    assert opening._dtype(None, need, "cpu") == opening._dtype(None, need, None) == torch.float32
+
+
+def test_a_trained_model_keeps_its_data_type(tmp_path: Path) -> None:
+    open_model(saved(tmp_path / "bare"), reviews(), "trains").save(tmp_path / "m")
+    for dtype in (None, "auto", "float32"):
+        assert open_model(tmp_path / "m", dtype=dtype).encoder.dtype == torch.float32
+    with pytest.raises(HeadwiseError, match="trained; it keeps its data type, float32: leave out dtype"):
+        open_model(tmp_path / "m", dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gpu", "no device 'gpu'; there is: cpu"), ("cuda:7", "device is 'cuda:7', but torch finds no")]
+)
+def test_devices_that_are_not_here(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(HeadwiseError, match=said):
+        open_model(saved(tmp_path / "bare"), reviews(), "trains", device=name)
 
 
 def test_head_embeddings_ask_before_code_runs(tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ def test_a_recipes_table_is_the_settings_class(recipe: Any, field: str, settings
 
 def test_recipes_without_tables_are_the_settings_class_with_what_names_the_models() -> None:
     assert issubclass(SimilarityRecipe, Similarity)
-    assert set(SimilarityRecipe.model_fields) - set(Similarity.model_fields) == {"kind", "title", "models", "tasks", "fewshot"}
+    assert set(SimilarityRecipe.model_fields) - set(Similarity.model_fields) == {
+        *("kind", "title", "models", "trained", "where", "tasks", "fewshot")
+    }
     assert issubclass(StemCellRecipe, StemCells)
     assert set(StemCellRecipe.model_fields) - set(StemCells.model_fields) == {"kind", "title", "model", "training"}
 

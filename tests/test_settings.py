@@ -7,9 +7,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from headwise._passes.settings import Reading
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError
 from headwise.settings import Settings, checked, operation, option
+from headwise.training import Train
 
 
 class Lesion(Settings):
@@ -112,3 +114,24 @@ def test_what_decides_a_result_leaves_out_the_rest() -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(Exception, match="frozen"):
         lesion("m", []).fraction = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "meant"),
+    [
+        (Train, {"precision": "float32"}, "no"),
+        (Train, {"precision": "bfloat16"}, "bf16"),
+        (Train, {"precision": "float16"}, "fp16"),
+        (Reading, {"precision": "no"}, "float32"),
+        (Reading, {"precision": "bfloat16"}, "bf16"),
+        (Reading, {"dtype": "bf16"}, "bfloat16"),
+    ],
+)
+def test_precisions_by_any_of_their_names(settings: type[Settings], given: dict[str, str], meant: str) -> None:
+    (name,) = given
+    assert getattr(settings(**given), name) == meant
+
+
+def test_a_precision_that_an_operation_lacks_is_refused() -> None:
+    with pytest.raises(HeadwiseError, match="'float32', 'tf32' or 'bf16'"):
+        checked(Reading, {"precision": "fp16"})

@@ -12,26 +12,25 @@ makes an option of each (`headwise.cli.verbs`); a recipe's table is the class it
 
 import inspect
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
 from numbers import Number
-from pathlib import Path
-from typing import Annotated, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, get_args, overload
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 from pydantic.fields import FieldInfo
 
-from headwise._base.names import as_fraction, cut
+from headwise._base.datapaths import DataPath as DataPath, placed as placed
+from headwise._base.names import as_fraction, cut, one_spelling
 from headwise.errors import HeadwiseError
 
 SUBJECTS = {"model": "a multi-task model, or a plain transformers model with a head.", "task": "the task."}  # of most operations
@@ -44,6 +43,12 @@ class Settings(BaseModel):
     """Frozen settings: unknown names are refused, values are checked against their bounds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @field_validator("precision", "dtype", mode="before", check_fields=False)  # of whichever settings have them
+    @classmethod
+    def _spelt(cls, given: Any, info: ValidationInfo) -> Any:
+        """Precisions and data types by any of their usual names."""
+        return one_spelling(given, _literals(cls.model_fields[str(info.field_name)].annotation))
 
     def decides(self) -> dict[str, Any]:
         """The settings that decide a result, by name: what a result's key holds."""
@@ -73,6 +78,11 @@ class Settings(BaseModel):
             HeadwiseError: a name is unknown, or a value out of bounds.
         """
         return checked(type(self), {**self.given(), **changes})
+
+
+def _literals(annotation: Any) -> list[Any]:
+    """The values that an annotation allows by name."""
+    return [value for one in get_args(annotation) for value in ([one] if isinstance(one, str) else _literals(one))]
 
 
 @cache
@@ -137,26 +147,6 @@ TRUST: Any = option(False, "Run the code that a model folder contains; read that
 TOKENIZER: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
 HEADS: Any = option(None, "The model's `Heads`, if already built.", live=True)
 OUT: Any = option(None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False)
-
-
-def _existing(value: Any, info: ValidationInfo) -> Any:
-    if not isinstance(value, str | Path):
-        return value  # pydantic's own message says what is allowed
-    path = placed(value, info)
-    if not os.path.exists(path):  # pathlib's own raises where a name is too long
-        near = get_close_matches(path.name, os.listdir(path.parent) if os.path.isdir(path.parent) else [], n=1)
-        raise ValueError(f"looked for {path}, which does not exist" + (f"; there is {near[0]}" if near else ""))
-    return str(path)
-
-
-def placed(value: str | Path, info: ValidationInfo) -> Path:
-    """A path, which starts at the recipe's folder (else at the current one) unless it is absolute or begins with ~."""
-    base = (info.context or {}).get("base", Path())
-    return Path(os.path.normpath(base / os.path.expanduser(value))).absolute()
-
-
-DataPath = Annotated[Path, BeforeValidator(_existing)]
-"""A file or folder that must exist, relative to the recipe or the current folder; counts by its content."""
 
 
 class Opening(Settings):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from headwise.cli import app
 from headwise.engine._recipe import RecipeError, override, read_recipe, read_toml
 from headwise.errors import HeadwiseError
+from headwise.studies._training import TrainingRecipe
 
 GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps = 3\n'
 
@@ -110,6 +111,26 @@ def test_overrides(tmp_path: Path) -> None:
     override(data, ["training.stepz=9"])
     with pytest.raises(RecipeError, match=r"training\.stepz: unknown key; did you mean 'steps'\?"):
         read_recipe(GridRecipe, data, tmp_path)
+
+
+def test_paths_that_are_typed_start_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "recipes"):
+        for name in ("model", "other"):
+            (tmp_path / folder / name).mkdir(parents=True)
+            (tmp_path / folder / name / "config.json").write_text("{}")
+            (tmp_path / folder / name / "model.safetensors").write_bytes(b"weights")
+    monkeypatch.chdir(tmp_path / "here")
+    data = {"kind": "x", "model": "model"}
+    assert read_recipe(GridRecipe, data, tmp_path / "recipes").model == str(tmp_path / "recipes" / "model")
+    override(data, ["model=other"])
+    assert read_recipe(GridRecipe, data, tmp_path / "recipes").model == str(tmp_path / "here" / "other")
+    (tmp_path / "recipes" / "only").mkdir()
+    override(data, ["model=./only"])
+    with pytest.raises(RecipeError, match=f"model folder {tmp_path}/here/only, which does not exist"):
+        read_recipe(GridRecipe, data, tmp_path / "recipes")
+    several = {"kind": "training", "models": [], "tasks": {"names": ["sst2"]}}
+    override(several, ['models=["other"]'])  # also within a list
+    assert read_recipe(TrainingRecipe, several, tmp_path / "recipes").models == (str(tmp_path / "here" / "other"),)
 
 
 def test_a_model_counts_by_its_weights(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Memory that nothing uses any more goes back to the system."""
 
 import ctypes
+import gc
 import sys
 
 
@@ -17,3 +18,11 @@ def release(much: bool = True) -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc has it, musl does not
     if trim is not None:
         trim(0)
+
+
+def release_gpu() -> None:
+    """Gives back GPU memory of what is over: trainings hold on to themselves in cycles, and would stay until some later collection."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()

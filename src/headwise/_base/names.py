@@ -1,5 +1,6 @@
 """Names that people and files give, where they become file names: checked once, so that nothing leaves the folder a user names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,11 @@ def as_fraction(value: float) -> str:
 def cut(text: str) -> str:
     """The beginning of a long text, and how long it is."""
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
+def one_spelling(given: Any, allowed: Sequence[Any]) -> Any:
+    """A data type or precision as an option spells it: what one calls "bf16" is "bfloat16" elsewhere, and "no" mixed precision float32."""
+    for names in ({"no", "float32", "fp32"}, {"bf16", "bfloat16"}, {"fp16", "float16"}):
+        if isinstance(given, str) and given in names and given not in allowed:
+            return next((name for name in allowed if name in names), given)
+    return given

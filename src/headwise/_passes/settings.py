@@ -16,8 +16,8 @@ class Reading(Opening):
     batch_size: int | None = option(None, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
     precision: Literal["float32", "tf32", "bf16"] = option(
         "float32",
-        "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA GPUs), or float32, the "
-        "type of the weights.",
+        "Arithmetic of all passes, intact and lesioned: bf16 (automatic mixed precision), tf32 (NVIDIA GPUs), or float32 (no mixed "
+        "precision: the weights' own type).",
     )
     seed: int = SEED
     silenced: Any = option(None, "Heads to keep silenced throughout, a HeadSet.", live=True)

@@ -109,8 +109,15 @@ class Subject:
             "examples": len(self.encoded),
             "seed": self.seed,
             **({} if self.precision == "float32" else {"precision": self.precision}),
+            **weights_type(self.model),
             **settings,
         }
+
+
+def weights_type(model: Any) -> dict[str, str]:
+    """For the settings of a result: the data type of a model's weights, where it is not float32."""
+    types = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters() if weight.is_floating_point()}
+    return {"weights": ", ".join(sorted(types))} if types - {"float32"} else {}
 
 
 def computing(precision: str, device: torch.device) -> AbstractContextManager[Any]:

@@ -3,7 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,10 @@ class Recipe(Settings):
 
     kind: str
     title: str = ""
+
+
+class Typed(str):
+    """A text that `--set` gave: as a path it is relative to the current folder, as whoever types it expects."""
 
 
 class ModelName(str):
@@ -105,7 +109,10 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     try:
         return parse_toml(path.read_bytes(), f"the recipe {path}")
     except FileNotFoundError:
-        raise RecipeError(f"there is no recipe {path.absolute()}") from None
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.toml")])
+        raise RecipeError(
+            f"there is no recipe {path.absolute()}{near}; `headwise study recipes` prints those that come with headwise"
+        ) from None
     except (OSError, ValueError) as error:
         raise RecipeError(f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}") from None
     except HeadwiseError as error:
@@ -177,7 +184,7 @@ def _apply(data: dict[str, Any], given: str) -> None:
     parts = next(csv.reader(lines[:1], delimiter="."), [])  # models."gpt2.small" has two parts
     if not equals or len(lines) != 1 or not all(parts):
         raise RecipeError(f"--set {given}: write it as key=value, e.g. --set training.epochs=1")
-    value = set_value(text)
+    value = _typed(set_value(text))
     place: Any = data
     for part in parts[:-1]:
         number = _entry(place, part)
@@ -207,8 +214,25 @@ def set_value(text: str) -> Any:
         return text.strip()  # bare words are text
 
 
+def _typed(value: Any) -> Any:
+    """A value with each text in it, however deep, as one that was typed."""
+    if isinstance(value, str):
+        return Typed(value)
+    if isinstance(value, dict):
+        return {name: _typed(inner) for name, inner in value.items()}
+    return [_typed(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _texts(value: Any) -> Iterator[Typed]:
+    """Every text in a recipe that was typed."""
+    if isinstance(value, Typed):
+        yield value
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _texts(inner)
+
+
 def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Path) -> Any:
-    """`data` as the recipe `model`; paths are relative to the folder `base`.
+    """`data` as the recipe `model`; paths are relative to the folder `base`, those that `--set` gave to the current one.
 
     Raises:
         RecipeError: one line for each mistake.
@@ -216,7 +240,7 @@ def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Pat
     try:
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
         given = json.dumps(_with_defaults(model, data), default=str)
-        return model.model_validate_json(given, strict=True, context={"base": Path(base)})
+        return model.model_validate_json(given, strict=True, context={"base": Path(base), "typed": {*_texts(data)}})
     except ValidationError as error:
         raise RecipeError("\n".join(mistakes(model, error))) from None
 

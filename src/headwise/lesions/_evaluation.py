@@ -141,7 +141,7 @@ def lesion(
         per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
     """
     from headwise._passes.lesioned import evaluate
-    from headwise._passes.subject import opened, prepare
+    from headwise._passes.subject import opened, prepare, weights_type
     from headwise.heads import Heads
 
     several = as_tasks(tasks)
@@ -160,7 +160,7 @@ def lesion(
         level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
     noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")}
-    return Lesions(sets, outcomes, noted)
+    return Lesions(sets, outcomes, noted | weights_type(answering))
 
 
 def _reference(model: Any, task: Task, settings: Lesion) -> Any:

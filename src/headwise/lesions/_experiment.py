@@ -62,7 +62,7 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
 
 def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
     """A dissociation that is not there yet."""
-    from headwise._passes.subject import opened
+    from headwise._passes.subject import opened, weights_type
     from headwise.heads import Heads
 
     names = tuple(task.name for task in several)
@@ -106,6 +106,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
             "heads_total": heads.total,
             "metrics": {task.name: task.metric for task in several},
             **{name: getattr(settings, name) for name in noted},
+            **weights_type(model),
             "synthetic": [task.name for task in several if task.synthetic],
             "max_length": {task.name: length_of(model, task.name, settings.max_length) or LENGTH for task in several},
         },

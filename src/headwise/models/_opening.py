@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from headwise._base.adapters import find_adapter
-from headwise._base.names import file_name
+from headwise._base.devices import checked_device
+from headwise._base.names import file_name, one_spelling
 from headwise._base.opener import no_head, open_config, open_tokenizer, open_weights, own_kind, tokenizer_beside, trusting
 from headwise._base.places import model_place
 from headwise.errors import HeadwiseError
@@ -67,13 +68,15 @@ def open_model(
     by_name = isinstance(model, str | Path)
     if device == "auto":
         device = ("cuda" if torch.cuda.is_available() else "cpu") if by_name else None
+    elif device is not None:
+        device = checked_device(device)
     with trusting(trust_remote_code), _drawing(need, seed):
         if by_name:
             place = model_place(model)
             plain = not (Path(place) / manifest.NAME).is_file() or manifest.read(place)["kind"] in PLAIN
             if plain and tokenizer is None and need != "heads":
                 tokenizer = open_tokenizer(place)
-            model = _read(place, asked, need, _dtype(dtype, need, device)) if plain else _saved(place)
+            model = _read(place, asked, need, _dtype(dtype, need, device)) if plain else _saved(place, dtype)
         made = _made(model, asked, need, tokenizer, pooling)
     return made if device is None else made.to(device)
 
@@ -149,8 +152,8 @@ def _read(place: str, tasks: Sequence[TaskLike], need: str, dtype: Any) -> Any:
     return open_weights(kind, place, config, dtype=dtype)
 
 
-def _saved(place: str) -> Any:
-    """The model in a folder that headwise saved."""
+def _saved(place: str, dtype: Any) -> Any:
+    """The model in a folder that headwise saved, which keeps its data type."""
     from transformers import PreTrainedModel
 
     from headwise.store._loading import load
@@ -160,6 +163,12 @@ def _saved(place: str) -> Any:
         raise HeadwiseError(f"{place} holds one model per task: give one of {', '.join(f'{place}/{name}' for name in found)}")
     if not isinstance(found, MultiTaskModel | TaskModel | PreTrainedModel):
         raise HeadwiseError(f"{place} holds a {type(found).__name__}, not a model")
+    own = next(found.parameters()).dtype
+    if dtype not in (None, "auto") and _dtype(dtype, "", None) != own:
+        raise HeadwiseError(
+            f"{place} is a model that headwise trained; it keeps its data type, {str(own).removeprefix('torch.')}: leave out dtype; "
+            "precision='bf16' computes faster"
+        )
     return found
 
 
@@ -214,8 +223,9 @@ def _own_task(model: Any) -> SavedTask:
 
 def _dtype(given: Any, need: str, device: Any) -> Any:
     if given is None:
-        return "auto" if need in ("answers", "encoder") and device is not None and str(device) != "cpu" else torch.float32
+        return "auto" if need != "trains" and device is not None and str(device) != "cpu" else torch.float32
     if given != "auto" and isinstance(given, str):
+        given = one_spelling(given, ("float32", "bfloat16", "float16"))
         if not isinstance(getattr(torch, given, None), torch.dtype):
             raise HeadwiseError(f"dtype is {given!r}; choose float32, bfloat16, float16, or auto")
         return getattr(torch, given)
