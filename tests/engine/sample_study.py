@@ -122,6 +122,7 @@ class TrivialRecipe(engine.Recipe):
     cells: int = 100
     fail: tuple[int, ...] = ()
     die: tuple[int, ...] = ()
+    full: tuple[int, ...] = ()
     sleep: float = 0.0
     trace: str = ""
     flag: Path | None = None  # while this file exists, `fail` and `die` cells do so
@@ -133,6 +134,7 @@ class TrivialConfig(engine.Settings):
     number: int
     fail: bool = False
     die: bool = False
+    full: bool = False
     sleep: float = 0.0
     trace: str = ""
     flag: str = ""
@@ -147,6 +149,12 @@ def trivial(config: TrivialConfig, inputs: dict[str, Any], out: engine.Out) -> N
     on = not config.flag or Path(config.flag).exists()
     if config.fail and on:
         raise ValueError(f"cell {config.number} fails on purpose")
+    if config.full and on:
+        import torch
+
+        if config.flag:
+            Path(config.flag).unlink()  # there is room the next time
+        raise torch.OutOfMemoryError("CUDA out of memory")
     if config.die and on:
         os.kill(os.getpid(), 9)
     if config.megabytes:
@@ -167,6 +175,7 @@ def trivial_cells(recipe: TrivialRecipe) -> Iterator[engine.Cell]:
             number=number,
             fail=number in recipe.fail,
             die=number in recipe.die,
+            full=number in recipe.full,
             sleep=recipe.sleep,
             trace=recipe.trace,
             flag=str(recipe.flag or ""),

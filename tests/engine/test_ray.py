@@ -70,6 +70,12 @@ def test_a_killed_worker_changes_nothing(cluster: Any, tmp_path: Path) -> None:
     assert (again.found, again.computed) == (24, 0)
 
 
+def test_more_threads_than_any_node_has_are_refused(cluster: Any, tmp_path: Path) -> None:
+    """Ray would wait for such a node for ever."""
+    with pytest.raises(HeadwiseError, match="threads=2, but no node of the Ray cluster has more than 1 CPUs"):
+        engine.run_study(grid, recipe(0), tmp_path / "run", engine="ray", threads=2, address=cluster.address, quiet=True)
+
+
 def test_a_node_that_does_not_share_the_folder_is_named(cluster: Any, tmp_path: Path) -> None:
     """A third node sees an empty folder in place of ours (a mount of its own)."""
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:

@@ -111,6 +111,35 @@ def test_failed_cells_are_kept_retried_and_block_only_those_that_need_them(tmp_p
     assert [entry["value"]["before"] for entry in engine.open(tmp_path / "run").json("value")] == [0, 0, 1, 4, 9, 16]
 
 
+def test_a_cell_for_which_the_gpu_was_full_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwise.engine._schedule.PAUSE_S", 0.1)
+    flag = tmp_path / "flag"
+    flag.touch()
+    board = go(many, TrivialRecipe(kind="many", cells=4, full=(2,), flag=flag, chained=True), tmp_path / "run")
+    assert (board.computed, board.failed, board.blocked) == (4, 0, 0)
+    assert not list((tmp_path / "run" / "failures").iterdir())
+    board = go(many, TrivialRecipe(kind="many", cells=4, full=(2,), chained=True), tmp_path / "never")  # it never has room
+    assert (board.computed, board.failed, board.blocked) == (2, 1, 1)
+    row = list(engine.open(tmp_path / "never").cells())[2]
+    assert row["error"] == "OutOfMemoryError: CUDA out of memory"
+
+
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", True),
+        ("AcceleratorError: CUDA error: out of memory", True),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory", False),
+        ("ValueError: CUDA is not there", False),
+    ],
+)
+def test_errors_of_a_full_gpu(error: str, full: bool) -> None:
+    from headwise.engine._schedule import FULL
+
+    assert bool(FULL.search(error)) == full
+
+
 def truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-7])
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import toy
 
-from headwise.studies._training import table_of
+from headwise.studies._training_tables import table_of
 from headwise.tasks._source import TaskSource
 from headwise.training import train
 

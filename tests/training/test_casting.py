@@ -5,7 +5,7 @@ import torch
 import toy
 from torch import nn
 
-from headwise.training import TrainingRun
+from headwise.training import TrainingRun, _loop
 from headwise.training._casting import cast_together
 from headwise.training.methods import ImportantHeads, LoRA, Method
 
@@ -34,7 +34,8 @@ def trained(family="bert", method=None):
 def test_the_training_is_that_of_autocast(family, method, monkeypatch) -> None:
     plain = trained(family, method())
     passes = []
-    monkeypatch.setattr(TrainingRun, "_cast", lambda run: passes.append(run.step) or cast_together(run.model, torch.bfloat16))
+    cast = lambda model, precision: passes.append(precision) or cast_together(model, torch.bfloat16)  # noqa: E731
+    monkeypatch.setattr(_loop, "cast_while_captured", cast)
     together = trained(family, method())
     assert len(passes) == len(together.plan)
     assert (together.losses == plain.losses).all()

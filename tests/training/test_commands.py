@@ -14,7 +14,8 @@ from headwise import engine
 from headwise.cli import app
 from headwise.engine._recipe import RecipeError
 from headwise.engine._study import run_study, validate
-from headwise.studies._training import study, table_of
+from headwise.studies._training import study
+from headwise.studies._training_tables import table_of
 from headwise.training.methods import METHODS
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"

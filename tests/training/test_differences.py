@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from headwise.studies._training import differences_of
+from headwise.studies._training_tables import differences_of
 
 
 def rows(seeds: int) -> pd.DataFrame:

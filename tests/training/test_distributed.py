@@ -63,7 +63,7 @@ def test_a_distributed_training_leaves_one_whole_result(two_processes: Path) -> 
 def documented_command() -> list[str]:
     """The one in docs/training.md, with two processes and `torchrun` where this Python has it."""
     page = (HERE.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
-    found = re.search(r"`(torchrun --nproc_per_node) \d+ (-m headwise train) \.\.\.`", page)
+    found = re.search(r"`(torchrun --nproc-per-node) \d+ (-m headwise train) \.\.\.`", page)
     assert found, "docs/training.md no longer shows how to start several processes"
     first, *rest = f"{found[1]} 2 {found[2]}".split()
     return [str(Path(sys.executable).with_name(first)), *rest]

@@ -10,7 +10,8 @@ import pytest
 import torch
 import toy
 
-from headwise.lesions import dissociate
+from headwise.heads import HeadSet
+from headwise.lesions import dissociate, lesion
 from headwise.probing import probe, profile
 from headwise.scoring import ESTIMATORS, score
 from headwise.tasks import grammar
@@ -75,6 +76,17 @@ def test_lesions() -> None:
     model = trained("cpu").model.eval()
     tables = [dissociate(copy.deepcopy(model).to(d), TASKS, random_draws=2, quiet=True).table() for d in ("cpu", "cuda")]
     np.testing.assert_allclose(tables[0].to_numpy(float), tables[1].to_numpy(float), atol=2.0)  # an answer on the edge may turn
+
+
+@gpu
+def test_every_example_of_a_lesion() -> None:
+    model = trained("cpu").model.eval()
+    sets = {"first": HeadSet([(0, 0), (1, 2)]), "second": HeadSet([(0, 3)])}
+    here, there = (lesion(copy.deepcopy(model).to(d), TASKS, sets, quiet=True).tasks for d in ("cpu", "cuda"))
+    for name in here:
+        np.testing.assert_allclose(there[name].losses, here[name].losses, rtol=1e-3, atol=1e-5)
+        sure = here[name].losses < 0.6  # of two classes; at ln 2 an answer may turn
+        assert (there[name].predictions == here[name].predictions)[sure].all()
 
 
 @gpu

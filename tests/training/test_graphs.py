@@ -1,6 +1,7 @@
 """Steps as CUDA graphs: the same training as ordinary steps. Most of it needs a GPU and is skipped elsewhere."""
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import toy
 from headwise.tasks import grammar
 from headwise.training import TrainingRun
 from headwise.training._data import steps
-from headwise.training._graphs import PAD, _tensors, shape_of, shapes_to_come
+from headwise.training._graphs import PAD, _tensors, how_run, on_device, shape_of, shapes_to_come
 from headwise.training.methods import Houlsby, ImportantHeads, LoRA, Method, TicketShare
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -53,7 +54,24 @@ def test_shapes_are_counted_as_they_come() -> None:
 def test_a_cpu_has_no_graphs_and_says_so() -> None:
     run = trained(device="cpu", epochs=1)
     assert run.graphs is None
-    assert "no GPU" in run.not_captured
+    assert run.not_captured == "training runs on cpu"
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamax"])
+def test_ordinary_steps_take_over_the_optimizer_of_captured_ones(optimizer) -> None:
+    run = TrainingRun(toy.model(TASKS), TASKS, Method(), toy.settings(epochs=1, optimizer=optimizer))
+    on_device(run.optimizer, torch.device("cpu"))  # as a checkpoint of captured steps has it
+    run.train()
+    assert np.isfinite(run.losses).all()
+    on_device(run.optimizer, torch.device("meta"))  # and the other way round: counts of steps follow to the device
+    assert {state["step"].device.type for state in run.optimizer.state.values()} == {"meta"}
+
+
+def test_steps_are_counted_from_where_a_run_begins() -> None:
+    run = SimpleNamespace(graphs=SimpleNamespace(replayed=80, seconds=1.0, notes={}), plan=range(1000), began=900, step=1000)
+    assert how_run(run) == "80 of 100 steps from step 900 on as CUDA graphs, captured in 1.0 s"
+    run.began, run.step = 0, 500  # stopped early
+    assert how_run(run).startswith("80 of 500 steps as CUDA graphs")
 
 
 @gpu

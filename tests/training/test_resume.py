@@ -206,3 +206,21 @@ def test_seconds_count_every_attempt(tmp_path: Path) -> None:
     assert spent["seconds"] == pytest.approx(sum(spent["attempts"]))
     assert json.loads((tmp_path / "run" / "training.json").read_text())["description"]["seconds"] == spent["seconds"]
     assert not noted.exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_a_live_model_is_left_in_its_own_precision(error) -> None:
+    """Ctrl-C in a notebook: what is computed afterwards in float32 was computed in bf16."""
+
+    class Failing(Method):
+        def around_step(self, run, task):
+            if run.step == 2:
+                raise error
+            return super().around_step(run, task)
+
+    model = toy.model(TASKS)
+    forward = model.forward
+    with pytest.raises(error):
+        TrainingRun(model, TASKS, Failing(), toy.settings(precision="bf16")).train()
+    assert model.forward == forward
+    assert not model.training

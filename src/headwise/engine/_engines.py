@@ -1,7 +1,6 @@
 """Who does the work: this process, processes of this machine (joblib's), or a Ray cluster. Each gives the same results."""
 
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 
 from headwise.engine._steps import Task
 from headwise.engine._worker import run_batch
-from headwise.errors import HeadwiseError, MissingExtra
+from headwise.errors import HeadwiseError
 
 Answer = tuple[list[Task], list[dict[str, Any]] | BaseException]  # an exception: the worker died on this batch
 WORKER_BYTES = 4 << 30  # memory one worker is expected to need, when the number of workers is not given
@@ -76,7 +75,7 @@ class Inline:
 
 class Local:
     """`jobs` processes on this machine. With GPUs each process sees one of them; where the number is not given, one per GPU begins, and
-    more join once the first results show that cells are small (see `per_gpu`).
+    more join as long as results show that cells are small (see `per_gpu`), and fewer work once a cell turns out to be larger.
 
     Every process is a pool of its own, so that a death is known to be that of one batch, and costs no other.
     """
@@ -110,17 +109,22 @@ class Local:
                 self._pools[slot] = None
             answers.append((batch, error or future.result()))
             if error is None and self._grows:
-                self._grow(future.result())
+                self._resize(future.result())
         if not self._flight and not answers:
             time.sleep(seconds)
         return answers
 
-    def _grow(self, outcomes: list[dict[str, Any]]) -> None:
-        """More workers, if what cells have taken so far leaves room for them."""
+    def _resize(self, outcomes: list[dict[str, Any]]) -> None:
+        """As many workers as what cells have taken so far, failed ones included, leaves room for."""
         for peak, total in (outcome["gpu"] for outcome in outcomes if "gpu" in outcome):
             self._peak = max(self._peak, peak)
-            self.slots = max(self.slots, len(self._gpus) * per_gpu(self._peak, total, cores() // len(self._gpus)))
+            self.slots = len(self._gpus) * per_gpu(self._peak, total, cores() // len(self._gpus))
         self._pools += [None] * (self.slots - len(self._pools))
+        busy = {slot for slot, _ in self._flight.values()}
+        for slot in range(self.slots, len(self._pools)):  # an idle worker holds memory of the GPU
+            if slot not in busy and self._pools[slot] is not None:
+                self._pools[slot].shutdown(wait=False)
+                self._pools[slot] = None
 
     def close(self) -> None:
         busy = {slot for slot, _ in self._flight.values()}
@@ -148,99 +152,6 @@ def per_gpu(peak: int, total: int, cores: int) -> int:
         cores: of the machine, for each GPU.
     """
     return max(1, min(MOST_PER_GPU, total // 2 // (peak + CONTEXT_BYTES), cores // 2))
-
-
-class OnRay:
-    """Tasks on a Ray cluster: `address`, or this machine if None. A task whose worker or node dies is run again, up to 3 times."""
-
-    def __init__(self, run: Path, jobs: int | None, threads: int | None, address: str | None) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise MissingExtra("ray", "ray") from None
-        self._ray = ray
-        self._mine = not ray.is_initialized()
-        if self._mine:
-            local = {} if address else {"include_dashboard": False, "num_cpus": jobs}
-            try:
-                ray.init(address=address, log_to_driver=False, logging_level="error", **local)
-            except (ConnectionError, ValueError) as error:
-                raise HeadwiseError(f"no Ray cluster at {address!r}: {error}; start one with: ray start --head") from error
-        check_shared(run)
-        self._run, self._jobs, self._threads = str(run), jobs, threads or 1
-        gpu = 1 if ray.cluster_resources().get("GPU") else 0
-        self._remote = ray.remote(num_cpus=self._threads, num_gpus=gpu, max_retries=3)(run_batch)
-        self._flight: dict[Any, list[Task]] = {}
-
-    @property
-    def slots(self) -> int:
-        """Batches the cluster can run at once; nodes may come and go."""
-        resources = self._ray.cluster_resources()
-        room = int(resources.get("GPU") or resources.get("CPU", 1) // self._threads)
-        return max(1, min(room, self._jobs or room))
-
-    def free(self) -> int:
-        return self.slots - len(self._flight)
-
-    def submit(self, batch: list[Task]) -> None:
-        self._flight[self._remote.remote(self._run, batch, self._threads)] = batch
-
-    def wait(self, seconds: float) -> list[Answer]:
-        if not self._flight:
-            time.sleep(seconds)
-            return []
-        ready, _ = self._ray.wait(list(self._flight), num_returns=1, timeout=seconds)
-        answers: list[Answer] = []
-        for reference in ready:
-            batch = self._flight.pop(reference)
-            try:
-                answers.append((batch, self._ray.get(reference)))
-            except self._ray.exceptions.RayError as error:
-                answers.append((batch, error))
-        return answers
-
-    def close(self) -> None:
-        for reference in self._flight:
-            self._ray.cancel(reference, force=True)
-        if self._mine:
-            self._ray.shutdown()
-
-
-def check_shared(run: Path) -> None:
-    """Asks every node of the Ray cluster to read a file just written into the run's folder.
-
-    Raises:
-        HeadwiseError: some nodes do not see it.
-    """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    token = secrets.token_hex(16)
-    probe = run / f".shared-{token}"
-    probe.write_text(token)
-    try:
-        asked = {}
-        for node in (node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")):
-            strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            asked[node["NodeManagerAddress"], node["NodeID"]] = ray.remote(num_cpus=0)(_sees).options(
-                scheduling_strategy=strategy
-            )
-        answers = [(address, see.remote(str(probe), token)) for (address, _), see in asked.items()]
-        blind = [address for address, answer in answers if not ray.get(answer, timeout=60)]
-    finally:
-        probe.unlink(missing_ok=True)
-    if blind:
-        raise HeadwiseError(
-            f"the run folder {run} is not on storage that every Ray node shares: not seen on {', '.join(sorted(blind))}; "
-            "choose --out on a shared file system"
-        )
-
-
-def _sees(probe: str, token: str) -> bool:
-    try:
-        return Path(probe).read_text() == token
-    except OSError:
-        return False
 
 
 def visible_gpus() -> list[str]:
@@ -295,5 +206,7 @@ def start(engine: str, run: Path, jobs: int | None = None, threads: int | None =
     if engine == "local":
         return Inline(run, threads) if jobs == 0 else Local(run, jobs, threads)
     if engine == "ray":
+        from headwise.engine._ray import OnRay
+
         return OnRay(run, jobs, threads, address)
     raise HeadwiseError(f"unknown engine {engine!r}; there are: local, ray")

@@ -18,6 +18,7 @@ def export(run: Run, target: str | Path) -> int:
 
     Columns: step, then the study's coordinates, then `item` (the table, array or JSON value), `row`, `labels` (what the row's words or
     the array's coordinates say, as JSON), `variable` and `value` (a number; true and false are 1 and 0).
+    Models and results that cells keep as folders are left out: `headwise.load` opens those.
     """
     import pandas as pd
     import pyarrow as pa
@@ -67,6 +68,10 @@ def _coordinate_kinds(run: Run) -> dict[str, Any]:
 def _items(result: Result) -> "Iterator[tuple[str, pd.DataFrame]]":
     """(name, frame with row, labels, variable, value) of everything in a result that holds numbers."""
     for file in result.names:
+        if (
+            "/" in file
+        ):  # a model or saved result, whose folder `headwise.load` opens: its tokenizer's numbers are nobody's results
+            continue
         name, _, kind = file.partition(".")
         if kind == "parquet":
             frame = _tidy(result.table(name))

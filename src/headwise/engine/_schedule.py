@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -23,6 +24,8 @@ WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
+FULL = re.compile(r"OutOfMemoryError|CUDA.*(out of memory|ALLOC_FAILED)")  # what shares the GPU may leave room a little later
+PAUSE_S = 30.0
 INDEX = "done.jsonl"
 INDEX_LINES = 500  # of finished cells that are found, written together
 
@@ -119,6 +122,7 @@ class _Loop:
         self.again: deque[Task] = deque()  # ready, and put back
         self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time
         self.deaths: Counter[int] = Counter()
+        self.full: set[int] = set()  # cells for which a GPU had no room once
         self.running = 0
         self.changed = False
         self.known = read_index(run)
@@ -158,6 +162,11 @@ class _Loop:
             if state == "done":
                 self.board.computed += 1
                 self.lines.append(self._done(task, outcome))
+            elif state == "failed" and FULL.search(outcome["error"]) and task["number"] not in self.full:
+                self.full.add(task["number"])
+                self.view.say(f"the GPU is full: {label(task)} is tried once more in {PAUSE_S:.0f} s")
+                self.state[task["number"]] = WAITING
+                self.busy.append((time.monotonic() + PAUSE_S, task))
             elif state == "failed":
                 self.view.say(f"failed: {label(task)}: {outcome['error']}")
                 self._end(task, FAILED)

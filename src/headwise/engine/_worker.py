@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise._base.command import carrying_out
+from headwise._base.memory import release_gpu
 from headwise._base.progress import reporting
 from headwise._base.writing import no_space, size_of
 from headwise.engine._plan import check_files
@@ -64,6 +65,7 @@ def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str
             aside, outcome = _compute(folder, task, lock)
             outcomes.append(outcome)
             if aside is None:
+                release_gpu()
                 lock.release()
             else:
                 group.append((task, lock, aside, outcome))
@@ -113,7 +115,8 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
     except (Exception, SystemExit) as error:
         written = size_of(aside) if aside.is_dir() else 0
         shutil.rmtree(aside, ignore_errors=True)
-        return None, _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
+        failed = _failed(run, task, no_space(error, run, written) or error, time.perf_counter() - clock)
+        return None, failed | _on_gpu(peak_memory())  # it took at least this much
     finally:
         _current = None
     known = {"digest": digest_of(record), "inputs": record["inputs"]}

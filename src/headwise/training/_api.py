@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headwise._base import command
+from headwise._base.memory import release_gpu
 from headwise._base.opener import fresh, trusting
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
@@ -126,16 +127,16 @@ def _attempt(
     processes: Any,
 ) -> TrainingResult:
     """A training that is not finished yet."""
-    from headwise.training._devices import free_memory
-
     folder = entry.folder if entry is not None else None
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
     with timed(noted) as attempts:
-        if isinstance(method, SingleTask):
-            result = _each(model, tasks, method, settings)
-        else:
-            result = _one(model, tasks, method, settings)
-        free_memory()
+        try:
+            if isinstance(method, SingleTask):
+                result = _each(model, tasks, method, settings)
+            else:
+                result = _one(model, tasks, method, settings)
+        finally:
+            release_gpu()
         spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
     result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
     if entry is not None and folder is not None:
@@ -239,4 +240,5 @@ def _each(model: Any, tasks: list[Task], method: SingleTask, settings: Train) ->
         return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
 
     models = {name: part.model for name, part in parts.items()} if settings.out is None else {}
-    return TrainingResult(together("scores"), together("predictions"), together("history"), {}, models=models)
+    ran = "; ".join(f"{name}: {part.description.get('steps')}" for name, part in parts.items())
+    return TrainingResult(together("scores"), together("predictions"), together("history"), {"steps": ran}, models=models)

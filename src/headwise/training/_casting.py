@@ -6,7 +6,7 @@ Values are those of autocast.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -52,3 +52,10 @@ def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     finally:
         for module, name, weight in places:
             module._parameters[name] = weight
+
+
+def cast_while_captured(model: nn.Module, precision: str) -> AbstractContextManager[None]:
+    """While a step is captured in bf16, the weights are cast all at once; otherwise autocast casts them one by one."""
+    if precision != "bf16" or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
+        return nullcontext()
+    return cast_together(model, torch.bfloat16)

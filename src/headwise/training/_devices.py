@@ -1,6 +1,5 @@
 """The accelerator of a training, and the random state of all its processes."""
 
-import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headwise._base.devices import checked_device
 from headwise.errors import HeadwiseError
 from headwise.training._processes import promised
 from headwise.training._settings import Train
@@ -21,6 +21,8 @@ def connect(settings: Train) -> Any:
     """
     from accelerate import PartialState
 
+    if settings.device is not None:
+        checked_device(settings.device)
     started = promised()
     accelerators = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
     # accelerate connects processes on the CPU only if told that it is the CPU: without a GPU each would be a world of its own
@@ -112,10 +114,3 @@ def put_random_state(accelerator: Any, gathered: list[Tensor]) -> None:
     torch.set_rng_state(gathered[0][rank].contiguous())
     if len(gathered) > 1 and accelerator.device.type == "cuda":
         torch.cuda.set_rng_state(gathered[1][rank].contiguous(), accelerator.device)
-
-
-def free_memory() -> None:
-    """Gives back the GPU memory of trainings that are over: they hold on to themselves in cycles, and would stay until some later collection."""
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        gc.collect()
-        torch.cuda.empty_cache()

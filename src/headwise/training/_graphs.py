@@ -202,7 +202,7 @@ def why_not(run: "TrainingRun") -> str:
     settings = run.settings
     reasons = {
         "graphs are turned off": not settings.graphs,
-        "there is no GPU": run.accelerator.device.type != "cuda",
+        f"training runs on {run.accelerator.device.type}": run.accelerator.device.type != "cuda",
         "several processes train": run.accelerator.num_processes > 1,
         "gradient checkpointing recomputes activations": settings.gradient_checkpointing,
         "fp16 skips steps depending on the gradients": run.accelerator.scaler is not None,
@@ -228,6 +228,8 @@ def captured_steps(run: "TrainingRun") -> tuple[StepGraphs | None, str]:
     if reason := why_not(run):
         for group in run.optimizer.param_groups:  # a checkpoint may be of a training with graphs
             group["lr"] = float(group["lr"])
+            if "capturable" in group:
+                group["capturable"] = False
         return None, reason
     on_device(run.optimizer, run.accelerator.device)
     return StepGraphs(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)), ""
@@ -238,15 +240,19 @@ def how_run(run: "TrainingRun") -> str:
     graphs = run.graphs
     if graphs is None:
         return f"ordinary steps: {run.not_captured}"
-    said = f"{graphs.replayed} of {len(run.plan)} steps as CUDA graphs, captured in {graphs.seconds:.1f} s"
+    since = f" from step {run.began} on" if run.began else ""
+    said = f"{graphs.replayed} of {run.step - run.began} steps{since} as CUDA graphs, captured in {graphs.seconds:.1f} s"
     return "; ".join([said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())])
 
 
 def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Keeps learning rates as tensors on the device, where a graph reads them in each replay."""
+    """Keeps learning rates and counts of steps on the device, where a graph reads them in each replay."""
     for group in optimizer.param_groups:
         group["capturable"] = True
         group["lr"] = torch.tensor(float(group["lr"]), device=device)
+    for state in optimizer.state.values():  # of a checkpoint of ordinary steps, which count on the host
+        if isinstance(state.get("step"), Tensor):
+            state["step"] = state["step"].to(device)
 
 
 def _tensors(batch: Batch) -> dict[str, Tensor]:

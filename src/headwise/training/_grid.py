@@ -89,6 +89,7 @@ def compare(
     out: str | Path,
     sweep: Mapping[str, Sequence[Any]] | None = None,
     method_options: Mapping[str, Mapping[str, Any]] | None = None,
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
     **settings: Any,
 ) -> Comparison:
     """Trains every method with every seed into `out`/method/seed-n (one method and one seed: into `out` itself); what is there
@@ -106,6 +107,8 @@ def compare(
         sweep: option of a method to the values to try, e.g. {"alpha": (0.1, 0.3), "delta": (0.05, 0.1)}: a method that has it is
             trained with each combination, any other once.
         method_options: by method, options that are its own alone.
+        variants: by name, a method with options of its own, trained beside the others: {"iat-drift": {"method": "iat", "drift": True}}.
+            What it does not say, it has from its method (`method_options`, `sweep`).
         settings: of `Train`; an option of methods goes to every method that has it.
 
     Raises:
@@ -117,7 +120,7 @@ def compare(
         if not any(name in option_names(method) for method in methods):
             make_method(methods[0], **{name: value})  # raises, with whose it is
     chosen = [asked.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
-    wanted_of = entries(methods, sweep or {})
+    wanted_of = entries(methods, sweep or {}, variants or {})
     labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
     several = len(labels) * len(chosen) > 1
@@ -150,22 +153,30 @@ def compare(
     return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
 
 
-def entries(methods: Sequence[str], sweep: Mapping[str, Sequence[Any]]) -> dict[str, tuple[str, dict[str, Any]]]:
+def entries(
+    methods: Sequence[str], sweep: Mapping[str, Sequence[Any]], variants: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, tuple[str, dict[str, Any]]]:
     """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.
 
+    A variant is labelled by its own name in the same way; an option that it sets itself is not swept.
+
     Raises:
-        HeadwiseError: a swept option belongs to none of the methods.
+        HeadwiseError: a swept option belongs to none of the methods, or two trainings would have the same label.
     """
+    named: list[tuple[str, str, dict[str, Any]]] = [(method, method, {}) for method in methods]
+    named += [(name, own["method"], {k: v for k, v in own.items() if k != "method"}) for name, own in (variants or {}).items()]
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for name in sweep:
-        if not any(name in option_names(method) for method in methods):
+        if not any(name in option_names(method) for _, method, _ in named):
             raise HeadwiseError(f"{name!r} cannot be swept over: it is not an option of {', '.join(methods)}")
-    for method in methods:
-        known = [name for name in sweep if name in option_names(method)]
-        for values in product(*(sweep[name] for name in known)):
+    for name, method, fixed in named:
+        known = [option for option in sweep if option in option_names(method) and option not in fixed]
+        for values in product(*(sweep[option] for option in known)):
             own = dict(zip(known, values, strict=True))
-            label = "-".join([method, *(f"{name}-{value}" for name, value in own.items() if len(sweep[name]) > 1)])
-            found[label] = (method, own)
+            label = "-".join([name, *(f"{option}-{value}" for option, value in own.items() if len(sweep[option]) > 1)])
+            if label in found:
+                raise HeadwiseError(f"two trainings would be called {label!r}; give the variant another name")
+            found[label] = (method, own | fixed)
     return found
 
 

@@ -1,7 +1,7 @@
 """The one training loop."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from headwise.heads import Heads
 from headwise.models import MultiTaskModel, TaskModel, _memory as memory
 from headwise.store import Checkpoint
 from headwise.tasks import Task, encode
-from headwise.training._casting import cast_together
+from headwise.training._casting import cast_while_captured
 from headwise.training._data import Step, Stream, Throughput, steps
 from headwise.training._devices import gather_random_state, make_accelerator, put_random_state
 from headwise.training._evaluation import evaluate, token_limit
@@ -88,7 +88,7 @@ class TrainingRun:
         )
         self.losses: NDArray[np.float32] = np.full(len(self.plan), np.nan, dtype=np.float32)
         self.evaluations: list[dict[str, Any]] = []
-        self.step = 0
+        self.step = self.began = 0  # the next step, and the first one that this run computes
         self.keep_gradients = False
         self._unread: list[Tensor] = []
         self._best: dict[str, Any] = {}
@@ -134,10 +134,25 @@ class TrainingRun:
         return score_tasks(self, examples, variant)
 
     def train(self) -> None:
-        """Runs all steps that are left; afterwards the model is trained and in eval mode."""
+        """Runs all steps that are left; afterwards, and after an error, the model is in eval mode and in its own precision again."""
+        try:
+            self._run()
+            self.method.finish(self)
+            if self._best:
+                self._parts["model"].load_state_dict(self._best["model"])
+        finally:
+            if self.graphs:
+                self.graphs.release()
+            self.model.eval()
+            self.accelerator.unwrap_model(self.wrapped, keep_fp32_wrapper=False)
+            for tracker in self.accelerator.trackers:
+                tracker.finish()  # not end_training(), which would also part the processes before the evaluation
+
+    def _run(self) -> None:
         settings = self.settings
         checkpoint = Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes) if self.folder else None
         self._resume(checkpoint)
+        self.began = self.step
         branch = self.method.branch_step(len(self.plan))
         a = self.accelerator
         shared: dict[str, Any] = {"rank": a.process_index, "world": a.num_processes, "device": a.device}
@@ -170,15 +185,6 @@ class TrainingRun:
                     self._save(checkpoint)
                 if stop_asked():
                     raise KeyboardInterrupt
-        if self.graphs:
-            self.graphs.release()
-        self.method.finish(self)
-        if self._best:
-            self._parts["model"].load_state_dict(self._best["model"])
-        self.model.eval()
-        a.unwrap_model(self.wrapped, keep_fp32_wrapper=False)
-        for tracker in a.trackers:
-            tracker.finish()  # not a.end_training(), which would also part the processes before the evaluation
 
     def _one(self, step: Step) -> Tensor:
         """One optimizer step; returns this process's part of its mean loss, unread."""
@@ -191,7 +197,7 @@ class TrainingRun:
             for i, (batch, weight) in enumerate(step.micro, 1):
                 with nullcontext() if i == len(step.micro) else a.no_sync(self.wrapped):
                     # processes average their gradients: the sum over this one's examples, times processes, over all examples
-                    with self._cast():
+                    with cast_while_captured(self.model, self.settings.precision):
                         losses = self.wrapped(name, batch).loss
                     loss = losses.sum() * (weight * a.num_processes / step.size)
                     a.backward(loss)
@@ -204,12 +210,6 @@ class TrainingRun:
                 a.clip_grad_norm_(self.parameters, self.settings.clip)
             self._stepper.step()
         return total
-
-    def _cast(self) -> AbstractContextManager[None]:
-        """While a step is captured in bf16, the weights are cast all at once; otherwise autocast casts them one by one."""
-        if self.settings.precision != "bf16" or not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()):
-            return nullcontext()
-        return cast_together(self.model, torch.bfloat16)
 
     def _read(self) -> None:
         """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""

@@ -64,7 +64,9 @@ class Train(Exact):
     predict: tuple[str, ...] = option((), "More splits to predict, e.g. test; labels are not needed.")
     options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] for ticket-share.", flag="--set")
     seed: int = option(0, "Random seed for the order of examples, dropout and new weights.", ge=0)
-    device: Literal["cpu"] | None = option(None, "cpu to train on the CPU; default: a GPU if there is one.", decides=False)
+    device: Literal["cpu", "cuda"] | None = option(
+        None, "cpu or cuda; default: a GPU if there is one, the first that CUDA_VISIBLE_DEVICES names.", decides=False
+    )
     graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
     log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints.", ge=0, decides=False)
