@@ -16,7 +16,7 @@ from headwise.lesions import lesion
 from headwise.models._memory import remembered_tasks
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
-from headwise.studies._similarity_study import read_dissociation
+from headwise.studies._mean_d import read_dissociation
 from headwise.studies._trained import trained_models
 from headwise.tasks._source import TaskSource
 from headwise.training._evaluation import evaluate

@@ -41,10 +41,10 @@ def test_a_recipe_by_name_is_checked_in_another_folder(tmp_path: Path, monkeypat
 def test_names_files_and_paths_of_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data, base = find_recipe("similarity-small")
-    assert (data["multitask"], base) == ("runs/multi", tmp_path)  # "../runs/multi" in recipes/
+    assert (data["trained"], base) == ("runs/three", tmp_path)  # "../runs/three" in recipes/
     Path("training-small").write_text('kind = "mine"')  # a file of one's own comes first
     assert find_recipe("training-small")[0] == {"kind": "mine"}
     with pytest.raises(RecipeError, match=r"no recipe 'specialisation-five' \(did you mean 'specialization-five'\?\)"):
         find_recipe("specialisation-five")
-    with pytest.raises(RecipeError, match=r"there is no recipe .*/table5\.toml"):
+    with pytest.raises(RecipeError, match=r"there is no recipe .*/table5\.toml; `headwise study recipes` prints those"):
         find_recipe("table5.toml")

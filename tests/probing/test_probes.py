@@ -86,6 +86,11 @@ def test_controls(found: Probes) -> None:
     assert found.data["random_encoder"].values.min() > 0.65
     assert found.selectivity.sel(task="planted").values[PLACE] > 0.35
     assert found.data["majority"].item() == 0.5
+    row = found.controls().loc["planted"]
+    assert row["best head"] == found.data["test"].values[0][PLACE]
+    assert row["best head, shuffled labels"] == found.data["control"].values[0][PLACE]
+    assert row["mean head"] == pytest.approx(sum(found.data["test"].values[0, i, j] for i in range(2) for j in range(4)) / 8)
+    assert row["mean head, random weights"] == pytest.approx(found.data["random_encoder"].values.mean())
 
 
 def test_table_holds_last_best_and_top(found: Probes) -> None:
@@ -125,6 +130,7 @@ def test_cross_validation_chooses_and_fits_again(task: Task) -> None:
     assert crossed.top(1) == HeadSet([PLACE])
     assert crossed.scores.sel(task="planted").values[PLACE] > 0.99
     assert "control" not in crossed.data
+    assert list(crossed.controls()) == ["best head", "mean head"]
     with pytest.raises(HeadwiseError, match="without the control"):
         _ = crossed.selectivity
 

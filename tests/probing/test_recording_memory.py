@@ -14,7 +14,7 @@ import planted
 from headwise._base.memory import release
 from headwise.probing import _recording as recording
 from headwise.probing._encoder import Encoder
-from headwise.tasks import Examples, _encoding as encoding
+from headwise.tasks import Examples, _kept as kept
 
 MB = 1 << 20
 SENTENCES = 8_000
@@ -37,7 +37,7 @@ def test_memory_does_not_grow_with_the_sentences(tmp_path: Path, monkeypatch: py
     texts = [(" ".join(row),) for row in dice.choice(planted.FILLERS, (SENTENCES, 4))]
     gc.collect()
     release()
-    encoding.forget()
+    kept.forget()
     examples = Examples(texts, np.zeros(SENTENCES, np.int64), "classes")
     encoder = Encoder.of(model, planted.tokenizer())
     seen: list[tuple[int, int]] = []
@@ -49,5 +49,5 @@ def test_memory_does_not_grow_with_the_sentences(tmp_path: Path, monkeypatch: py
     for all_or_own in (0, 1):
         first = max(row[all_or_own] for row in seen[:5])
         assert max(row[all_or_own] for row in seen) - first < 10 * MB
-    assert not encoding._memory  # nor are tokens kept
+    assert not kept._memory  # nor are tokens kept
     assert done.n_shards == 2

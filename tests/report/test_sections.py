@@ -22,8 +22,10 @@ from headwise.studies._sections import grids, probing, scores, similarity, stemc
 class Kept:
     """A study's run with tables and arrays by name."""
 
-    def __init__(self, tables: dict[str, pd.DataFrame], arrays: dict[str, xr.DataArray] | None = None) -> None:
-        self.tables, self.arrays = tables, arrays or {}
+    def __init__(
+        self, tables: dict[str, pd.DataFrame], arrays: dict[str, xr.DataArray] | None = None, recipe: Any = None
+    ) -> None:
+        self.tables, self.arrays, self.recipe = tables, arrays or {}, recipe or {}
 
     @property
     def files(self) -> set[str]:
@@ -116,6 +118,22 @@ def test_a_training_study_is_grouped_by_model_and_sampling() -> None:
     assert [part.name for part in section.blocks if isinstance(part, Chart)] == ["training-scores-bert, annealed"]
     assert all(sentence.startswith("bert, annealed: ") for sentence in section.findings)
     assert "a &lt;title&gt;" in page
+
+
+def test_variants_are_compared_with_their_methods_and_folders_shown_by_name() -> None:
+    drift = SCORES[SCORES["method"] == "iat"].assign(method="iat-drift", score=lambda part: part["score"] - 0.01)
+    run = Kept(
+        {"scores": pd.concat([SCORES, drift]).assign(model="/a/long/path/bert")},
+        recipe={"variants": {"iat-drift": {"method": "iat", "options": {"drift": True}}}},
+    )
+    said = grids.of_training(run).findings
+    assert all(sentence.startswith("bert, annealed: ") for sentence in said)
+    assert sum("iat-drift is -1.00 points from iat on average" in sentence for sentence in said) == 1
+    assert sum("points from multi-task" in sentence for sentence in said) == 2
+    same = pd.concat([SCORES.assign(model=f"/{folder}/bert") for folder in "ab"])
+    assert {sentence.split(",")[0] for sentence in grids.of_training(Kept({"scores": same})).findings} == {"/a/bert", "/b/bert"}
+    embedded = grids.of_training(Kept({"scores": SCORES.assign(model=default_model())}))
+    assert embedded.findings[0].startswith("MiniLM (embedded), annealed: ")
 
 
 def test_a_specialization_study_shows_its_grid() -> None:

@@ -11,6 +11,7 @@ from headwise.heads import HeadSet
 from headwise.steering._measuring import Judged
 from headwise.steering._settings import Steer
 from headwise.studies._induction import Induction
+from headwise.studies._roles_study import summary as of_lesion
 
 DRAWS = 400
 
@@ -67,3 +68,19 @@ def test_the_coverage_over_sequences() -> None:
         row = Induction(scores, HeadSet(), accuracy, "m").summary.iloc[0]
         inside.append(row["low"] <= 70 <= row["high"])
     covered(inside)
+
+
+@pytest.mark.parametrize("units", [8, 24])
+def test_the_coverage_of_silenced_roles(units: int) -> None:
+    """Random sets of heads, of which a few cost much: a skewed population that is drawn from again and again."""
+    rng = np.random.default_rng(units)
+    sets = 100 - rng.gamma(6.0, 3.0, size=300)
+    drawn = [rng.choice(sets, units) for _ in range(DRAWS)]
+    found = [of_lesion(pd.DataFrame({"accuracy": one, "loss": 0.0}), "draws") for one in drawn]
+    covered([row["low"] <= sets.mean() <= row["high"] for row in found])
+
+
+def test_intervals_stay_within_percent_and_need_distinct_values() -> None:
+    found = of_lesion(pd.DataFrame({"accuracy": [0.0, 0, 0, 0, 0, 0, 2, 9], "loss": 1.0}), "draws")
+    assert found["low"] == 0
+    assert np.isnan(of_lesion(pd.DataFrame({"accuracy": [0.0, 0, 0, 0, 0, 0, 2, 2], "loss": 1.0}), "draws")["low"])

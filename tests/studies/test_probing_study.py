@@ -65,6 +65,7 @@ def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
     run = engine.open(probing_run)
     assert run.array("test", model="tiny").dims == ("task", "layer", "head")
     assert {"last", "best", "top", "majority"} <= set(run.table("probing").columns)
+    assert {"best head", "mean head", "test examples"} <= set(run.table("controls").columns)
     assert sorted(set(run.table("sweep")["n"])) == [1, 2, 3]
     assert run.table("embeddings")["synthetic"].all()
     assert of_probing(run).methods.endswith("The text of Depth, SubjNumber is synthetic.")

@@ -1,5 +1,6 @@
 """Tables of recipes: a study's own defaults hold for what a table does not say, and a method's own for what the recipe does not."""
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from headwise.engine import RecipeError
 from headwise.engine._recipe import read_recipe
 from headwise.engine._study import read, run_study as run, stored_recipe
 from headwise.studies._probing_finetuning import FineTuningRecipe, check as check_finetuning
+from headwise.studies._roles_study import RolesRecipe
 from headwise.studies._similarity_study import SimilarityRecipe
 from headwise.studies._specialization import cells as specialization_cells, study as specialization
 from headwise.studies._stemcells_settings import PAPER
@@ -90,3 +92,14 @@ def test_a_run_of_trainings_is_resumed_from_its_folder(tmp_path: Path, monkeypat
         run(study, recipe, tmp_path / "run", jobs=0, quiet=True)
     again = read(study, stored_recipe(tmp_path / "run"), ".")
     assert [cell.key for cell in cells(again)] == [cell.key for cell in cells(recipe)]
+
+
+@pytest.mark.parametrize(
+    ("page", "recipe"), [("training", study.recipe), ("dissociation", specialization.recipe), ("roles", RolesRecipe)]
+)
+def test_the_pages_table_of_keys_has_every_key_of_the_recipe(page: str, recipe: type[Any]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    table = text.split("| key of the recipe |")[1].split("\n\n")[0]
+    first = [line.split("|")[1] for line in table.splitlines()[2:]]
+    keys = {key for cell in first for key in re.findall(r"`\[?(\w+)(?:\.\w+)?\]?`", cell)}
+    assert keys == set(recipe.model_fields) - {"kind", "title"}

@@ -14,9 +14,10 @@ from headwise import engine
 from headwise.engine._recipe import RecipeError, at_scale, read_recipe, read_toml
 from headwise.engine._study import run_study, validate
 from headwise.report import write_figures
+from headwise.report.folders import sections_of
 from headwise.store._loading import load
 from headwise.studies import _specialization_tables as tables
-from headwise.studies._specialization import SpecializationRecipe, study
+from headwise.studies._specialization import SpecializationRecipe, groups_of, study
 
 PAIRS = [("MNLI", "QQP"), ("MNLI", "QNLI"), ("MNLI", "AG"), ("MNLI", "SST-2"), ("QQP", "QNLI"), ("QQP", "AG"), ("QQP", "SST-2"), ("QNLI", "AG"),
          ("QNLI", "SST-2"), ("AG", "SST-2")]  # fmt: skip
@@ -80,6 +81,24 @@ def test_seeds_are_averaged_and_resampled_only_if_there_are_eight() -> None:
     assert means["D_sd"].tolist() == pytest.approx([1.0] * 10)
     assert means["D_seed_low"].isna().all()
     assert tables.pairs_over_seeds(eight)["D_seed_low"].notna().all()
+    assert not means["seeds_at_chance"].any()
+    three.loc[(three["seed"] == 2) & (three["B"] == "AG"), "D_corrected"] = float("nan")  # a task that was not learnt
+    counted = tables.pairs_over_seeds(three).set_index(["A", "B"])["seeds_at_chance"]
+    assert counted.to_dict() == {pair: int(pair[1] == "AG") for pair in PAIRS}
+
+
+def test_p_is_corrected_over_pairs_though_every_pair_has_a_model_of_its_own() -> None:
+    some = paper().iloc[:10]
+    p = [0.005, 0.01, 0.03, 0.04, 0.05, 0.2, 0.3, 0.5, 0.9, 1.0]
+    two = pd.concat([some.assign(seed=0, p=p, p_fdr=p), some.assign(seed=1, p=p[::-1], p_fdr=p[::-1])], ignore_index=True)
+    found = tables.corrected(two)
+    by_hand = [min(p[j] * 10 / (j + 1) for j in range(i, 10)) for i in range(10)]  # Benjamini and Hochberg, within a seed
+    assert found.loc[found["seed"] == 0, "p_fdr"].tolist() == pytest.approx(by_hand)
+    assert found.loc[found["seed"] == 1, "p_fdr"].tolist() == pytest.approx(by_hand[::-1])
+    counts = tables.pairs_over_seeds(found)["seeds_significant"].tolist()
+    assert counts == [1.0, 1.0, *[0.0] * 6, 1.0, 1.0]
+    untested = tables.pairs_over_seeds(tables.corrected(two.assign(p=float("nan"))))
+    assert untested["seeds_significant"].isna().all()
 
 
 def test_tasks_improved_are_counted_against_plain_training() -> None:
@@ -163,7 +182,7 @@ def test_sweeps_train_plain_only_once(model: Path, tmp_path: Path) -> None:
 def test_mistakes_are_found_before_any_work(model: Path, tmp_path: Path) -> None:
     for changes, message in (
         ({"groups": [["grammar:topic"]]}, "compares two"),
-        ({"groups": [["grammar:topic", "sst2"]]}, "not among tasks.names"),
+        ({"groups": [["grammar:topic", "sst2"]]}, "not among the tasks"),
         ({"frozen": ["big"]}, "not among the models"),
         ({"methods": ["single-task"]}, "cannot be dissociated"),
         ({"lesions": {"method": "guess"}}, "unknown"),
@@ -228,6 +247,51 @@ def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(mod
     assert load(result.model("dissociation") / "result").settings["variant"] == "michel"
 
 
+def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(model: Path, tmp_path: Path) -> None:
+    from headwise.lesions import dissociate
+    from headwise.models import open_model
+
+    ways = {"eq4": {}, "iat": {"variant": "iat"}, "leave-one-out": {"method": "ablation", "score_examples": 16}}
+    two = small(model, groups=[["grammar:topic", "grammar:tense"]], scorings=ways)
+    recipe, plan = validate(study, two, tmp_path, tmp_path / "run")
+    assert plan["cells"] == 1 + 3 + 1
+    assert not run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).failed
+    run = engine.open(tmp_path / "run")
+    table = run.table("scorings").set_index("scoring")
+    assert list(table.index) == list(ways)
+    ((_, trained),) = run.results("training")
+    tasks, _ = recipe.tasks.with_changes(names=("grammar:topic", "grammar:tense")).find_trained()
+    alone = recipe.lesions.with_changes(variant="iat", max_length=recipe.lesions.max_length or recipe.training.max_length, seed=0)
+    own = dissociate(open_model(trained.model("multi-task")), tasks, **alone.given())
+    assert table.loc["iat", "D"] == pytest.approx(own.table("summary").loc["all", "D"])
+    sets = {}
+    for name in ways:
+        ((_, result),) = run.results("dissociation", scoring=name)
+        sets[name] = load(result.model("dissociation") / "result").sets
+    for name in ways:
+        a, b = (set(map(tuple, heads)) for heads in sets[name].values())
+        assert table.loc[name, "overlap_of_tasks"] == pytest.approx(100 * len(a & b) / len(a))
+        first = [set(map(tuple, heads)) for heads in sets["eq4"].values()]
+        shared = [len(x & y) / len(y) for x, y in zip((a, b), first, strict=True)]
+        assert table.loc[name, "overlap_with_first"] == pytest.approx(100 * np.mean(shared))
+    assert set(run.table("pairs-mean")["scoring"]) == set(ways)  # not averaged over ways
+    engine.export(run, tmp_path / "numbers")  # saved models and dissociations are folders, not tables
+    numbers = pd.read_parquet(tmp_path / "numbers.parquet").query("item == 'scorings' and variable == 'D'")
+    assert [json.loads(labels)["scoring"] for labels in numbers["labels"]] == list(ways)
+    assert numbers["value"].tolist() == pytest.approx(table["D"].tolist())
+    study_section, *each = sections_of(tmp_path / "run")
+    assert [section.title for section in each] == [f"Which heads each task needs: run, scoring {name}" for name in ways]
+    said = ("by gate-gradient (Eq. 4) on", "by gate-gradient, variant iat on", "by ablation on")
+    assert [text in section.methods for text, section in zip(said, each, strict=True)] == [True] * 3
+    assert "Eq. 4" not in study_section.methods
+    (shown,) = [part for part in study_section.blocks if part.name == "specialization-scorings"]
+    assert "last_layer: heads of a task in the last layer" in shown.caption
+    with pytest.raises(RecipeError, match=r"fraction cannot be set here.*set it under \[lesions\]"):
+        validate(study, two | {"scorings": {"x": {"fraction": 0.5}}}, tmp_path, tmp_path / "run")
+    with pytest.raises(RecipeError, match="did you mean 'eq4'"):
+        validate(study, two | {"scorings": {"x": {"variant": "eq9"}}}, tmp_path, tmp_path / "run")
+
+
 def test_options_of_methods_and_variants_are_checked_before_anything_runs(model: Path, tmp_path: Path) -> None:
     wrong = small(model, methods=["iat"], method_options={"iat": {"variant": "eq5"}, "prune": {"drifts": True}})
     wrong["lesions"] = {**wrong["lesions"], "variant": "eq6"}
@@ -235,3 +299,19 @@ def test_options_of_methods_and_variants_are_checked_before_anything_runs(model:
         validate(study, wrong, tmp_path, tmp_path / "run")
     for said in ("'drifts'", "variant 'eq5' is unknown", 'variant: given "eq6"'):
         assert said in str(error.value)
+
+
+def test_a_tasks_file_without_names_means_all_of_its_tasks(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "tasks.toml").write_text(
+        "".join(f'[{name}]\ngrammar = "{name}"\nsize = 64\n' for name in ("topic", "tense", "ner"))
+    )
+    given = small(model, tasks={"file": "tasks.toml"}, groups="pairs")
+    recipe, plan = validate(study, given, tmp_path, tmp_path / "run")
+    assert plan["cells"] == 3 + 3 + 1  # trainings, dissociations, tables
+    assert groups_of(recipe) == [("topic", "tense"), ("topic", "ner"), ("tense", "ner")]
+    validate(study, given | {"groups": [["tense", "ner"]]}, tmp_path, tmp_path / "run")
+    with pytest.raises(RecipeError, match="'tenses' is not among the tasks: topic, tense, ner"):
+        validate(study, given | {"groups": [["tenses", "ner"]]}, tmp_path, tmp_path / "run")
+    with pytest.raises(RecipeError, match="no task was named") as error:
+        validate(study, given | {"tasks": {}, "groups": "together"}, tmp_path, tmp_path / "run")
+    assert "groups" not in str(error.value)

@@ -101,7 +101,7 @@ def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_
         find_sources([str(tmp_path / "moved")])
     with pytest.raises(HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"):
         CliRunner().invoke(app, ["similarity", "--models", "topic="], catch_exceptions=False)
-    with pytest.raises(HeadwiseError, match="not the models of a single-task training"):
+    with pytest.raises(HeadwiseError, match="holds no single-task training, one model for each task"):
         CliRunner().invoke(app, ["similarity", "--models", str(folder / "all")], catch_exceptions=False)
 
 

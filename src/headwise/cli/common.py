@@ -48,7 +48,12 @@ Jobs = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")]
 Figures = Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw the figures, into OUT/figures.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="Override a key of the recipe: --set training.epochs=1")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Override a key of the recipe: --set training.epochs=1; paths are relative to the current folder."
+    ),
+]
 
 
 def of_model(help: str) -> Any:

@@ -86,7 +86,9 @@ def run(
     scale: Scale = None,
     engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")] = "local",
     jobs: Jobs = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by workers.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by the most workers.")
+    ] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET.description)] = False,
     as_json: Json = False,

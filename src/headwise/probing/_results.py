@@ -134,6 +134,24 @@ class Probes:
         found["majority"] = self.data["majority"].to_series().reindex(found.index)
         return found
 
+    def controls(self) -> pd.DataFrame:
+        """The best head (chosen on validation) and the mean of all heads on test, one row per task, beside what was asked for as control.
+
+        Columns: best head, mean head; `best head, shuffled labels` where labels were shuffled, `mean head, random weights` where an
+        encoder with random weights was probed.
+        """
+        rows = {}
+        for task in self.tasks:
+            part = self._of(task)
+            place = ranked(part["validation"].values)[0]
+            row = {"best head": part["test"].values[place], "mean head": np.nanmean(part["test"].values)}
+            if "control" in part:
+                row["best head, shuffled labels"] = part["control"].values[place]
+            if "random_encoder" in part:
+                row["mean head, random weights"] = np.nanmean(part["random_encoder"].values)
+            rows[task] = row
+        return pd.DataFrame.from_dict(rows, orient="index", dtype=float).rename_axis("task")
+
     def profile(self, layer: int, head: int) -> pd.DataFrame:
         """What one head is good at: its test score on every task, best first.
 

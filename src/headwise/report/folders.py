@@ -84,9 +84,13 @@ def _of_study(folder: Path) -> list[Section]:
         for file in sorted(result.folder.rglob(manifest.NAME))
         if manifest.read(file.parent)["kind"] == "dissociation"
     ]
-    for task, inner in inside[:WHOLE]:  # the tables above hold all of them; a grid of hundreds would drown them
-        place = ", ".join(f"{name} {value}" for name, value in task["coords"].items())
-        shown = dissociation.section(load(inner), f"{folder.name}, {place}")
+    if found and len(inside) > WHOLE:
+        more = f" The tables hold all {len(inside)} dissociations; the first {WHOLE} are shown whole in the sections that follow."
+        found[0] = replace(found[0], methods=found[0].methods + more)
+    varied = {name for task, _ in inside for name, value in task["coords"].items() if value != inside[0][0]["coords"].get(name)}
+    for task, inner in inside[:WHOLE]:  # a grid of hundreds would drown the tables
+        place = ", ".join((folder.name, *(f"{name} {value}" for name, value in task["coords"].items() if name in varied)))
+        shown = dissociation.section(load(inner), place)
         found.append(replace(shown, provenance={"folder": str(inner), "headwise": manifest.read(inner)["headwise"]}))
     if not found:
         raise HeadwiseError(

@@ -19,7 +19,10 @@ class Similarity(Settings):
     evaluate: int | None = option(1000, "At most this many held-out examples per transfer (AHP).", ge=10)
     multitask: ModelName | None = option(None, "Multi-task model for comparing tasks by their head scores.")
     score_examples: int = option(2000, "At most this many training examples per task for scoring heads.", ge=1)
-    dissociation: DataPath | None = option(None, "Correlate with this folder (or table of pairs) of `headwise dissociate`.")
+    dissociation: DataPath | None = option(
+        None, "Correlate with D: a folder (or table of pairs) of `headwise dissociate`, or of a specialization study."
+    )
+    dissociation_model: str | None = option(None, "The model whose D is taken, where the study has several.")
     alternative: Literal["two-sided", "less", "greater"] = option(
         "less", "Alternative hypothesis of the correlation test; less: similar tasks dissociate less."
     )

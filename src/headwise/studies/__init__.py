@@ -28,6 +28,7 @@ STUDIES: dict[str, str] = {
     "similarity": "headwise.studies._similarity_study:study",
     "transfer": "headwise.studies._transfer_study:study",
     "estimators": "headwise.studies._estimators_study:study",
+    "roles": "headwise.studies._roles_study:study",
 }
 
 __getattr__, __all__ = lazily(__name__)

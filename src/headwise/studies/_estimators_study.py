@@ -195,7 +195,7 @@ def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
     """A training where models are trained first, one cell for the estimators of each, and the tables over all."""
     judged, places = [], []
     lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or recipe.training.max_length)
-    for label, name, seed in product(recipe.models, recipe.tasks.names, range(recipe.seeds)):
+    for label, name, seed in product(recipe.models, recipe.tasks.listed(), range(recipe.seeds)):
         tasks = recipe.tasks.with_changes(names=(name,))
         place: dict[str, Any] = {"model": label, "task": name, "seed": seed}
         inputs = {}

@@ -1,6 +1,6 @@
 """Induction heads of a small language model: which heads copy the token that followed an earlier copy, and what is left without them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -19,6 +19,7 @@ from headwise.behaviour._attention import Watch
 from headwise.behaviour._inputs import Reading
 from headwise.behaviour._patterns import Tokens
 from headwise.behaviour._settings import Roles
+from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import open_model
 from headwise.store import _manifest as manifest
@@ -107,8 +108,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
             [torch.ones(heads.shape), *(1 - torch.from_numpy(one.to_mask(heads.shape)).float() for one in (chosen, others))]
         )
         with torch.inference_mode(), heads.gated(gates):  # one lesion a row
-            logits = model(input_ids=sequence.expand(len(gates), -1), use_cache=False).logits
-        rows.append(copied(logits, sequence))
+            rows_read = sequence.expand(len(gates), -1)
+            right, _ = copied(model(input_ids=rows_read, use_cache=False).logits, rows_read, LENGTH, LENGTH)
+        rows.append(right.float().mean(1).tolist())
     array = xr.DataArray(scores, dims=("layer", "head"), attrs={"task": "induction"})
     return Induction(array, chosen, pd.DataFrame(rows, columns=list(LESIONS)), name)
 
@@ -137,15 +139,39 @@ def induction_scores(heads: Heads, tokens: Tensor) -> NDArray[np.float64]:
 
 def other_heads(random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads) -> list[tuple[int, int]]:
     """As many heads in the same layers, none of them chosen."""
-    found: list[tuple[int, int]] = []
-    for layer, _ in chosen:
-        free = [(layer, head) for head in range(heads.sites[layer].n_heads)]
-        free = [head for head in free if head not in chosen and head not in found]
-        found.append(free[int(random.integers(len(free)))])
+    spare = spare_heads(chosen, heads)
+    return [(layer, spare[layer].pop(int(random.integers(len(spare[layer]))))) for layer, _ in chosen]
+
+
+def spare_heads(chosen: Iterable[tuple[int, int]], heads: Heads) -> dict[int, list[int]]:
+    """By layer that has chosen heads, its other heads, at least as many.
+
+    Raises:
+        HeadwiseError: a layer has fewer.
+    """
+    taken, found = HeadSet(chosen), {}
+    for layer, own in taken.layers().items():
+        found[layer] = [head for head in range(heads.sites[layer].n_heads) if head not in own]
+        if len(found[layer]) < len(own):
+            others = f"{len(found[layer])} other head{'s' * (len(found[layer]) != 1)}"
+            raise HeadwiseError(
+                f"{len(own)} of the {len(taken)} strongest heads lie in layer {layer}, which has only {others} to silence for "
+                f"comparison: silence fewer of the strongest heads (`top` of a recipe)"
+            )
     return found
 
 
-def copied(logits: Tensor, sequence: Tensor) -> list[float]:
-    """The fraction of repeated tokens that each row predicts: from the second of them on, since nothing tells where the first begins."""
-    n = len(sequence) // 2
-    return (logits[:, n:-1].argmax(-1) == sequence[n + 1 :]).float().mean(1).tolist()
+def copied(logits: Tensor, rows: Tensor, start: int, count: int) -> tuple[Tensor, Tensor]:
+    """Whether each repeated token is predicted, and its loss in nats, both (rows, count − 1).
+
+    The first repeated token is left out: nothing that precedes it tells which one it is.
+
+    Args:
+        logits: of the rows.
+        rows: tokens, (rows, tokens).
+        start: where the second reading begins.
+        count: how many tokens are read twice.
+    """
+    ahead, answers = logits[:, start : start + count - 1], rows[:, start + 1 : start + count]
+    losses = torch.nn.functional.cross_entropy(ahead.transpose(1, 2), answers, reduction="none")
+    return ahead.argmax(-1) == answers, losses

@@ -49,13 +49,15 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> 
     out.model("probes", found)
 
 
-@engine.step()
+@engine.step(version=2)
 def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """One model's tables over its tasks."""
     from headwise.store._loading import load
 
     found = Probes.join([load(result.model("probes")) for result in inputs["tasks"]])
     out.table("probing", found.table().assign(metric=found.data["metric"].to_series()).reset_index())
+    sizes = found.embeddings.groupby("task")["examples"].first().rename("test examples")
+    out.table("controls", found.controls().join(sizes).reset_index())
     if found.has_syntactic_and_semantic:
         out.table("syntactic-semantic", found.syntactic_semantic())
 

@@ -17,16 +17,22 @@ from headwise.similarity._settings import Similarity
 from headwise.studies._sections.similarity import section
 from headwise.studies._transfer_study import FewShotConfig, few_shot
 from headwise.tasks._source import TaskSource
-from headwise.tasks._sources import read_table, read_texts
+from headwise.tasks._sources import read_texts
 from headwise.training._settings import FewShot
 
 
 class SimilarityRecipe(Similarity, engine.Recipe):
     """`models` names, for every task, the folder of the model trained on it alone; `tasks` where their data is, if the models do not
-    remember it; `fewshot` how AHP's models are fine-tuned."""
+    remember it; `fewshot` how AHP's models are fine-tuned.
+
+    `trained` is the run of a training study (or of `headwise train`): its single-task models and its multi-task model are taken where
+    `models` and `multitask` are not given; `where` chooses among several (model, sampling, seed).
+    """
 
     kind: Literal["similarity"] = "similarity"
-    models: dict[str, engine.ModelName] = Field(min_length=3)
+    models: dict[str, engine.ModelName] = Field(default_factory=dict)
+    trained: engine.DataPath | None = None
+    where: dict[str, str | int] = Field(default_factory=dict)
     tasks: TaskSource = TaskSource()
     fewshot: FewShot = FewShot(epochs=3)
 
@@ -77,7 +83,7 @@ class LinkConfig(engine.Settings):
     tasks: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
     brain: engine.DataPath | None
-    dissociation: engine.DataPath | None
+    dissociation: tuple[tuple[float, ...], ...] | None
     paradigm: dict[str, str]
     synthetic: tuple[str, ...]
     alternative: Literal["two-sided", "less", "greater"]
@@ -114,7 +120,7 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
     if len(found) > 1:
         out.table("agreement", similarity.agreement(found))
     if config.dissociation is not None:
-        d = read_dissociation(config.dissociation, config.tasks)
+        d = similarity.labelled(np.array(config.dissociation), list(config.tasks), "dissociation")
         result = similarity.link(found, d, paradigm=config.paradigm, alternative=config.alternative)
         out.table("similarity-pairs", result.pairs)
         out.table("similarity-link", result.tests)
@@ -129,6 +135,7 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
 
 def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
     """Vectors per task, transfers per ordered pair, head scores, and the matrices."""
+    recipe = with_models(recipe)
     names = tuple(recipe.models)
     inputs: dict[str, Any] = {}
     if recipe.sentences is not None or recipe.brain is not None:
@@ -176,7 +183,7 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
         tasks=names,
         pairs=pairs,
         brain=recipe.brain,
-        dissociation=recipe.dissociation,
+        dissociation=_dissociation(recipe),
         paradigm=_paradigms(recipe) if recipe.dissociation else {},
         synthetic=_generated(recipe),
         alternative=recipe.alternative,
@@ -185,50 +192,55 @@ def cells(recipe: SimilarityRecipe) -> Iterator[engine.Cell]:
 
 
 def check(recipe: SimilarityRecipe) -> Iterable[str]:
-    """A study without any metric is a mistake."""
+    """What a recipe can have wrong beyond its types; a study without any metric is a mistake."""
     if recipe.tasks.names:
         yield "tasks.names: the tasks are those of the models; remove it"
+    try:
+        recipe = with_models(recipe)
+    except HeadwiseError as error:
+        yield f"trained: {error}"
+        return
+    if len(recipe.models) < 3:
+        known = (
+            f"given {', '.join(recipe.models)}" if recipe.models else "name them, or give trained, the run of a training study"
+        )
+        yield f"models: three tasks or more are compared, each with a model trained on it alone; {known}"
+        return
     if recipe.sentences is None and recipe.brain is None and not recipe.ahp and recipe.multitask is None:
         yield "the recipe requests no similarity: give sentences (DSE, CRA), brain (CNM), ahp = true (AHP) or multitask (heads)"
+    try:
+        _dissociation(recipe)
+    except HeadwiseError as error:
+        yield f"dissociation: {error}"
 
 
-def read_dissociation(path: Path, tasks: Iterable[str]) -> xr.DataArray:
-    """The average D of each pair: a folder that `headwise dissociate` wrote, its table of pairs (A, B, D in percent), or any table
-    (csv, parquet) with columns task, other, d.
+def with_models(recipe: SimilarityRecipe) -> SimilarityRecipe:
+    """The recipe with the models of the run named `trained`, where it names none itself.
 
     Raises:
-        HeadwiseError: the table has other columns, or lacks a pair of the tasks.
+        HeadwiseError: the run is unfinished, lacks them, or has several.
     """
-    from headwise.lesions import Dissociation
-    from headwise.similarity._matrices import labelled
-    from headwise.store import load
+    from headwise.studies._trained import multi_task_model, single_task_models
 
-    if path.is_dir():
-        found = load(path)
-        if not isinstance(found, Dissociation):
-            raise HeadwiseError(f"{path} holds a {type(found).__name__}: give a folder that `headwise dissociate --out` wrote")
-        frame = found.table("pairs")
-    elif path.is_file():
-        frame = read_table(path)
-    else:
-        raise HeadwiseError(f"there is no {path}: give a folder that `headwise dissociate --out` wrote, or a table of pairs")
-    if {"A", "B", "D"} <= set(frame.columns):
-        frame = pd.DataFrame({"task": frame["A"], "other": frame["B"], "d": frame["D"] / 100})
-    missing = {"task", "other", "d"} - set(frame.columns)
-    if missing:
-        raise HeadwiseError(f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed")
-    names = list(tasks)
-    short = {name.removeprefix("grammar:"): name for name in names}  # results call a grammar task by its own name
-    values = np.full((len(names), len(names)), np.nan)
-    np.fill_diagonal(values, 0)
-    for a, b, d in frame[["task", "other", "d"]].itertuples(index=False):
-        a, b = short.get(str(a), a), short.get(str(b), b)
-        if a in names and b in names:
-            values[names.index(a), names.index(b)] = values[names.index(b), names.index(a)] = d
-    lacking = [(names[i], names[j]) for i, j in np.argwhere(np.isnan(values)) if i < j]
-    if lacking:
-        raise HeadwiseError(f"{path} has no D of the pair {' and '.join(lacking[0])}")
-    return labelled(values, names, "dissociation")
+    if recipe.trained is None:
+        return recipe
+    models, together = dict(recipe.models), recipe.multitask
+    if not models:
+        alone = single_task_models(recipe.trained, recipe.where)
+        models = {task: engine.ModelName(folder) for task, folder in alone.items()}
+    if together is None and (found := multi_task_model(recipe.trained, recipe.where)) is not None:
+        together = engine.ModelName(found)
+    return recipe.model_copy(update={"models": models, "multitask": together})
+
+
+def _dissociation(recipe: SimilarityRecipe) -> tuple[tuple[float, ...], ...] | None:
+    """D of every pair, in the order of the models: values, so that a cell's key does not depend on the file that they come from."""
+    from headwise.studies._mean_d import read_dissociation
+
+    if recipe.dissociation is None:
+        return None
+    found = read_dissociation(recipe.dissociation, recipe.models, recipe.dissociation_model)
+    return tuple(tuple(row) for row in found.values.tolist())
 
 
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:

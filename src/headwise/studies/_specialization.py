@@ -15,8 +15,9 @@ from headwise.lesions._settings import Dissociate
 from headwise.scoring._settings import check_options
 from headwise.studies._method_settings import of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_specialization
-from headwise.studies._specialization_steps import DissociationConfig, TablesConfig, dissociation, tables
+from headwise.studies._specialization_steps import SCORING, DissociationConfig, TablesConfig, dissociation, tables
 from headwise.studies._training import (
+    BRANCHING,
     CellConfig,
     MethodName,
     alpha_and_delta,
@@ -30,15 +31,16 @@ from headwise.training._grid import entries
 from headwise.training._settings import Sampling, Train
 from headwise.training.methods import make_method
 
-BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
 WITH_HEADS = ("iat", "random-heads", "prune")  # methods that have α and δ
+SCORING_SETTINGS = {"method", "variant", "score_examples", "options"}
 
 
 class SpecializationRecipe(engine.Recipe):
     """What is trained, and how it is lesioned.
 
-    `groups` is "pairs" (every pair of `tasks.names` is trained together, one model each), "together" (all at once), or a list of lists
-    of names. `frozen` names models that are also trained with a frozen encoder, as a control.
+    `groups` is "pairs" (every pair of the tasks is trained together, one model each), "together" (all at once), or a list of lists
+    of names. `frozen` names models that are also trained with a frozen encoder, as a control. `scorings` dissociates every trained
+    model once for each way to score heads, a name with settings that replace those of `lesions`: method, variant, score_examples, options.
     """
 
     kind: Literal["specialization"]
@@ -55,15 +57,16 @@ class SpecializationRecipe(engine.Recipe):
     keep_models: bool = True
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
     lesions: Dissociate = Dissociate()
+    scorings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     training: Train = Train()
 
 
 def groups_of(recipe: SpecializationRecipe) -> list[tuple[str, ...]]:
     """The groups of tasks that are trained together."""
     if recipe.groups == "pairs":
-        return list(combinations(recipe.tasks.names, 2))
+        return list(combinations(recipe.tasks.listed(), 2))
     if recipe.groups == "together":
-        return [recipe.tasks.names]
+        return [recipe.tasks.listed()]
     return [tuple(group) for group in recipe.groups]
 
 
@@ -89,10 +92,11 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
             cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=500)
             trained.append(cell)
             yield cell
-            for name, (method, own) in entries(methods, swept).items() if recipe.dissociate else ():
-                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training.max_length)
+            trainings = entries(methods, swept) if recipe.dissociate else {}
+            for (name, (method, own)), (scoring, changes) in product(trainings.items(), (recipe.scorings or {"": {}}).items()):
+                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training.max_length, **changes)
                 settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
-                where = {**place, **alpha_and_delta(own), "method": method}
+                where = {**place, **alpha_and_delta(own), "method": method, **({SCORING: scoring} if scoring else {})}
                 lesioned.append(engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
     yield from lesioned
     places = TablesConfig(
@@ -112,6 +116,12 @@ def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, 
     return [group for group in (branching, *((method,) for method in alone)) if group]
 
 
+def _scored(lesions: Dissociate, changes: dict[str, Any]) -> None:
+    """Raises where a scoring has unknown settings."""
+    changed = lesions.with_changes(**changes)
+    check_options(changed.method, changed.own)
+
+
 def check(recipe: SpecializationRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
     warn_of_replaced(recipe.training, recipe.methods, recipe.method_options)
@@ -123,18 +133,27 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
     if "distil" in recipe.methods:
         yield 'methods: distil needs a teacher, which a training recipe names (kind = "training", [teachers])'
     yield from wrong("lesions", check_options, recipe.lesions.method, recipe.lesions.own)
+    for name, changes in recipe.scorings.items():
+        if foreign := sorted(set(changes) - SCORING_SETTINGS):
+            shared = [key for key in foreign if key in Dissociate.model_fields]
+            hint = f"; all scorings share {', '.join(shared)}: set it under [lesions]" if shared else ""
+            yield f"scorings.{name}: {', '.join(foreign)} cannot be set here; a scoring has {', '.join(sorted(SCORING_SETTINGS))}{hint}"
+        else:
+            yield from wrong(f"scorings.{name}", _scored, recipe.lesions, changes)
     for name in {"seed", "scores", "out"} & recipe.lesions.model_fields_set:
         yield f"lesions.{name}: the study sets it for each model; remove it"
     for label in recipe.frozen:
         if label not in recipe.models:
             yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"
-    for group in groups_of(recipe):
-        unknown = [name for name in group if name not in recipe.tasks.names]
+    problems = list(wrong("tasks", recipe.tasks.find))
+    yield from problems
+    names = () if problems else recipe.tasks.listed()
+    for group in () if problems else groups_of(recipe):
+        unknown = [name for name in group if name not in names]
         if unknown:
-            yield f"groups: {unknown[0]!r} is not among tasks.names: {', '.join(recipe.tasks.names)}"
+            yield f"groups: {unknown[0]!r} is not among the tasks: {', '.join(names)}"
         if recipe.dissociate and len(group) < 2:
             yield f"groups: {list(group)} is one task; a dissociation compares two or more"
-    yield from wrong("tasks", recipe.tasks.find)
 
 
 study = engine.Study(SpecializationRecipe, cells, check, of_specialization)

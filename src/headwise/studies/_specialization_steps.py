@@ -8,6 +8,8 @@ from headwise import engine
 from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
 
+SCORING = "scoring"  # the coordinate of dissociations where heads were scored in several ways
+
 
 class DissociationConfig(engine.Settings):
     tasks: TaskSource
@@ -43,9 +45,10 @@ class TablesConfig(engine.Settings):
     lesioned: tuple[dict[str, Any], ...]
 
 
-@engine.step(name="specialization-tables")
+@engine.step(name="specialization-tables", version=2)
 def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Everything side by side: one row per result and seed, and means over seeds."""
+    from headwise.store._loading import load
     from headwise.studies import _specialization_tables as t
 
     out.table("training", t.averages(_training_scores(config, inputs["trained"])))
@@ -55,10 +58,17 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
         name: t.stacked([result.table(name) for result in inputs["lesioned"]], config.lesioned)
         for name in ("pairs", "summary", "performance", "overlap", "layers", "sweep")
     }
+    found["pairs"] = t.corrected(found["pairs"])
     out.table("pairs-all", found["pairs"])
     out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
     out.table("grid", t.grid(found["pairs"]))
-    out.table("d", t.overall(found["summary"]))
+    d = t.overall(found["summary"])
+    out.table("d", d)
+    if SCORING in d:
+        results = [load(result.model("dissociation") / "result") for result in inputs["lesioned"]]
+        out.table(
+            "scorings", t.scorings(d, [result.sets for result in results], [result.scores.sizes["layer"] for result in results])
+        )
     out.table("performance-mean", t.performance_over_seeds(found["performance"]))
     out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
     out.table("layers-mean", t.over_seeds(found["layers"], ["layer", "task"], ["heads"]))

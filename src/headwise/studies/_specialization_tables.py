@@ -1,16 +1,28 @@
 """The tables of a specialization study over models, task groups, methods and seeds; everything in percent."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from headwise._base.inference import false_discovery
 from headwise.lesions._dissociation import verdict
 from headwise.lesions._statistics import seed_interval
+from headwise.studies._specialization_steps import SCORING
 
-PLACE = ["model", "method", "alpha", "delta", "group"]  # what distinguishes results beside the seed
+if TYPE_CHECKING:
+    from headwise.heads import HeadSet
+
+PLACE = ["model", "method", "alpha", "delta", "group"]  # what distinguishes trainings beside the seed
 PLAIN = "multi-task"
+LEVEL = 0.05
+
+
+def places(table: pd.DataFrame) -> list[str]:
+    """What distinguishes the rows of a table of dissociations beside the seed."""
+    return [*PLACE, SCORING] if SCORING in table else PLACE
 
 
 def stacked(frames: Sequence[pd.DataFrame], places: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -18,16 +30,28 @@ def stacked(frames: Sequence[pd.DataFrame], places: Sequence[Mapping[str, Any]])
     return pd.concat([frame.assign(**place) for frame, place in zip(frames, places, strict=True)], ignore_index=True)
 
 
+def corrected(pairs: pd.DataFrame) -> pd.DataFrame:
+    """`p_fdr` over all pairs of one model, method and seed, also where every pair has a model of its own."""
+    families = pairs.groupby([*(name for name in places(pairs) if name != "group"), "seed"], sort=False)["p"]
+    return pairs.assign(p_fdr=families.transform(lambda p: false_discovery(p.to_numpy(dtype=float))))
+
+
 def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Table 9: every pair of every model, means over seeds, with the verdict on the means and how many seeds agree with it."""
+    """Table 9: every pair of every model, means over seeds, with the verdict on the means and how many seeds agree with it.
+
+    `seeds_significant` counts the seeds whose test of D stands at 5 % after correction over pairs; empty where the test was not run.
+    `seeds_at_chance` counts those in which a task is not above chance when intact, so that their D says nothing.
+    """
     rows = []
-    for place, some in pairs.groupby([*PLACE, "A", "B"], sort=False):
+    keys = [*places(pairs), "A", "B"]
+    for place, some in pairs.groupby(keys, sort=False):
         d_a, d_b = float(some["D_A"].mean()), float(some["D_B"].mean())
         said = verdict(d_a / 100, d_b / 100)
         low, high = seed_interval(some["D"].to_numpy())
+        tested = "p_fdr" in some and bool(some["p_fdr"].notna().all())
         rows.append(
             {
-                **dict(zip([*PLACE, "A", "B"], place, strict=True)),
+                **dict(zip(keys, place, strict=True)),
                 "D_A": d_a,
                 "D_B": d_b,
                 "D": float(some["D"].mean()),
@@ -38,6 +62,8 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
                 "overlap": float(some["overlap"].mean()),
                 "verdict": said,
                 "seeds_agreeing": int((some["verdict"] == said).sum()),
+                "seeds_significant": float((some["p_fdr"] <= LEVEL).sum()) if tested else float("nan"),
+                "seeds_at_chance": int(some["D_corrected"].isna().sum()),
                 "seeds": len(some),
             }
         )
@@ -46,34 +72,33 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def grid(pairs: pd.DataFrame) -> pd.DataFrame:
     """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over pairs."""
-    labels = [label(model, method) for model, method in zip(pairs["model"], pairs["method"], strict=True)]
+    labels = [label(*place) for place in pairs[[name for name in ("model", "method", SCORING) if name in pairs]].to_numpy()]
     labelled = pairs.assign(label=labels, pair=pairs["A"] + " – " + pairs["B"])
     wide = labelled.pivot_table(index="label", columns="pair", values="D", sort=False)
     return wide.assign(average=wide.mean(axis=1)).reset_index()
 
 
-def label(model: str, method: str) -> str:
-    """A model with its method, as the paper writes it."""
-    if method == "frozen":
-        return f"{model}*"
-    return model if method == PLAIN else f"{model} + {method}"
+def label(model: str, method: str, scoring: str | None = None) -> str:
+    """A model with its method, as the paper writes it, and with the way its heads were scored."""
+    trained = f"{model}*" if method == "frozen" else model if method == PLAIN else f"{model} + {method}"
+    return trained if scoring is None else f"{trained}, {scoring}"
 
 
 def performance_over_seeds(performance: pd.DataFrame) -> pd.DataFrame:
     """Table 3: every task under every lesion, mean and standard deviation over seeds, in long form."""
-    grouped = performance.groupby([*PLACE, "lesion", "task"], sort=False)["value"]
+    grouped = performance.groupby([*places(performance), "lesion", "task"], sort=False)["value"]
     return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
 
 
 def over_seeds(table: pd.DataFrame, keys: Sequence[str], values: Sequence[str]) -> pd.DataFrame:
     """Means over seeds of some columns (overlap of Table 11, heads per layer of Fig. 4)."""
-    return table.groupby([*PLACE, *keys], sort=False)[list(values)].mean().reset_index()
+    return table.groupby([*places(table), *keys], sort=False)[list(values)].mean().reset_index()
 
 
 def overall(summaries: pd.DataFrame) -> pd.DataFrame:
     """D of every result, seed by seed (Fig. 8 compares methods): the row "all" of each summary."""
     rows = summaries[summaries["task"] == "all"]
-    return rows[[*PLACE, "seed", "D", "D low", "D high", "D corrected", "permutation_p"]].reset_index(drop=True)
+    return rows[[*places(rows), "seed", "D", "D low", "D high", "D corrected", "permutation_p"]].reset_index(drop=True)
 
 
 def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFrame:
@@ -81,10 +106,33 @@ def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFram
     differs = [two_texts[a] != two_texts[b] for a, b in zip(pairs["A"], pairs["B"], strict=True)]
     table = pairs.assign(paradigm=np.where(differs, "different", "same"))
     return (
-        table.groupby(["model", "method", "alpha", "delta", "paradigm"], sort=False)["D"]
+        table.groupby([*(name for name in places(table) if name != "group"), "paradigm"], sort=False)["D"]
         .agg(D="mean", rows="count")
         .reset_index()
     )
+
+
+def scorings(d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers: Sequence[int]) -> pd.DataFrame:
+    """How D depends on the way heads are scored: one row per scoring and seed.
+
+    `overlap_of_tasks` is the share of heads that two tasks have in common, mean over pairs; `overlap_with_first` the share of a task's
+    heads that the first scoring of the same model chooses too, mean over tasks; `last_layer` how many heads of a task lie in the last layer.
+
+    Args:
+        d: one row per result, as `overall` gives it.
+        chosen: of each of those results, the heads of every task.
+        layers: of each, how many layers its model has.
+    """
+    first: dict[tuple[Any, ...], Mapping[str, HeadSet]] = {}
+    rows = []
+    for row, sets, depth in zip(d.to_dict("records"), chosen, layers, strict=True):
+        own = first.setdefault((*(row[name] for name in PLACE), row["seed"]), sets)
+        pairs = [len(set(a) & set(b)) / len(a) for a, b in combinations(sets.values(), 2)]
+        same = [len(set(sets[task]) & set(own[task])) / len(own[task]) for task in sets]
+        last = [sum(layer == depth - 1 for layer, _ in heads) for heads in sets.values()]
+        row |= {"overlap_of_tasks": 100 * np.mean(pairs), "overlap_with_first": 100 * np.mean(same), "last_layer": np.mean(last)}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def averages(scores: pd.DataFrame) -> pd.DataFrame:

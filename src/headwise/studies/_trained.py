@@ -1,13 +1,15 @@
 """The models that a run of `headwise train` or of a training study left, by method and in the order of their seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headwise import engine
 from headwise._base.parsing import read_json, reading
 from headwise._base.places import without_weights
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
+from headwise.store._entry import STARTED
 from headwise.training._result import DONE
 from headwise.training.methods import METHODS
 
@@ -25,12 +27,8 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
         HeadwiseError: there are none, two that differ in nothing but what `where` could choose, or one whose weights are gone.
     """
     found: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
-    for file in sorted(Path(run).rglob(DONE)):
-        folder = file.parent
-        if not (folder / manifest.NAME).is_file() or manifest.read(folder)["kind"] != "multi-task" or part_of_single(folder):
-            continue
-        place = place_of(folder)
-        if any(not _fits(place.get(name), value) for name, value in (where or {}).items()):
+    for folder, kind, place in _trainings(run, where):
+        if kind != "multi-task":
             continue
         key = place["method"], int(place["seed"])
         if key in found:
@@ -39,10 +37,7 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
                 f"{run} holds two models of method {key[0]} and seed {key[1]}, {found[key][0]} and {folder}; they differ in "
                 f"{', '.join(differs)}: choose one, e.g. by model or sampling"
             )
-        if (empty := without_weights(folder)) is not None:
-            raise HeadwiseError(
-                f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again"
-            )
+        _check_weights(folder)
         found[key] = folder, place
     models: dict[str, list[Path]] = {}
     for (method, _), (folder, _) in sorted(found.items(), key=lambda entry: entry[0][1]):
@@ -51,6 +46,56 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
         raise HeadwiseError(f"{run} holds no trained multi-task model{f' with {dict(where)}' if where else ''}")
     order = ["multi-task", *METHODS]
     return dict(sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order)))
+
+
+def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None = None) -> Path | None:
+    """The folder of the one finished training below `run` by this method (see `trained_models`); None: there is none.
+
+    Raises:
+        HeadwiseError: there are several, or the run is unfinished, so that it may lack some.
+    """
+    _check_finished(Path(run))
+    found = [(folder, place) for folder, _, place in _trainings(run, where) if place["method"] == method]
+    if len(found) > 1:
+        values = {name: list(dict.fromkeys(str(place[name]) for _, place in found)) for name in PLACES}
+        differs = [f"{name} ({', '.join(known)})" for name, known in values.items() if len(known) > 1]
+        raise HeadwiseError(
+            f"{run} holds {len(found)} trainings by the method {method}, which differ in {' and '.join(differs)}: choose one by where, "
+            f"as in where.{differs[0].split(' ')[0]}"
+            if differs
+            else f"{run} holds {len(found)} trainings by the method {method}, {' and '.join(str(f) for f, _ in found)}: give one of them"
+        )
+    return found[0][0] if found else None
+
+
+def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+    """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
+    for file in sorted(Path(run).rglob(DONE)):
+        folder = file.parent
+        if not (folder / manifest.NAME).is_file() or part_of_single(folder):
+            continue
+        kind = manifest.read(folder)["kind"]
+        if kind not in ("multi-task", "single-task"):
+            continue
+        place = place_of(folder)
+        if all(_fits(place.get(name), value) for name, value in (where or {}).items()):
+            yield folder, kind, place
+
+
+def _check_finished(run: Path) -> None:
+    if (run / manifest.NAME).is_file() and manifest.read(run)["kind"] == "study":
+        cells = [cell["state"] == "done" for cell in engine.open(run).cells()]
+        if not all(cells):
+            raise HeadwiseError(
+                f"{run} is unfinished: {sum(cells)} of its {len(cells)} cells are done; resume it with headwise study run {run}"
+            )
+    elif started := [file.parent for file in sorted(run.rglob(STARTED)) if not (file.parent / DONE).is_file()]:
+        raise HeadwiseError(f"the training in {started[0]} is unfinished: run its command again to resume it")
+
+
+def _check_weights(folder: Path) -> None:
+    if (empty := without_weights(folder)) is not None:
+        raise HeadwiseError(f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again")
 
 
 def place_of(folder: Path) -> dict[str, Any]:
@@ -67,16 +112,46 @@ def place_of(folder: Path) -> dict[str, Any]:
         }
 
 
-def single_task_models(run: str | Path) -> dict[str, Path]:
-    """By task, the model trained on it alone, of a run of `headwise train --method single-task`.
+def single_task_models(run: str | Path, where: Mapping[str, Any] | None = None) -> dict[str, Path]:
+    """By task, the model trained on it alone, of a run that holds one single-task training: of `headwise train` or of a training study.
 
     Raises:
-        HeadwiseError: the folder holds something else.
+        HeadwiseError: the folder holds none or several, is unfinished, or has lost weights.
     """
-    record = manifest.read(run)
-    if record["kind"] != "single-task":
-        raise HeadwiseError(f"{run} holds a {record['kind']!r}, not the models of a single-task training, one for each task")
-    return {str(name): Path(run) / str(name) for name in record["tasks"]}
+    folder = only_training(run, "single-task", where)
+    if folder is None:
+        chosen = f" with {dict(where)}" if where else ""
+        raise HeadwiseError(
+            f"{run} holds no single-task training{chosen}, one model for each task: train with the method single-task"
+        )
+    models = {str(name): folder / str(name) for name in manifest.read(folder)["tasks"]}
+    for model in models.values():
+        _check_weights(model)
+    return models
+
+
+def multi_task_model(run: str | Path, where: Mapping[str, Any] | None = None) -> Path | None:
+    """The one model below `run` that plain multi-task training made, which goes with the single-task models there; None: there is none.
+
+    Raises:
+        HeadwiseError: there are several, it is of another model, seed or tasks than the single-task models, or its weights are gone.
+    """
+    folder, alone = only_training(run, "multi-task", where), only_training(run, "single-task", where)
+    if folder is None:
+        return None
+    if alone is not None:
+        place, other = place_of(folder), place_of(alone)
+        if differs := [f"{name} ({place[name]}, {other[name]})" for name in ("model", "seed") if place[name] != other[name]]:
+            raise HeadwiseError(
+                f"the multi-task model {folder} and the single-task models {alone} differ in {' and '.join(differs)}: choose by where"
+            )
+        known = {task["name"] for task in manifest.read(folder)["tasks"]}
+        if lacking := [str(name) for name in manifest.read(alone)["tasks"] if name not in known]:
+            raise HeadwiseError(
+                f"the multi-task model {folder} was not trained on {', '.join(lacking)}, as the single-task models were"
+            )
+    _check_weights(folder)
+    return folder
 
 
 def part_of_single(folder: Path) -> bool:

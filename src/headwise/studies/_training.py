@@ -3,6 +3,7 @@
 Tables 5, 12 and 13 of the first paper: plain multi-task training and important-head training on GLUE, for five models.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
@@ -13,15 +14,17 @@ import pandas as pd
 from pydantic import AfterValidator, Field
 
 from headwise import engine
-from headwise._base.inference import t_interval, why_no_t
 from headwise.errors import HeadwiseError
 from headwise.settings import marks
 from headwise.studies._method_settings import of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_training
+from headwise.studies._training_tables import differences_of, table_of
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Sampling, Train
-from headwise.training.methods import known_method, make_method, option_names
+from headwise.training.methods import METHODS, known_method, make_method, option_names
 
+BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.=_-]*")
 APART = {
     "seed",
     "sampling",
@@ -45,11 +48,23 @@ MethodName = Annotated[str, AfterValidator(_method)]
 """The name of a method in a recipe, one of `headwise.training.METHODS`."""
 
 
+class Variant(engine.Settings):
+    """A method under a name of its own, with options: `[variants.iat-drift] method = "iat", options = {drift = true}`."""
+
+    method: MethodName
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def told(self) -> dict[str, Any]:
+        """As `compare` has it."""
+        return {"method": self.method, **self.options}
+
+
 class TrainingRecipe(engine.Recipe):
     """What is trained and compared.
 
     `further` names methods of some models only. `method_options` has a table for each method whose options are other than its
-    defaults; such a method is trained on its own, not from the others' common beginning. `teachers` names, for a student, the model
+    defaults; such a method is trained on its own, not from the others' common beginning. `variants` are methods trained once more
+    under another name with other options; they share the common beginning where their method does. `teachers` names, for a student, the model
     it is distilled from: the teacher is fine-tuned by plain multi-task training, the student distilled under it (method "distil"),
     and the student's other methods start from there; its single-task models are each distilled under a teacher of their task alone.
     """
@@ -60,6 +75,7 @@ class TrainingRecipe(engine.Recipe):
     methods: tuple[MethodName, ...] = ("multi-task", "iat")
     further: dict[engine.ModelName, tuple[MethodName, ...]] = Field(default_factory=dict)
     method_options: dict[MethodName, dict[str, Any]] = Field(default_factory=dict)
+    variants: dict[str, Variant] = Field(default_factory=dict)
     teachers: dict[engine.ModelName, engine.ModelName] = Field(default_factory=dict)
     samplings: tuple[Sampling, ...] = ("proportional",)
     alpha: float = Field(0.3, ge=0, le=1)
@@ -79,6 +95,7 @@ class CellConfig(engine.Settings):
     training: Train
     options: dict[str, Any] = Field(default_factory=dict)
     method_options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    variants: dict[str, Variant] = Field(default_factory=dict)
     teacher: engine.ModelName | None = None
 
 
@@ -98,19 +115,22 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
     elif config.teacher is not None:
         options["teacher"] = str(config.teacher.folder())
     start = inputs["student"].model("distil") if "student" in inputs else config.model.folder()
+    names = (*config.methods, *(variant.method for variant in config.variants.values()))
     work = out.checkpoint().folder / "work"  # outlives a killed process
     result = compare(
         str(start),
         trained,
         config.methods,
         seeds=[out.seed],
-        sweep={name: values for name, values in config.sweep.items() if name not in options and _has(config.methods, name)},
+        sweep={name: values for name, values in config.sweep.items() if name not in options and _has(names, name)},
         method_options=config.method_options,
+        variants={name: variant.told() for name, variant in config.variants.items()},
         **config.training.with_changes(out=work, also=also, options=options).given(),
     )
+    shown = {label: label if label in config.variants else method for label, (method, _) in result.swept.items()}
     for name in ("scores", "predictions"):
         parts = [
-            getattr(part, name).assign(method=result.swept[label][0], **alpha_and_delta(result.swept[label][1]))
+            getattr(part, name).assign(method=shown[label], **alpha_and_delta(result.swept[label][1]))
             for (label, _), part in result.results.items()
         ]
         frame = pd.concat(parts, ignore_index=True)
@@ -152,53 +172,13 @@ def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -
     out.table("differences", differences_of(scores))
 
 
-def table_of(scores: pd.DataFrame) -> pd.DataFrame:
-    """One row per model, sampling, method, split and task, scores in percent; the task "average" is the mean over tasks.
-
-    Args:
-        scores: one row per model, sampling, method, seed, split and task.
-    """
-    keys = ["model", "sampling", "method", "split"]
-    labelled = scores.dropna(subset="score")
-    average = labelled.groupby([*keys, "seed"], sort=False)["score"].mean().reset_index().assign(task="average")
-    rows = pd.concat([labelled, average], ignore_index=True)
-    grouped = (100 * rows.set_index([*keys, "task"])["score"]).groupby(level=[*keys, "task"], sort=False)
-    return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
-
-
-def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFrame:
-    """How far each method is from `base`, in points: one row per model, sampling, split, method and task, paired by seed.
-
-    Args:
-        scores: one row per model, sampling, method, seed, split and task; a task "average" is added.
-        base: what the others are compared with.
-
-    Returns:
-        the mean over seeds with its t interval (95 %), the number of seeds both methods have, and why there is no interval, if so.
-    """
-    keys = ["model", "sampling", "split"]
-    rows = []
-    for place, some in scores.dropna(subset="score").groupby(keys, sort=False):
-        table = 100 * some.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False)
-        table["average"] = table.mean(axis=1)
-        methods = list(dict.fromkeys(some["method"]))
-        for method in [name for name in methods if name != base and base in methods]:
-            for task, each in (table.loc[method] - table.loc[base]).items():
-                values = each.dropna().to_numpy()
-                low, high = t_interval(values)
-                found = {"difference": values.mean(), "low": float(low), "high": float(high), "seeds": len(values)}
-                found["note"] = f"no interval: {why}" if (why := why_no_t(values, "seed")) else ""
-                rows.append({**dict(zip(keys, place, strict=True)), "method": method, "task": task, **found})
-    return pd.DataFrame(rows, columns=[*keys, "method", "task", "difference", "low", "high", "seeds", "note"])
-
-
 def methods_of(recipe: TrainingRecipe, model: str) -> tuple[str, ...]:
     """All methods of one model, each once."""
     return tuple(dict.fromkeys((*recipe.methods, *recipe.further.get(engine.ModelName(model), ()))))
 
 
 def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
-    """One cell per model, sampling and seed for the methods that branch from plain training, one more for each other method."""
+    """One cell per model, sampling and seed for the methods and variants that branch from plain training, one more for each other one."""
     found, places = [], []
     for model in recipe.models:
         for sampling in recipe.samplings:
@@ -211,12 +191,15 @@ def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
 
 
 def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
-    """The methods of a model that are trained in one cell."""
-    methods = methods_of(recipe, model)
-    branching = tuple(
-        m for m in methods if m in ("multi-task", "iat", "random-heads", "prune") and m not in recipe.method_options
-    )
-    return [group for group in (branching, *((m,) for m in methods if m not in branching)) if group]
+    """The methods and variants of a model that are trained in one cell."""
+    names = (*methods_of(recipe, model), *recipe.variants)
+    branching = tuple(name for name in names if _method_of(recipe, name) in BRANCHING and name not in recipe.method_options)
+    return [group for group in (branching, *((name,) for name in names if name not in branching)) if group]
+
+
+def _method_of(recipe: TrainingRecipe, name: str) -> str:
+    """The method of a variant, or the method itself."""
+    return recipe.variants[name].method if name in recipe.variants else name
 
 
 def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]) -> engine.Cell:
@@ -232,9 +215,12 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
         inputs = {"student": _cell(recipe, model, sampling, seed, ("distil",))}
     config = CellConfig(
         model=model,
-        methods=group,
+        methods=tuple(name for name in group if name not in recipe.variants),
+        variants={name: recipe.variants[name] for name in group if name in recipe.variants},
         tasks=recipe.tasks,
-        training=of_methods(recipe.training, group).with_changes(sampling=sampling, predict=recipe.predict),
+        training=of_methods(recipe.training, [_method_of(recipe, name) for name in group]).with_changes(
+            sampling=sampling, predict=recipe.predict
+        ),
         options=recipe.method_options.get(group[0], {}),
         teacher=teacher if group == ("single-task",) else None,
         sweep={"alpha": (recipe.alpha,), "delta": (recipe.delta,)},
@@ -261,6 +247,14 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         yield from wrong(f"method_options.{method}", make_method, method, **needed | options)
         if not any(method in methods_of(recipe, model) for model in recipe.models):
             yield f"method_options: no model has the method {method!r}"
+    for name, variant in recipe.variants.items():
+        yield from wrong(f"variants.{name}", make_method, variant.method, **variant.options)
+        if not SAFE.fullmatch(name):
+            yield f"variants.{name}: begin with a letter or digit, and use letters, digits, spaces and , . = _ - (it names a folder too)"
+        if name in METHODS:
+            yield f"variants.{name}: a method has this name; call the variant something else"
+        if variant.method in ("distil", "single-task"):
+            yield f"variants.{name}: {variant.method} cannot be a variant"
     for model in recipe.models:
         if "distil" in methods_of(recipe, model) and model not in recipe.teachers:
             yield f"teachers: {model!r} has the method distil and no teacher; name one, or use distil for students only (further)"

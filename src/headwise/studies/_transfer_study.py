@@ -20,13 +20,13 @@ class TransferRecipe(engine.Recipe, Shots):
     """`sources` names, for every training method, the folders of its trained models; `trained` a run that holds them all.
     A test needs six models of each method.
 
-    `trained` is the folder of `headwise train` or of a training study; `where` chooses among its models (model, sampling).
+    `trained` is the folder of `headwise train` or of a training study; `where` chooses among its models (model, sampling, seed).
     """
 
     kind: Literal["transfer"]
     sources: dict[str, tuple[engine.ModelName, ...]] = Field(default_factory=dict)
     trained: engine.DataPath | None = None
-    where: dict[str, str] = Field(default_factory=dict)
+    where: dict[str, str | int] = Field(default_factory=dict)
     tasks: TaskSource
     baseline: str = ""
     fewshot: FewShot = FewShot()

@@ -1,6 +1,7 @@
 """A dissociation study of one model, as `Dissociation.save` leaves it."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -47,13 +48,21 @@ def section(found: Any, label: str) -> Section:
         findings=findings(found),
         blocks=blocks(found),
         methods=(
-            f"Heads were scored by {settings.get('method', 'gate-gradient')} (Eq. 4) on training data; each task's top "
+            f"Heads were scored by {_scored_by(settings)} on training data; each task's top "
             f"{100 * found.fraction:g} % over the whole model were silenced and every task evaluated on held-out data. "
             "RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus RP_i "
             f"under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(found)}{synthetic_text(found.synthetic)}"
         ),
         settings=settings,
     )
+
+
+def _scored_by(settings: Mapping[str, Any]) -> str:
+    """How heads were scored; Eq. 4 is one variant of one method."""
+    method, variant = settings.get("method", "gate-gradient"), settings.get("variant") or "eq4"
+    if method != "gate-gradient":
+        return str(method)
+    return f"{method} (Eq. 4)" if variant == "eq4" else f"{method}, variant {variant}"
 
 
 def _of_intervals(found: Any) -> str:

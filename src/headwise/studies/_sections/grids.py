@@ -1,10 +1,12 @@
 """Studies that are grids over models, tasks, methods and seeds: specialization, training, probing, fine-tuning from heads."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from headwise._base.places import model_label
 from headwise.figures import _dissociation as figures, _probing as probing_figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number, synthetic_rows
 from headwise.studies._sections.probing import ONE_ERROR, top_against
@@ -14,6 +16,7 @@ from headwise.studies._sections.training import findings as training_findings, s
 SHOWN = {
     "specialization": {
         "d": "D of every result, seed by seed",
+        "scorings": "D by the way heads are scored, seed by seed",
         "pairs-mean": "Every pair, means over seeds (Table 9)",
         "performance-mean": "Performance under lesions, in percent (Table 3)",
         "overlap-mean": "Heads shared by two tasks, in percent (Table 11)",
@@ -32,8 +35,13 @@ SHOWN = {
         "shift": "What fine-tuning changed in every head",
     },
 }
+CAPTIONS = {
+    "scorings": "overlap_of_tasks: heads that two tasks have in common, mean over pairs, in percent; overlap_with_first: heads of a task that "
+    "the first scoring chooses too, mean over tasks, in percent; last_layer: heads of a task in the last layer, mean over tasks.",
+}
 METHODS = {
-    "specialization": "Models were trained on groups of tasks; each task's top heads by Eq. 4 were silenced and every task evaluated (Eq. 5–7).",
+    "specialization": "Models were trained on groups of tasks; each task's top heads were silenced and every task evaluated (Eq. 5–7); "
+    "the settings say how heads were scored.",
     "training": "One task per step; scores on validation, by the metrics that the recipe chose, else each task's own.",
     "probing": "Logistic regression on each head's output and each layer's hidden state; everything chosen on validation, scored on test.",
     "head-finetuning": "Concatenated outputs of the top heads, fine-tuned end to end, against the last and the best layer.",
@@ -67,11 +75,17 @@ def of_specialization(run: Any) -> Section:
                 if known
                 else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
             )
+        if "seeds_at_chance" in seeds and (lost := seeds[seeds["seeds_at_chance"] > 0]).size:
+            pairs = (lost["A"] + " – " + lost["B"]).tolist()
+            counts = zip(pairs, lost["seeds_at_chance"], lost["seeds"], strict=True)
+            named = ", ".join(f"{pair} ({few} of {all_} seeds)" for pair, few, all_ in counts)
+            said.append(f"A task is not above chance when intact, so D says nothing there, though the means count it: {named}.")
     if "d.parquet" in run.files and run.table("d")["method"].nunique() > 1:
         blocks.append(Chart("methods", "Dissociation after every method (Fig. 8)", lambda: figures.methods(run.table("d"))))
     if "layers-mean.parquet" in run.files:
         layers = run.table("layers-mean")
-        for place, some in layers.groupby(["model", "method", "group"], sort=False):
+        keys = [name for name in ("model", "method", "scoring", "group") if name in layers]
+        for place, some in layers.groupby(keys, sort=False):
             wide = some.pivot_table(index="layer", columns="task", values="heads", sort=False)
             drawn = wide.assign(mean=wide.mean(axis=1), sigma=wide.std(axis=1, ddof=0))
             where = ", ".join(map(str, place))
@@ -85,11 +99,12 @@ def of_training(run: Any) -> Section:
     blocks: list[Any] = []
     said: list[str] = []
     if "scores.parquet" in run.files:
-        scores = run.table("scores")
+        scores = _named(run.table("scores"))
         scores = scores[scores["split"] == "validation"]
+        variants = {name: variant["method"] for name, variant in run.recipe.get("variants", {}).items()}
         for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
             where = ", ".join(map(str, place))
-            said += [f"{where}: {sentence}" for sentence in training_findings(some)]
+            said += [f"{where}: {sentence}" for sentence in training_findings(some, variants)]
             blocks.append(score_chart(some, where))
     return _section(run, "training", said, blocks)
 
@@ -134,10 +149,20 @@ def _maps(run: Any, name: str, step: str | None = None, **where: Any) -> Any:
     return values.transpose(..., "task", "layer", "head")
 
 
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table with short names of models: a folder's own name without its path, unless two would have the same."""
+    if "model" not in frame:
+        return frame
+    labels = {str(model): model_label(model) for model in dict.fromkeys(frame["model"])}
+    short = {path: Path(label).name if Path(label).is_absolute() else label for path, label in labels.items()}
+    names = {path: name if list(short.values()).count(name) == 1 else labels[path] for path, name in short.items()}
+    return frame.assign(model=frame["model"].map(lambda model: names[str(model)]))
+
+
 def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section:
     for name, title in SHOWN[kind].items():
         if f"{name}.parquet" in run.files:
-            blocks.append(Table(f"{kind}-{name}", title, run.table(name), digits=2))
+            blocks.append(Table(f"{kind}-{name}", title, _named(run.table(name)), CAPTIONS.get(name, ""), digits=2))
     marked = "embeddings" if kind == "probing" else "scores"
     made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
     return Section(kind.capitalize(), said, blocks, METHODS[kind] + made_up)

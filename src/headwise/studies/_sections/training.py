@@ -130,8 +130,8 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
-def findings(scores: pd.DataFrame) -> list[str]:
-    """Averages, and paired differences between methods where several were trained."""
+def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
+    """Averages, and paired differences between methods where several were trained; `variants` are also compared with their methods."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
     metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"]))) if "metric" in scores else []
@@ -141,10 +141,11 @@ def findings(scores: pd.DataFrame) -> list[str]:
         f"({_count(len(values), 'seed')}){unlike}."
         for method, values in by_method.items()
     ]
-    base = _base(by_method)
-    for method, values in by_method.items():
-        if method != base:
-            each = (values - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have
+    plain = _base(by_method)
+    compared = dict.fromkeys((method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain)))
+    for method, base in compared:
+        if method != base and base in by_method:
+            each = (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have
             if not each.size:
                 said.append(f"{method} and {base} have no task and seed in common, so they are not compared.")
                 continue

@@ -1,0 +1,234 @@
+"""Roles of language-model heads as a study: which heads do what on repeated random tokens, and what is left without the strongest.
+
+Models × weights (trained, and twins of random weights). The strongest heads of one role are silenced while the model reads other
+sequences of the same kind, beside as many random heads of the same layers.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from headwise import engine
+from headwise._base.inference import MIN_SEEDS, t_interval
+from headwise.behaviour._settings import Roles
+from headwise.errors import HeadwiseError
+from headwise.studies._sections.lesioned_roles import of_roles
+
+Repeated = Literal["previous-token", "duplicate-token", "induction"]  # the roles that repeated random tokens show
+NONE, STRONGEST, RANDOM = "none", "strongest", "random"
+FEW = 3  # distinct values below which an interval by t has no meaning
+BATCH = 4  # sequences read at once
+
+
+class RolesRecipe(engine.Recipe):
+    """Whose heads are looked at, and how many of them are silenced.
+
+    `sequences` of `repeated` random tokens, each repeated once, find the heads; `held_out` others judge the lesions. Every model with
+    its trained weights has a twin of the same architecture with random weights, unless `twins = false`.
+    """
+
+    kind: Literal["roles"]
+    models: dict[str, engine.ModelName] = Field(min_length=1)
+    roles: tuple[Repeated, ...] = Field(("induction", "previous-token"), min_length=1)
+    silenced: Repeated = "induction"
+    sequences: int = Field(8, ge=1)
+    held_out: int = Field(16, ge=MIN_SEEDS)
+    repeated: int = Field(50, ge=3)
+    top: int = Field(5, ge=1)
+    draws: int = Field(24, ge=MIN_SEEDS)
+    twins: bool = True
+    seed: int = Field(0, ge=0)
+    dtype: Literal["float32", "bfloat16", "float16", "auto"] = "float32"
+
+
+class RolesConfig(engine.Settings):
+    model: engine.ModelName
+    twin: bool
+    roles: tuple[Repeated, ...]
+    silenced: Repeated
+    sequences: int
+    held_out: int
+    repeated: int
+    top: int
+    draws: int
+    dtype: Literal["float32", "bfloat16", "float16", "auto"]
+
+
+@engine.step(name="roles")
+def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """One model: the scores of its heads, the strongest ones, and every held-out sequence under every lesion."""
+    import torch
+
+    from headwise._base.opener import fresh
+    from headwise.behaviour import roles
+    from headwise.behaviour._inputs import Reader
+    from headwise.heads import Heads, HeadSet
+    from headwise.models._opening import open_with_tokenizer
+    from headwise.studies._induction import copied, spare_heads
+
+    refuse_others(config.model)
+    settings = Roles(
+        roles=config.roles,
+        sequences=config.sequences,
+        repeated=config.repeated,
+        seed=out.seed,
+        dtype=config.dtype,
+        quiet=True,
+    )
+    model, tokenizer = open_with_tokenizer(str(config.model.folder()), settings)
+    model = (fresh(model, out.seed).to(model.dtype) if config.twin else model).eval()
+    heads, reader = Heads(model), Reader(model, tokenizer)
+    scores = roles(model, tokenizer, **{**settings.given(), "heads": heads})
+    missing = [role for role in config.roles if scores.sel(role=role).isnull().all()]
+    if missing:
+        raise HeadwiseError(
+            f"{missing[0]} is not defined in {config.model}: {scores.attrs['notes'].get(missing[0], 'no scores')}"
+        )
+    if config.top > len(heads.all()):
+        raise HeadwiseError(f"top = {config.top}: {config.model} has {len(heads.all())} heads")
+    ranked = {role: sorted(heads.all(), key=lambda place: -float(one[place])) for role, one in _by_role(scores)}
+    out.array("scores", scores)
+    best = [strongest(scores, role, ranked[role][: config.top]) for role in config.roles]
+    out.table("strongest", pd.concat(best, ignore_index=True))
+    chosen = HeadSet(ranked[config.silenced][: config.top])
+    spare, rng = spare_heads(chosen, heads), np.random.default_rng(out.seed)
+    others = [
+        HeadSet(
+            (layer, int(head)) for layer, own in chosen.layers().items() for head in rng.choice(spare[layer], len(own), False)
+        )
+        for _ in range(config.draws)
+    ]
+    # seeds apart: not the sequences on which the heads were found
+    rows = torch.tensor(reader.random(config.held_out, config.repeated, seed=out.seed + 1000)).to(reader.device)
+    start = len(reader.before) + config.repeated
+    lesions = [(NONE, 0, HeadSet()), (STRONGEST, 0, chosen), *((RANDOM, draw, one) for draw, one in enumerate(others))]
+    found = []
+    for name, draw, silenced in out.progress(lesions, "silencing heads"):
+        hits, losses = [], []
+        with torch.inference_mode(), heads.silenced(silenced):
+            for part in torch.split(rows, BATCH):
+                right, loss = copied(model(part, use_cache=False).logits, part, start, config.repeated)
+                hits.append(100 * right.double().mean(1))
+                losses.append(loss.double().mean(1))
+        values = {"accuracy": torch.cat(hits).cpu().numpy(), "loss": torch.cat(losses).cpu().numpy()}
+        same = {"silenced": name, "draw": draw, "heads": " ".join(map(_said, silenced))}
+        found.append(pd.DataFrame({**same, "sequence": range(config.held_out), **values}))
+    out.table("judged", pd.concat(found, ignore_index=True))
+
+
+def refuse_others(model: engine.ModelName) -> None:
+    """Raises a HeadwiseError unless a model is a causal language model; reads no weights."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    from headwise._base.opener import open_config, own_kind
+
+    folder = model.folder()
+    inner = folder / "encoder"  # of a model that headwise saved
+    kind = own_kind(open_config(inner if inner.is_dir() else folder))
+    if kind not in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), "AutoModelForCausalLM"}:
+        raise HeadwiseError(
+            f"{model} is a {kind}, not a causal language model, and the study counts the next tokens that a model predicts: give a model "
+            "with a language-model head (gpt2, for instance); `headwise roles` scores the heads of any model"
+        )
+
+
+def _by_role(scores: Any) -> Iterator[tuple[str, Any]]:
+    return ((str(role), scores.sel(role=role)) for role in scores["role"].values)
+
+
+def _said(place: tuple[int, int]) -> str:
+    return f"L{place[0]}H{place[1]}"
+
+
+def strongest(scores: Any, role: str, places: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    """The strongest heads of a role, their shares of attention and chance levels in percent."""
+    chance = scores["chance"].sel(role=role)
+    rows = [
+        {
+            "role": role,
+            "rank": rank,
+            "head": _said(place),
+            "share": 100 * float(scores.sel(role=role)[place]),
+            "chance": 100 * float(chance[place[0]]),
+        }
+        for rank, place in enumerate(places, 1)
+    ]
+    return pd.DataFrame(rows)
+
+
+class TablesConfig(engine.Settings):
+    places: tuple[dict[str, str], ...]
+    silenced: str
+    top: int
+
+
+@engine.step(name="roles-tables")
+def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """The strongest heads, what silencing them costs beside random heads, and each random draw, over all models."""
+    heads, lesions, draws = [], [], []
+    plural = "s" * (config.top != 1)
+    labels = {
+        NONE: "none",
+        STRONGEST: f"{config.top} strongest {config.silenced} head{plural}",
+        RANDOM: f"{config.top} random head{plural} of the same layers",
+    }
+    for result, place in zip(inputs["measured"], config.places, strict=True):
+        judged = result.table("judged")
+        drawn = judged[judged["silenced"] == RANDOM].groupby("draw")
+        means = drawn[["accuracy", "loss"]].mean().reset_index()
+        means.insert(1, "heads", drawn["heads"].first().to_numpy())
+        heads.append(_placed(result.table("strongest"), place))
+        draws.append(_placed(means, place))
+        rows = []
+        for name, label in labels.items():
+            values = means if name == RANDOM else judged[judged["silenced"] == name]
+            rows.append({"silenced": label, **summary(values, "draws" if name == RANDOM else "sequences")})
+        lesions.append(_placed(pd.DataFrame(rows), place))
+    for name, frames in (("heads", heads), ("lesions", lesions), ("draws", draws)):
+        out.table(name, pd.concat(frames, ignore_index=True))
+
+
+def _placed(frame: pd.DataFrame, place: dict[str, str]) -> pd.DataFrame:
+    """A table with model and weights as its first columns."""
+    return pd.concat([pd.DataFrame(place, index=frame.index), frame], axis=1)
+
+
+def summary(values: pd.DataFrame, unit: str) -> dict[str, Any]:
+    """Mean accuracy (percent) with its 95 % interval, Student's t over sequences or draws, and mean loss (nats)."""
+    accuracy = values["accuracy"].to_numpy()
+    few = len(np.unique(accuracy)) < FEW
+    low, high = (np.nan, np.nan) if few else t_interval(accuracy)
+    return {
+        "accuracy": accuracy.mean(),
+        "low": max(float(low), 0.0) if not few else np.nan,
+        "high": min(float(high), 100.0) if not few else np.nan,
+        "loss": values["loss"].mean(),
+        "interval over": f"{len(values)} {unit}",
+        "note": f"no interval: fewer than {FEW} distinct values" if few else "",
+    }
+
+
+def cells(recipe: RolesRecipe) -> Iterator[engine.Cell]:
+    """One cell per model and weights, and the tables over all."""
+    measured, places = [], []
+    shared = recipe.model_dump(include=set(RolesConfig.model_fields) & set(RolesRecipe.model_fields))
+    for label, model in recipe.models.items():
+        for weights in ("trained", "random") if recipe.twins else ("trained",):
+            places.append({"model": label, "weights": weights})
+            config = RolesConfig(**shared, model=model, twin=weights == "random")
+            measured.append(engine.Cell(measure, config, places[-1], seed=recipe.seed, megabytes=1))
+    yield from measured
+    final = TablesConfig(places=tuple(places), silenced=recipe.silenced, top=recipe.top)
+    yield engine.Cell(tables, final, {}, {"measured": measured})
+
+
+def check(recipe: RolesRecipe) -> Iterable[str]:
+    """What a recipe can have wrong beyond its types."""
+    if recipe.silenced not in recipe.roles:
+        yield f"silenced: {recipe.silenced!r} is none of roles, which has {', '.join(recipe.roles)}; add it there"
+
+
+study = engine.Study(RolesRecipe, cells, check, of_roles)
