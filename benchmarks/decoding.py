@@ -20,6 +20,7 @@ from headwise.models import MultiTaskModel, open_model
 from headwise.models._decoders.arcs import projective_tree, spanning_tree
 from headwise.models._decoders.trees import cky, span_marginals
 from headwise.tasks import batches, encode, grammar, structured
+from parts import said
 
 REPEATS = 5
 
@@ -99,13 +100,16 @@ def main() -> None:
         for _ in range(3):
             forward_seconds.append(timed(forward))
             decode_seconds.append(timed(decode))
-        report["tasks"][task.name] = {
-            "sentences": len(encoded),
-            "words": sum(len(s) for s in task.split("test").sentences or ()),
-            "encoder and scores, s": spread(forward_seconds),
-            "trees and counts, s": spread(decode_seconds),
-            "all, s": spread([a + b for a, b in zip(forward_seconds, decode_seconds, strict=True)]),
-        }
+        report["tasks"][task.name] = said(
+            task.name,
+            {
+                "sentences": len(encoded),
+                "words": sum(len(s) for s in task.split("test").sentences or ()),
+                "encoder and scores, s": spread(forward_seconds),
+                "trees and counts, s": spread(decode_seconds),
+                "all, s": spread([a + b for a, b in zip(forward_seconds, decode_seconds, strict=True)]),
+            },
+        )
     report["charts"] = charts(tasks[0], arguments.sample)
     print(json.dumps(report, indent=1))
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.studies import _demo
+from parts import said
 
 
 def measured(seed: int, folder: Path) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def main() -> None:
     found = []
     for seed in given.seeds:
         with tempfile.TemporaryDirectory() as folder:
-            found.append(measured(seed, Path(folder) / "demo"))
+            found.append(said(f"seed {seed}", measured(seed, Path(folder) / "demo")))
     verdicts = {pair["verdict"] for one in found for pair in one["pairs"]}
     holds = all(one["d_interval"][0] > 0 for one in found) and "wrong ranking" not in verdicts
     print(json.dumps({"tasks": list(_demo.TASKS), "fraction": _demo.FRACTION, "holds": holds, "seeds": found}, indent=1))

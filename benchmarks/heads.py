@@ -23,6 +23,7 @@ from transformers import BertConfig, BertModel
 
 from heads_freeze_remove import interleaved, remove, training_only, wait
 from headwise.heads import Heads
+from parts import said
 
 BARS = {"gated ÷ plain": 1.03, "recorded ÷ plain": 1.05, "training_only ÷ plain": 1.10, "removed ÷ silenced": 1.0}
 GROUPS = ("gated", "recorded", "built", "training_only", "removed")
@@ -65,7 +66,7 @@ def forward_passes(device: str, pairs: int, batch: int, tokens: int, only: list[
         if name.split()[0].strip(",") in only:
             inside(block)(0)
             plain(0)
-            result[name] = interleaved(plain, inside(block), pairs)
+            result[name] = said(name, interleaved(plain, inside(block), pairs))
     if "built" in only:
         result["Heads(model), seconds"] = min(_seconds(lambda: Heads(model)) for _ in range(3))
         result["a gated block opened and closed, seconds"] = min(_seconds(lambda: _open(heads.gated(gates))) for _ in range(2000))
@@ -98,7 +99,7 @@ def main() -> None:
         torch.set_num_threads(2)
     result = forward_passes(**options, only=only)
     if "training_only" in only:
-        result["training_only ÷ plain"] = training_only(**options)
+        result["training_only ÷ plain"] = said("training_only ÷ plain", training_only(**options))
     if "removed" in only:
         result |= remove(**options)
     for name, bar in BARS.items():

@@ -18,6 +18,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from headwise.heads import Heads, HeadSet
+from parts import said
 
 SHARE = 0.3  # of all heads
 
@@ -90,8 +91,10 @@ def remove(device: str, pairs: int, batch: int, tokens: int) -> dict[str, dict[s
         silenced(0)
     size = {name: sum(p.numel() for p in m.parameters()) for name, m in (("whole", model), ("smaller", smaller))}
     return {
-        "removed ÷ silenced": {**interleaved(silenced, lambda _: forward(smaller), pairs), "parameters": size},
-        "removed ÷ whole": interleaved(lambda _: forward(model), lambda _: forward(smaller), pairs),
+        "removed ÷ silenced": said(
+            "removed ÷ silenced", {**interleaved(silenced, lambda _: forward(smaller), pairs), "parameters": size}
+        ),
+        "removed ÷ whole": said("removed ÷ whole", interleaved(lambda _: forward(model), lambda _: forward(smaller), pairs)),
     }
 
 
@@ -115,8 +118,8 @@ def main() -> None:
         torch.set_num_threads(2)
     result = {
         "settings": {**options, "torch": torch.__version__, "threads": torch.get_num_threads()},
-        "training_only": training_only(**options),
-        "training_only, fused": training_only(**options, fused=True),
+        "training_only": said("training_only", training_only(**options)),
+        "training_only, fused": said("training_only, fused", training_only(**options, fused=True)),
         **remove(**options),
     }
     print(json.dumps(result, indent=1))

@@ -4,11 +4,14 @@
 
 Sixteen lesions (intact, five tasks' heads, ten random sets) of every validation example of five tasks. "bare" runs the same passes
 (the same rows side by side, the same gates) on batches that lie ready on the device; "ours" is `headwise.lesion` with texts tokenised
-before; "with tokenisation" also tokenises. Prints JSON, each part as soon as it is there.
+before; "with tokenisation" also tokenises, "tokens from disk" reads what an earlier process tokenised. Prints JSON, each part as soon as
+it is there.
 """
 
 import argparse
 import json
+import os
+import tempfile
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +25,7 @@ from headwise.lesions import lesion
 from headwise.models import MultiTaskModel
 from headwise.scoring._selection import random_heads
 from headwise.tasks import find_tasks
-from headwise.tasks._encoding import forget
+from headwise.tasks._kept import forget
 from side_by_side import machine, medians, race, ratio
 
 TASKS = ["mnli", "qqp", "qnli", "ag_news", "sst2"]
@@ -54,6 +57,12 @@ def run(
 ) -> None:
     """Both sizes of model, one after the other."""
     print(json.dumps(machine(device)), flush=True)
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["HEADWISE_CACHE"] = cache
+        _run(data, folder, sizes, rounds, device, examples, precision)
+
+
+def _run(data: str, folder: str, sizes: Sequence[str], rounds: int, device: str, examples: int | None, precision: str) -> None:
     tasks = find_tasks(TASKS, data, metric="accuracy")
     split = {task.name: "validation" if "validation" in task.splits else "test" for task in tasks}
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -94,15 +103,23 @@ def of_model(model, tasks, split, rounds: int, device: str, examples: int | None
 
     def with_tokens() -> None:
         forget()
+        cache, os.environ["HEADWISE_CACHE"] = os.environ["HEADWISE_CACHE"], "none"
+        ours()
+        os.environ["HEADWISE_CACHE"] = cache
+
+    def from_disk() -> None:
+        forget()
         ours()
 
-    seconds = race({"bare": bare, "ours": ours, "with tokenisation": with_tokens}, rounds, device)
+    ways = {"bare": bare, "ours": ours, "with tokenisation": with_tokens, "tokens from disk": from_disk}
+    seconds = race(ways, rounds, device)
     return {
         "precision": precision,
         "example passes": passes,
         "seconds": medians(seconds),
         "ours over bare": ratio(seconds, "ours", "bare"),
         "with tokenisation over ours": ratio(seconds, "with tokenisation", "ours"),
+        "tokens from disk over ours": ratio(seconds, "tokens from disk", "ours"),
     }
 
 

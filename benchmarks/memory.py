@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from parts import said
+
 MB = 1 << 20
 WORDS = 12
 
@@ -199,11 +201,12 @@ def main() -> None:
             return
         report: dict[str, Any] = {}
         for sentences in given.record:
-            report.setdefault("recording", []).append(in_own_process("--sentences", str(sentences), "--width", str(given.width)))
+            one = in_own_process("--sentences", str(sentences), "--width", str(given.width))
+            report.setdefault("recording", []).append(said(f"{sentences} sentences", one))
         for kind in given.formats if not given.record else []:
             path = Path(place) / f"rows.{kind}"
             write_rows(path, given.rows)
-            report[kind] = in_own_process("--task", str(path), "--steps", str(given.steps))
+            report[kind] = said(kind, in_own_process("--task", str(path), "--steps", str(given.steps)))
     print(json.dumps(report, indent=1))
 
 

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parts import said
+
 HERE = Path(__file__).resolve().parent
 ENV = {**os.environ, "PYTHONPATH": str(HERE.parent / "tests" / "engine"), "OMP_NUM_THREADS": "1"}
 HEADWISE = [sys.executable, "-c", "from headwise.cli import main; main()", "study"]
@@ -73,7 +75,7 @@ def overhead(cells: int, jobs: int, repeats: int) -> dict[str, Any]:
         folder = Path(name)
         for repeat in range(repeats):
             small, full = study(folder, few, jobs, f"few{repeat}"), study(folder, cells, jobs, f"all{repeat}")
-            ours.append(full["between_cells_ms"])
+            ours.append(said("between_cells_ms", full["between_cells_ms"]))
             walls = [
                 measured([sys.executable, "-c", MEMORY, str(n), str(jobs), f"{name}/memory-{n}-{repeat}"], folder)[0]
                 for n in (few, cells)
@@ -139,7 +141,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
-    report = {"cells": overhead(given.cells, given.jobs, given.repeats), "checkpoint": checkpoints(given.device, given.repeats)}
+    report = {
+        "cells": said("cells", overhead(given.cells, given.jobs, given.repeats)),
+        "checkpoint": said("checkpoint", checkpoints(given.device, given.repeats)),
+    }
     print(json.dumps(report, indent=1))
 
 

@@ -20,6 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 from headwise.store import _locks as locks
+from parts import said
 
 HERE = Path(__file__).resolve().parent
 RECIPE = """
@@ -114,6 +115,7 @@ def main() -> None:
         recomputed += sum(now.get(name) != stamp for name, stamp in finished.items())
         finished = now
         after_each.append(len(now))
+        said("round", {"kills": hits.total(), "finished": len(now), "computed_again": recomputed})
         if process.returncode == 0:
             break
     before, after = digests(folder / "calm"), digests(run)

@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 
 from headwise import engine
+from parts import said
 
 MARK = "HEADWISE_SOAK"  # in the environment of every process of the soak: how those that are left are found
 DISTURBANCES = ("kill", "terminate", "full disk", "corrupt")
@@ -244,6 +245,10 @@ def main() -> None:
             recomputed += len(new - _after(run, damaged))
             finished = now
             done_after.append(len(now))
+            said(
+                "round",
+                {"disturbances": hits.total(), "finished": len(now), "computed_again": recomputed, "processes_left": left_over},
+            )
             if last:
                 break
         after = digests(run)

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer, DataCollatorWithPadding
 from headwise import tasks
 from headwise.heads import default_model
 from headwise.tasks import grammar
+from parts import said
 
 
 def speed(data: str | None, rounds: int) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def speed(data: str | None, rounds: int) -> dict[str, Any]:
     padded = {}
     for i in range(rounds):
         for name, (spent, tokens) in (("headwise", ours(i)), ("DataLoader", theirs())):
-            times[name].append(spent)
+            times[name].append(said(f"{name}, microseconds per batch", spent))
             padded[name] = tokens / len(encoded.ids)
     ratios = [a / b for a, b in zip(times["DataLoader"], times["headwise"], strict=True)]
     return {
@@ -83,6 +84,7 @@ def words() -> dict[str, Any]:
             found.setdefault(name, {"chance": round(task.chance, 3)})["words shared" if shared else "words held out"] = round(
                 accuracy, 3
             )
+        said(name, found[name])
     return found
 
 

@@ -33,27 +33,27 @@ BATCH, MAX_LENGTH, RATE = 32, 128, 5e-5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of data sets (CPU)")
+    parser.add_argument("--data", type=Path, help="folder of data sets")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--model", help="folder or hub id (CPU); default: the embedded MiniLM")
+    parser.add_argument("--model", help="folder or hub id; on a GPU its tokenizer and size; default: the embedded MiniLM")
     parser.add_argument("--size", nargs="+", default=["minilm", "base"], help="models of the parts on a GPU")
     parser.add_argument("--tasks", nargs="+", default=["sst2", "mrpc", "rte", "cola"])
     parser.add_argument("--steps", type=int, default=40, help="steps of each training timed")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--pairs", type=int, default=30, help="pairs of plain and important-head steps")
     args = parser.parse_args()
+    from headwise.heads import default_model
+
     found: dict[str, Any] = {"machine": machine(args.device)}
     if args.device == "cuda":
         if args.data is not None:
             import training_gpu
 
-            training_gpu.main(args.data, args.model, args.size)
+            training_gpu.main(args.data, args.model or str(default_model()), args.size)
         found["256 x 128 against a bare loop"] = bare_loop("cuda", args.rounds, args.steps)
     else:
         if args.data is None:
             parser.error("--data DIR: the folder that holds the data sets")
-        from headwise.heads import default_model
-
         name = args.model or str(default_model())
         tasks = [preset(task, args.data) for task in args.tasks]
         found["trainer"] = {}

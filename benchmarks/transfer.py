@@ -21,6 +21,7 @@ from headwise.training._evaluation import evaluate
 from headwise.training._fewshot import few_shot, sample_shots
 from headwise.training._loop import TrainingRun
 from headwise.training._settings import Train
+from parts import said
 
 
 def main() -> None:
@@ -71,7 +72,7 @@ def main() -> None:
     for start in range(0, args.seeds, block):
         for name, function in (("plain", plain), ("ours", ours)):
             spent, found = timed(function, range(start, min(start + block, args.seeds)))
-            seconds[name] += spent
+            seconds[name] += said(f"{name}, seconds of {len(found)} seeds", spent)
             scores[name] += found.tolist()
     report = {
         "benchmark": "transfer",
