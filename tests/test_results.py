@@ -91,14 +91,14 @@ def test_rows_spread_over_columns_keep_their_order_and_numbers() -> None:
                     assert abs(float(number) - long.loc[(line[0], column), name]) <= 0.5 * 10**-places + 1e-9, (line[0], column)
 
 
-def interval(differences: pd.Series) -> list[float]:
-    """Mean and 95 % interval, Student's t over seeds."""
+def interval(differences: pd.Series, level: float = 0.95) -> list[float]:
+    """Mean and interval, Student's t over seeds."""
     error = differences.std(ddof=1) / len(differences) ** 0.5
-    low, high = stats.t.interval(0.95, len(differences) - 1, differences.mean(), error)
+    low, high = stats.t.interval(level, len(differences) - 1, differences.mean(), error)
     return [differences.mean(), low, high]
 
 
-@pytest.mark.parametrize("run", ["mpnet", "ten"])
+@pytest.mark.parametrize("run", ["mpnet", "ten", "variants"])
 def test_the_differences_of_important_head_training_follow_from_their_seeds(run: str) -> None:
     folder = RESULTS / "important-heads"
     seeds = tables.read(folder / f"{run}-seeds.csv").set_index(["seed", "task"])
@@ -123,6 +123,55 @@ def test_the_differences_of_important_head_training_follow_from_their_seeds(run:
     for row in tables.read(folder / f"{run}-training.csv").itertuples():
         values = seeds.xs(row.task, level="task")[row.method]
         assert [row.mean, row.sd] == pytest.approx([values.mean(), values.std()], abs=5e-4), (row.method, row.task)
+
+
+def test_the_variants_of_important_head_training_are_compared_and_corrected_as_said() -> None:
+    """From plain important-head training, p and q, wider intervals for six and nine comparisons, and adapters at two rates."""
+    folder = RESULTS / "important-heads"
+    seeds = tables.read(folder / "variants-seeds.csv").set_index(["seed", "task"])
+
+    def gains(method: str, task: str, base: str = "multi-task") -> pd.Series:
+        return seeds.xs(task, level="task")[method] - seeds.xs(task, level="task")[base]
+
+    files = {name: tables.read(folder / f"variants-{name}.csv") for name in ("averages", "differences", "grid", "adapters")}
+    assert len(files["differences"]) == 18 * 8
+    for frame in (files["averages"].assign(task="average"), files["differences"]):
+        branching = frame[frame["group"] != "adapter"]
+        columns = [("", "multi-task", branching), (" from iat", "iat", branching[branching["method"] != "iat"])]
+        for suffix, base, rows in columns:
+            p = [stats.ttest_1samp(gains(row.method, row.task, base), 0).pvalue for row in rows.itertuples()]
+            assert rows[f"p{suffix}"].to_numpy() == pytest.approx(p, rel=1e-2, abs=1e-4)
+            assert rows[f"q{suffix}"].to_numpy() == pytest.approx(stats.false_discovery_control(p), rel=1e-2, abs=2e-4)
+        for row in frame[frame["method"] != "iat"].to_dict("records"):
+            told = [row[name] for name in ("from iat", "low from iat", "high from iat")]
+            assert told == pytest.approx(interval(gains(row["method"], row["task"], "iat")), abs=5e-4)
+    averages = files["averages"].set_index("method")
+    some = averages[averages["group"] != "adapter"]
+    p = [stats.ttest_1samp(gains(method, "average without cola"), 0).pvalue for method in some.index]
+    assert some["q without CoLA"].to_numpy() == pytest.approx(stats.false_discovery_control(p), rel=1e-2, abs=2e-4)
+    assert averages["sd"].to_numpy() == pytest.approx([gains(method, "average").std() for method in averages.index], abs=5e-4)
+    assert ((files["differences"]["q"] <= 0.05) == (files["differences"]["shown"] == "yes")).all()
+    accidents = averages[averages["group"] == "accident"]
+    for method, high in accidents["high of six"].items():
+        assert high == pytest.approx(interval(gains(method, "average"), 1 - 0.05 / len(accidents))[2], abs=5e-4)
+    for row in files["grid"].to_dict("records"):
+        assert row["method"] in ("iat", f"{row['setting']}, {row['steps']}".replace("α =", "alpha").replace("δ =", "delta"))
+        each = gains(row["method"], "average")
+        assert [row[name] for name in ("difference", "low", "high")] == pytest.approx(interval(each), abs=5e-4)
+        assert [row["low of nine"], row["high of nine"]] == pytest.approx(interval(each, 1 - 0.05 / 9)[1:], abs=5e-4)
+        assert row["sd"] == pytest.approx(each.std(), abs=5e-4)
+    means = {
+        "3e-4": tables.read(folder / "variants-training.csv").set_index(["method", "task"])["mean"],
+        "5e-5": tables.read(folder / "ten-training.csv").set_index(["method", "task"])["mean"],
+    }
+    ten = tables.read(folder / "ten-averages.csv").set_index("method")
+    for row in files["adapters"].to_dict("records"):
+        method, rate = row["method"].split(", ")
+        whole = averages if rate == "3e-4" else ten
+        for task in means[rate].index.unique("task"):
+            assert row[task] == pytest.approx(means[rate][method, task], abs=5e-4)
+        for name in ("difference", "low", "high", "difference without CoLA", "low without CoLA", "high without CoLA"):
+            assert row[name] == pytest.approx(whole.loc[method, name], abs=5e-4)
 
 
 def test_the_differences_of_the_fine_tunings_follow_from_their_seeds() -> None:
@@ -177,3 +226,17 @@ def test_the_differences_of_few_shot_transfer_follow_from_every_score() -> None:
         assert row["this method"] == scores.loc[(row["method"], "imdb", row["shots"]), "mean"]
         gain = row["published, this method"] - row["published multi-task"]
         assert row["published difference"] == pytest.approx(gain, abs=1e-9)
+
+
+def test_scores_of_structured_tasks_alone_and_together_follow_from_their_runs() -> None:
+    folder = RESULTS / "stemcells"
+    runs = tables.read(folder / "scores.csv").set_index(["group", "task", "metric", "run"])["score"]
+    names = {"accuracy": "count-accuracy", "UAS": "uas", "LAS": "las"}
+    written = tables.read(folder / "score-means.csv")
+    assert set(written["task"].str.lower()) == set(runs.index.unique("task"))
+    for row in written.to_dict("records"):
+        of = {group: runs[group, row["task"].lower(), names.get(row["metric"], "count-f1")] for group in ("single", "all", "iat")}
+        for group, name in (("single", "alone"), ("all", "together"), ("iat", "with important heads")):
+            assert [row[name], row[f"sd {name}"]] == pytest.approx([of[group].mean(), of[group].std()], abs=1e-4)
+        told = [row["difference"], row["low"], row["high"]]
+        assert told == pytest.approx(interval(of["all"] - of["single"]), abs=1e-4)

@@ -118,3 +118,30 @@ def test_what_is_not_given_comes_from_the_run(runs: list[Path], tmp_path: Path, 
 def test_a_run_without_a_commit_must_be_given_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit, match="--commit"):
         collect(tmp_path, [computed(tmp_path, monkeypatch, "small", (1, 2), None)], monkeypatch)
+
+
+def test_weights_may_be_a_file(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "packed.gguf").write_bytes(b"packed")
+    out = collect(tmp_path, runs[:1], monkeypatch, "--model", f"packed={tmp_path / 'packed.gguf'}")
+    assert tables.notes(out / "sums.csv")["weights of packed"] == f"sha256 {hashlib.sha256(b'packed').hexdigest()}"
+
+
+def test_contrasts_of_agreement_change_the_number_of_the_last_demonstrative() -> None:
+    spec = importlib.util.spec_from_file_location("agreement", FILE.parent / "roles" / "agreement.py")
+    assert spec is not None
+    assert spec.loader is not None
+    agreement = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(agreement)
+    rows = [
+        ("Ann sold this sketch.", "Ann sold this sketches."),
+        ("Those men saw those geese.", "Those men saw those goose."),
+        ("Ann saw that old store.", "Ann saw that old stores."),  # the noun does not follow the demonstrative
+        ("Ann saw this sheep.", "Ann saw those sheep."),  # the nouns do not differ
+        ("Ann saw this book.", "Ann saw this bookshelf."),  # nor their first tokens
+    ]
+
+    def tokenizer(text: str, add_special_tokens: bool) -> dict[str, list[str]]:
+        return {"input_ids": [text[:5]]}
+
+    found = agreement.contrasts(pd.DataFrame(rows, columns=["good", "bad"]), tokenizer)
+    assert found.to_numpy().tolist() == [["Those men saw those", "Those men saw that", " geese", " goose"]]

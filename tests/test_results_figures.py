@@ -73,15 +73,30 @@ def test_the_lines_of_layers_hold_every_count() -> None:
 
 
 def test_pairs_have_a_bar_and_a_dot_for_every_seed() -> None:
-    (ax,) = figures.pairs().axes
-    table, seeds = csv("pairs/pairs.csv").set_index("pair"), csv("pairs/seeds.csv").set_index("pair")
-    names = [text.get_text() for text in ax.get_yticklabels()]
-    assert sorted(names) == sorted(table.index)
-    widths = [bar.get_width() for bar in ax.patches]
-    assert widths == table.loc[names, "D"].tolist() == sorted(widths)
-    *dots, published, _ = ax.lines
-    assert np.column_stack([line.get_xdata() for line in dots]).tolist() == seeds.loc[names].to_numpy().tolist()
-    np.testing.assert_array_equal(published.get_xdata(), table.loc[names, "published"])
+    axes = figures.pairs().axes
+    order = [text.get_text() for text in axes[0].get_yticklabels()]
+    for ax, model, prefix in zip(axes, ("mpnet-base", "MiniLM-L6"), ("mpnet-", ""), strict=True):
+        assert ax.get_title() == model
+        table, seeds = (csv(f"pairs/{prefix}{name}.csv").set_index("pair") for name in ("pairs", "seeds"))
+        names = [pair for pair in order if pair in table.index]
+        assert sorted(names) == sorted(table.index)
+        assert [bar.get_width() for bar in ax.patches] == table.loc[names, "D"].tolist()
+        assert [round(bar.get_y() + bar.get_height() / 2) for bar in ax.patches] == [order.index(pair) for pair in names]
+        *dots, published, _ = ax.lines
+        np.testing.assert_array_equal(np.column_stack([line.get_xdata() for line in dots]), seeds.loc[names])
+        np.testing.assert_array_equal(published.get_xdata(), table.loc[names, "published"])
+        assert {order[round(text.get_position()[1])] for text in ax.texts} == set(order) - set(names)
+        assert ax.get_xlim()[0] < seeds.min(axis=None) < seeds.max(axis=None) < ax.get_xlim()[1]
+
+
+def test_important_head_training_has_three_marks_for_every_seed() -> None:
+    (ax,) = figures.specialization_iat().axes
+    table = csv("specialization/iat-seeds.csv").iloc[:5]
+    for name in ("multi-task, first run", "multi-task, second run", "important heads, second run"):
+        x, y = drawn(ax, name)
+        assert x == table[name].tolist()
+        assert np.round(y).tolist() == [0, 1, 2, 3, 4]
+    assert [text.get_text() for text in ax.get_yticklabels()] == [f"seed {seed}" for seed in table["seed"]]
 
 
 def test_the_forest_has_every_average_with_its_interval() -> None:
@@ -99,6 +114,23 @@ def test_the_forest_has_every_average_with_its_interval() -> None:
     assert [text.get_text().strip().replace("−", "-") for text in ax.texts] == beyond
     assert drawn(ax, "published, BERT-base, development sets")[0] == [0.77, 0.07, -0.41, 0.70]
     assert drawn(ax, "published, BERT-base, test sets")[0] == [-0.2, 0.3, 0.6]
+
+
+def test_variants_have_their_intervals_and_a_dot_for_every_seed() -> None:
+    axes = figures.important_heads_variants().axes
+    averages, seeds = (
+        csv("important-heads/variants-averages.csv").query("group != 'adapter'"),
+        csv("important-heads/variants-seeds.csv"),
+    )
+    by_task = csv("important-heads/variants-differences.csv").query("group != 'adapter' and task == 'qqp'")
+    for ax, task, table in zip(axes, ("average", "qqp"), (averages, by_task), strict=True):
+        bars = [segment[:, 0].tolist() for part in ax.collections for segment in part.get_segments()]
+        assert np.asarray(bars) == pytest.approx(table[["low", "high"]].to_numpy())
+        each = seeds[seeds["task"] == task]
+        dots = [line.get_xdata() for line in ax.lines if line.get_marker() == "." and len(line.get_xdata())]
+        assert np.asarray(dots) == pytest.approx(each[list(table["method"])].sub(each["multi-task"], axis=0).to_numpy().T)
+    names = [text.get_text() for text in axes[0].get_yticklabels()]
+    assert [name.startswith("α") for name in names] == (averages["group"] == "setting").tolist()
 
 
 def test_probing_has_a_mark_for_every_score() -> None:
@@ -155,16 +187,18 @@ def test_curves_of_estimators_start_at_the_intact_accuracy(task: str) -> None:
             assert np.trapezoid(lost, [0, *part["fraction"]]) / 0.5 == pytest.approx(drops[name], abs=2e-3)
 
 
-def test_stem_cells_and_their_layers() -> None:
-    claims = csv("stemcells/claims.csv")
-    (ax, *_) = figures.stem_cells().axes
-    counts = np.asarray(ax.images[0].get_array() if ax.images else ax.collections[0].get_array()).reshape(6, 12)
+@pytest.mark.parametrize(("before", "after", "layers"), [("", "", 6), ("mpnet-", "_mpnet", 12)])
+def test_stem_cells_and_their_layers(before: str, after: str, layers: int) -> None:
+    claims = csv(f"stemcells/{before}claims.csv")
+    claims = claims[claims["gates"] == "subset"] if "gates" in claims else claims
+    (ax, *_) = getattr(figures, f"stem_cells{after}")().axes
+    counts = np.asarray(ax.images[0].get_array() if ax.images else ax.collections[0].get_array()).reshape(layers, 12)
     named = [tuple(map(int, head.split("."))) for heads in claims["heads"] for head in heads.split()]
     assert counts.sum() == pytest.approx(len(named) / claims["run"].nunique())
     assert counts[1, 4] == pytest.approx(named.count((1, 4)) / claims["run"].nunique())
-    table = csv("stemcells/layer-changes.csv")
-    (ax,) = figures.stem_cell_layers().axes
-    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 6]
+    table = csv(f"stemcells/{before}layer-changes.csv")
+    (ax,) = getattr(figures, f"stem_cell_layers{after}")().axes
+    lines = [line for line in ax.get_lines() if len(line.get_xdata()) == layers]
     shown = sorted(float(y) for line in lines if line.get_linestyle() == "-" for y in line.get_ydata())
     assert shown == pytest.approx(sorted(table["change"]))
 
@@ -179,3 +213,19 @@ def test_transfer_shows_every_difference_and_the_papers() -> None:
         lines = [line for line in ax.get_lines() if line.get_marker() in ("o", "s") and line.get_markerfacecolor() != "none"]
         want = table.loc[table["task"] == ax.get_title().lower(), "difference"]
         assert sorted(y for line in lines for y in line.get_ydata()) == pytest.approx(sorted(want))
+
+
+def test_lesions_of_roles_have_a_dot_for_every_row_and_draw() -> None:
+    axes = figures.roles().axes
+    lesions, draws = csv("roles/lesions.csv"), csv("roles/draws.csv")
+    assert [ax.get_title() for ax in axes] == list(lesions["model"].unique())
+    for ax, (model, some) in zip(axes, lesions.groupby("model", sort=False), strict=True):
+        lines = [(line.get_marker(), np.atleast_1d(line.get_xdata()).tolist()) for line in ax.lines]
+        assert [x[0] for mark, x in lines if mark == "o"] == some["accuracy"].tolist()
+        bounded = some.dropna(subset="low")
+        assert [x for mark, x in lines if mark == "None"] == bounded[["low", "high"]].to_numpy().tolist()
+        own = draws[draws["model"] == model]
+        assert [value for mark, x in lines if mark == "." for value in x] == own["accuracy"].tolist()
+        styles = [line.get_fillstyle() for line in ax.lines if line.get_marker() == "o"]
+        assert styles == ["full" if weights == "trained" else "none" for weights in some["weights"]]
+        assert [label.get_text() for label in ax.get_yticklabels()] == list(some["silenced"].unique())

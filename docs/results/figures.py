@@ -13,90 +13,24 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from PIL import Image
 
 from headwise.figures import COLOURS, panels, save_figure
 from headwise.figures._estimators import RANDOM, curves
+from headwise.figures._roles import copying
 from headwise.figures._similarity import link_scatter
-from headwise.figures._stemcells import layer_changes, stem_cell_map
-from headwise.figures._style import colour_bar, legend_above, named_cells
+from headwise.figures._style import legend_above
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from figures_dissociation import DARK, GREY, pairs, specialization_iat, specialization_layers, specialization_lesions  # noqa: E402
+from figures_stemcells import stem_cell_layers, stem_cell_layers_mpnet, stem_cells, stem_cells_mpnet  # noqa: E402
+from figures_training import important_heads_variants  # noqa: E402
 from tables import read  # noqa: E402
 
 IMAGES = HERE.parent / "images"
-DARK, GREY = COLOURS[7], "0.6"
 SHADES = 96  # colours of an image's palette
-
-
-def specialization_lesions() -> Any:
-    """What every task keeps under every lesion, in percent of the intact model (the first paper's Tables 3 and 10)."""
-    from matplotlib.patches import Rectangle
-
-    both = read(HERE / "specialization" / "lesions.csv")
-    table = pd.concat([both[both["method"] == "multi-task"], read(HERE / "specialization" / "e5-lesions.csv")])
-    tasks = [name for name in table.columns if name not in ("model", "method", "lesion")]
-    kept = {}
-    for model, some in table.groupby("model", sort=False):
-        scores = some.set_index("lesion")[tasks]
-        kept[model] = 100 * scores.drop("intact") / scores.loc["intact"]
-    low = min(values.to_numpy().min() for values in kept.values())
-    figure, axes = panels(1, len(kept), size=(3.0, 3.1))
-    for ax, (model, values) in zip(axes[0], kept.items(), strict=True):
-        first = ax is axes[0, 0]
-        rows = ["random" if name.startswith("random") else name for name in values.index]
-        image = named_cells(ax, values, rows if first else [""] * len(rows), tasks, digits=0, limits=(low, 100))
-        for place in range(len(tasks)):  # the task's own heads
-            ax.add_patch(Rectangle((place - 0.46, place - 0.46), 0.92, 0.92, fill=False, edgecolor=COLOURS[3], linewidth=1.6))
-        ax.set_title(model)
-        ax.set_xlabel("task")
-        if first:
-            ax.set_ylabel("heads silenced")
-    colour_bar(figure, image, list(axes[0]), "accuracy kept (% of intact)")
-    return figure
-
-
-def specialization_layers() -> Any:
-    """How many of each layer's heads are among a task's top 30 % (the first paper's Fig. 4)."""
-    both = read(HERE / "specialization" / "layers-mean.csv")
-    e5 = read(HERE / "specialization" / "e5-layers-mean.csv").assign(model="e5-small")
-    table = pd.concat([both[both["method"] == "multi-task"], e5])
-    models = list(dict.fromkeys(table["model"]))
-    figure, axes = panels(1, len(models), size=(3.0, 2.9))
-    for ax, model in zip(axes[0], models, strict=True):
-        some = table[table["model"] == model]
-        for number, (task, part) in enumerate(some.groupby("task", sort=False)):
-            line = {"color": COLOURS[number], "linewidth": 1.3, "markersize": 4, "marker": "os^Dv"[number]}
-            ax.plot(part["layer"], part["heads"], label=task if ax is axes[0, 0] else "_", **line)
-        even = some.groupby("task")["heads"].sum().mean() / some["layer"].nunique()
-        ax.axhline(even, color=GREY, linestyle=":", linewidth=1, label="spread evenly" if ax is axes[0, 0] else "_")
-        ax.set_ylim(0, table["heads"].max() + 0.5)
-        ax.set_xticks(sorted(some["layer"].unique())[:: 1 if some["layer"].nunique() < 10 else 2])
-        ax.set_title(model)
-        ax.set_xlabel("layer")
-    axes[0, 0].set_ylabel("top heads in the layer (of 12)")
-    return legend_above(figure, 6)
-
-
-def pairs() -> Any:
-    """D of every pair: each seed, their mean, and the published value."""
-    table = read(HERE / "pairs" / "pairs.csv").set_index("pair").sort_values("D")
-    seeds = read(HERE / "pairs" / "seeds.csv").set_index("pair").loc[table.index]
-    place = np.arange(len(table))
-    figure, axes = panels(size=(6.4, 3.9))
-    ax = axes[0, 0]
-    ax.barh(place, table["D"], 0.62, color=COLOURS[5], alpha=0.55, label="mean of three seeds")
-    for number, name in enumerate(seeds):  # one above the other, so that equal values stay apart
-        y = place + 0.17 * (1 - number)
-        ax.plot(seeds[name], y, "o", color=COLOURS[0], markersize=4.5, label="_" if number else "one seed")
-    ax.plot(table["published"], place, "D", color=COLOURS[3], fillstyle="none", markersize=7, label="published, BERT-base")
-    ax.axvline(0, color=DARK, linewidth=0.8)
-    ax.set_yticks(place, table.index)
-    ax.set_xlabel("dissociation D (%)")
-    return legend_above(figure, 3)
 
 
 def important_heads() -> Any:
@@ -149,16 +83,18 @@ def probing() -> Any:
     """What layers, top heads and mean heads know of each task, trained and not."""
     table = read(HERE / "probing" / "heads.csv")
     models = list(dict.fromkeys(table["model"]))
-    figure, axes = panels(1, len(models), size=(4.1, 3.9))
+    figure, axes = panels(-(-len(models) // 2), 2, size=(4.4, 3.4))
     marks = {
         "majority": ("|", GREY, "majority", "full"),
         "mean of all heads": ("^", GREY, "mean head", "full"),
         "mean with random weights": ("^", DARK, "mean head, random weights", "none"),
         "last layer": ("s", COLOURS[1], "last layer", "full"),
         "best layer": ("D", COLOURS[2], "best layer", "full"),
-        "top heads": ("o", COLOURS[0], "12 top heads ± 1 standard error", "full"),
+        "top heads": ("o", COLOURS[0], "top heads ± 1 standard error", "full"),
     }
-    for ax, model in zip(axes[0], models, strict=True):
+    for ax in axes.flat[len(models) :]:
+        ax.set_axis_off()
+    for ax, model in zip(axes.flat, models, strict=False):
         some = table[table["model"] == model].reset_index(drop=True)
         ax.hlines(some.index, 0, 90, color="0.92", linewidth=0.8, zorder=0)
         error = some["standard error of top"]
@@ -170,11 +106,12 @@ def probing() -> Any:
                 0.2 if mark == "^" else 0 if mark == "|" else -0.15
             )  # single heads below the line, vectors above it
             ax.plot(some[column], y, mark, color=colour, fillstyle=fill, markersize=size, label=label)
-        ax.set_yticks(some.index, some["task"] if ax is axes[0, 0] else [""] * len(some))
+        ax.set_yticks(some.index, some["task"] if ax in axes[:, 0] else [""] * len(some))
         ax.set_ylim(len(some) - 0.5, -0.5)
         ax.set_xlim(0, 90)
         ax.set_title(model)
-        ax.set_xlabel("test accuracy (%)")
+        if ax in axes[-1]:
+            ax.set_xlabel("test accuracy (%)")
     return legend_above(figure, 3)
 
 
@@ -215,26 +152,6 @@ def intact(task: str) -> float:
     return float((drop * share[-1] + below) / (share[-1] - share[0] / 2))
 
 
-def stem_cells() -> Any:
-    """How many tasks claim each head, mean over runs; heads that at least four of five claim in most runs are framed."""
-    from headwise.studies._stemcells import stem_cells as shared
-
-    table = read(HERE / "stemcells" / "claims.csv")
-    runs, tasks = (list(dict.fromkeys(table[name])) for name in ("run", "task"))
-    claims = np.zeros((len(runs), len(tasks), 6, 12), bool)
-    for row in table.to_dict("records"):
-        for head in row["heads"].split():
-            claims[(runs.index(row["run"]), tasks.index(row["task"]), *map(int, head.split(".")))] = True
-    array = xr.DataArray(claims, dims=("run", "task", "layer", "head"), coords={"run": runs, "task": tasks})
-    return stem_cell_map(array, shared(array))
-
-
-def stem_cell_layers() -> Any:
-    """What training together changes in each layer."""
-    table = read(HERE / "stemcells" / "layer-changes.csv")
-    return layer_changes(table.assign(**{name: table[name] / 100 for name in ("change", "low", "high")}))
-
-
 def transfer_differences() -> Any:
     """Differences from multi-task training in few-shot transfer, with what the paper has for IMDB."""
     table, published = read(HERE / "transfer" / "differences.csv"), read(HERE / "transfer" / "imdb.csv")
@@ -260,18 +177,28 @@ def transfer_differences() -> Any:
     return figure
 
 
+def roles() -> Any:
+    """What each lesion leaves of copying, with every draw of random heads."""
+    return copying(*(read(HERE / "roles" / f"{name}.csv") for name in ("lesions", "draws")))
+
+
 FIGURES = (
     specialization_lesions,
     specialization_layers,
+    specialization_iat,
     pairs,
     important_heads,
+    important_heads_variants,
     probing,
     similarity_link,
     estimators_sst2,
     estimators_qnli,
     stem_cells,
     stem_cell_layers,
+    stem_cells_mpnet,
+    stem_cell_layers_mpnet,
     transfer_differences,
+    roles,
 )
 
 

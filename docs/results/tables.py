@@ -120,8 +120,9 @@ def collect(
         "machine": f"{record['device']['name']}, torch {record['versions']['torch']}, transformers {record['versions']['transformers']}",
         "date": date or datetime.now(UTC).date().isoformat(),
     }
-    for name, folder in models.items():
-        head[f"weights of {name}"] = "sha256 " + hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    for name, place in models.items():
+        file = place if place.is_file() else place / "model.safetensors"
+        head[f"weights of {name}"] = "sha256 " + hashlib.sha256(file.read_bytes()).hexdigest()
     out.mkdir(parents=True, exist_ok=True)
     for name in sorted(file.stem for file in first.folder.glob("*.parquet")):
         lines = "".join(f"# {key}: {value}\n" for key, value in head.items())
@@ -144,7 +145,7 @@ def main() -> None:
     one = verbs.add_parser("collect")
     one.add_argument("out", type=Path)
     one.add_argument("runs", type=Path, nargs="+")
-    one.add_argument("--model", action="append", default=[], help="NAME=FOLDER of its weights")
+    one.add_argument("--model", action="append", default=[], help="NAME=FOLDER of its weights, or NAME=FILE.gguf")
     one.add_argument("--rename", action="append", default=[], help="OLD=NEW in all cells, e.g. the path of a model")
     one.add_argument("--prefix", default="", help="before the names of the CSV files")
     one.add_argument("--recipe", default="recipe.toml", help="file beside the CSV files")

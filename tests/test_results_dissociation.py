@@ -1,0 +1,140 @@
+"""The pages on dissociation: their means, differences and correlations follow from the values of single trainings."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from scipy import stats
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
+
+
+def csv(name: str) -> pd.DataFrame:
+    return pd.read_csv(RESULTS / name, comment="#")
+
+
+def page(name: str) -> str:
+    """A page's text on one line."""
+    return " ".join((RESULTS / name).read_text(encoding="utf-8").split())
+
+
+def learnt() -> pd.DataFrame:
+    """Every training of mpnet-base but the two that guess, whose corrected D is missing."""
+    table = csv("pairs/mpnet-pairs-all.csv")
+    guess = table["D_corrected"].isna()
+    assert table.loc[guess, ["pair", "seed"]].to_numpy().tolist() == [["mnli – qqp", 1], ["qqp – qnli", 2]]
+    assert table.loc[guess, "note"].str.contains("not above chance when intact").all()
+    assert len(table) == 14 * 3
+    return table[~guess]
+
+
+def test_pairs_of_mpnet_follow_from_their_trainings() -> None:
+    trainings, table, seeds = learnt(), csv("pairs/mpnet-pairs.csv"), csv("pairs/mpnet-seeds.csv").set_index("pair")
+    assert list(table["pair"]) == list(trainings["pair"].unique())
+    for row in table.itertuples():
+        own = trainings[trainings["pair"] == row.pair].set_index("seed")
+        for name in ("D_A", "D_B", "D", "D_corrected", "overlap"):
+            assert getattr(row, name) == pytest.approx(own[name].mean(), abs=2e-4), (row.pair, name)
+        both = row.D_A > 0 and row.D_B > 0
+        said = ("distinct" if row.D >= 10 else "double") if both else "wrong ranking" if max(row.D_A, row.D_B) < 0 else "none"
+        assert row.verdict == said
+        assert [row.seeds_agreeing, row.seeds] == [(own["verdict"] == said).sum(), len(own)]
+        for seed, value in seeds.loc[row.pair].items():
+            assert value == own["D"].get(int(seed[-1])) or pd.isna(value)
+        assert seeds.loc[row.pair].count() == row.seeds
+
+
+def test_the_paper_s_table_4_beside_ours_follows_from_accuracies() -> None:
+    table, pairs = csv("pairs/mpnet-table-4.csv"), csv("pairs/mpnet-pairs.csv").set_index("group")
+    accuracy = csv("pairs/mpnet-performance.csv").set_index(["group", "lesion", "task"])["mean"]
+    for row in table.to_dict("records"):
+        a, b = row["A"], row["B"]
+        if row["model"] == "mpnet-base":
+            (group,) = [name for name in pairs.index if set(name.split("+")) == {a, b}]
+            for letter, task in (("A", a), ("B", b)):
+                lesions = {f"{letter} intact": "intact", f"{letter} without A's heads": a, f"{letter} without B's heads": b}
+                assert [row[name] for name in lesions] == [accuracy[group, lesion, task] for lesion in lesions.values()]
+            assert row["D"] == pairs.loc[group, "D"]
+        kept = [100 * (row["A without B's heads"] - row["A without A's heads"]) / row["A intact"]]
+        kept.append(100 * (row["B without A's heads"] - row["B without B's heads"]) / row["B intact"])
+        assert [row["D_A"], row["D_B"]] == pytest.approx(kept, abs=0.1)  # ours: means of the seeds' ratios
+        assert row["D"] == pytest.approx((row["D_A"] + row["D_B"]) / 2, abs=1e-3)
+
+
+def test_pairs_by_kind_of_input_follow_from_their_trainings() -> None:
+    one_text = ["ag_news", "sst2"]
+    for trainings, name in ((learnt(), "mpnet-paradigms"), (csv("pairs/pairs-all.csv"), "paradigms")):
+        same = trainings["A"].isin(one_text) == trainings["B"].isin(one_text)
+        topic = trainings["pair"].str.contains("ag_pair")
+        for row in csv(f"pairs/{name}.csv").itertuples():
+            own = trainings.loc[(topic == row.pairs.startswith("AG-Pair")) & (same == (row.paradigm == "same")), "D"]
+            assert [row.D, row.rows] == pytest.approx([own.mean(), len(own)], abs=1e-4)
+
+
+def test_the_page_of_pairs_names_the_correlations_and_counts_of_its_files() -> None:
+    text = page("pairs.md")
+    large, small = (csv(f"pairs/{name}.csv").set_index("pair") for name in ("mpnet-pairs", "pairs"))
+    five = csv("specialization/grid.csv").set_index("label").T
+    ten = [name for name in large.index if "ag_pair" not in name]
+    assert [len(small), len(large), len(ten)] == [14, 14, 10]
+
+    def order(one: pd.Series, other: pd.Series, pairs: list[str]) -> str:
+        return f"{stats.spearmanr(one[pairs].astype(float), other[pairs].astype(float)).statistic:.2f}"
+
+    assert f"a similar order (Spearman {order(large['D'], small['D'], list(small.index))})" in text
+    assert f"over the paper's ten {order(large['D'], small['D'], ten)}" in text
+    own = [order(table["D"], five[name], ten) for name, table in (("mpnet-base", large), ("MiniLM-L6", small))]
+    assert "Spearman over ten pairs {} in mpnet-base and {} in MiniLM-L6".format(*own) in text
+    assert (
+        f"MiniLM-L6 orders the ten pairs much as BERT-base does (Spearman {order(small['D'], small['published'], ten)})" in text
+    )
+    assert f"and {small.loc[ten, 'D'].mean():.1f} % in MiniLM-L6 (BERT-base" in text
+    assert f"mpnet-base does not ({order(large['D'], large['published'], ten)})" in text
+    assert f"D averages {large.loc[ten, 'D'].mean():.1f} % over the paper's ten pairs" in text
+    assert f"(BERT-base: {large.loc[ten, 'published'].mean():.1f} %)" in text
+    every = csv("pairs/mpnet-pairs-all.csv").groupby("pair")["D"].mean()
+    told = [f"{table[name]:.1f}" for name in ("mnli – qqp", "qqp – qnli") for table in (large["D"], every)]
+    assert "from {} to {} % and from {} to {} % (the verdicts stay)".format(*told) in text
+    assert f"from {large.loc[ten, 'D'].mean():.1f} to {every[ten].mean():.1f} %, and" in text
+    orders = [order(table, large["published"], ten) for table in (every, large["D"])]
+    assert "by {} in place of {} (Spearman)".format(*orders) in text
+    both = {
+        name: (table[["D_A", "D_B"]] > 0).all(axis=1)
+        for name, table in (("MiniLM-L6", csv("pairs/pairs-all.csv")), ("mpnet-base", learnt()))
+    }
+    said = "in {} of {} trainings of MiniLM-L6 and in {} of {} of mpnet-base"
+    assert said.format(*(count for table in both.values() for count in (table.sum(), len(table)))) in text
+    news = [table.loc[table["pair"].str.contains("ag_news"), ["D_A", "D_B"]] for table in (learnt(), csv("pairs/pairs-all.csv"))]
+    assert "in all 24 trainings of both models" in text
+    assert (pd.concat(news) > 0).all(axis=None)
+    assert sum(map(len, news)) == 24
+
+
+def test_what_important_head_training_does_to_d_follows_from_its_seeds() -> None:
+    text = page("specialization.md")
+    seeds, first, second = (csv(f"specialization/{name}.csv") for name in ("iat-seeds", "d", "iat-d"))
+    second = second.pivot(index="seed", columns="method", values="D")
+    first = first.query("model == 'MiniLM-L6' and method == 'multi-task'").set_index("seed")["D"]
+    gain, moved = second["iat"] - second["multi-task"], second["multi-task"] - first
+    want = pd.concat([first, second["multi-task"], moved, second["iat"], gain], axis=1)
+    assert seeds.iloc[:5, 1:].to_numpy() == pytest.approx(want.to_numpy(), abs=2e-4)
+    assert seeds.iloc[5, 1:].to_numpy(float) == pytest.approx(want.mean().to_numpy(), abs=2e-4)
+    said = f"D changes by {gain.min():.2f} to +{gain.max():.2f} points, {gain.mean():.2f} on average".replace("-", "−")
+    assert said in text
+    assert [(gain > 0).sum(), len(gain)] == [2, 5]
+    moves = moved.abs()
+    assert f"D of a seed moves by {moves.mean():.1f} points on average and by {moves.max():.1f} at most" in text
+    pairs = csv("specialization/iat-pairs-all.csv").query("method == 'multi-task'").set_index(["pair", "seed"])["D"]
+    old = csv("specialization/pairs-all.csv").query("model == 'MiniLM-L6' and method == 'multi-task'")
+    old = old.assign(pair=old["A"] + " – " + old["B"]).set_index(["pair", "seed"])["D"]
+    far = (pairs - old).abs()
+    assert far.idxmax() == ("qnli – sst2", 4)
+    assert f"moves by {far.mean():.1f} points on average and by up to {far.max():.1f} (QNLI with SST-2 in seed 4)" in text
+    rank = stats.spearmanr(*(table.groupby("pair").mean().sort_index() for table in (pairs, old))).statistic
+    assert f"the order of the ten pairs' means stays (Spearman {rank:.2f})" in text
+    for row in csv("specialization/iat-tasks.csv").to_dict("records"):
+        each = [row[f"seed {seed}"] for seed in range(5)]
+        assert row["difference"] == pytest.approx(sum(each) / 5, abs=2e-4)
+        assert row["difference"] == pytest.approx(row["important heads"] - row["multi-task"], abs=2e-4)
+    differences = csv("specialization/iat-tasks.csv")
+    assert differences["difference"].mean() == pytest.approx(gain.mean(), abs=2e-4)
