@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,20 @@ def test_every_file_says_where_it_comes_from(file: Path) -> None:
     assert any(key.startswith("weights of ") for key in said), "name the checksum of the model's weights"
     recipe = said["recipe"].split(" ")[0]
     assert recipe == "none" or (RESULTS.parents[1] / recipe).is_file(), recipe
+
+
+def test_every_commit_is_in_the_history_or_said_to_be_gone() -> None:
+    asked = subprocess.run(["git", "log", "--format=%H"], cwd=RESULTS, capture_output=True, text=True)
+    shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=RESULTS, capture_output=True, text=True)
+    if asked.returncode or shallow.stdout.strip() != "false":
+        pytest.skip("needs the whole history")
+    history = asked.stdout.split()
+    for file in FILES:
+        said = tables.notes(file)
+        gone, _, joined = said.get("not in the history", "").partition("(")
+        for commit in re.findall(r"\b[0-9a-f]{7,40}\b", f"{said['commit']} {joined}"):
+            known = any(one.startswith(commit) for one in history)
+            assert known != (commit[:7] in gone), f"{file.name}: {commit}"
 
 
 def test_a_changed_number_is_noticed() -> None:
