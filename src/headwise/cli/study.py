@@ -90,6 +90,10 @@ def run(
         int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by the most workers.")
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Compute only cells with this coordinate, and what they need: --only seed=0"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET.description)] = False,
     as_json: Json = False,
     trust_remote_code: Trust = False,
@@ -98,21 +102,25 @@ def run(
 
     headwise study run training-small --out runs/small --set training.epochs=1
     """
+    from headwise.engine._only import parse_only
     from headwise.engine._study import ready, run_study
 
+    some = parse_only(only or ())
     study, data, base, folder = _open(source, out, sets, scale)
     recipe = ready(study, data, base, folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
     if jobs == 0:
         own_bars()
-    board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, quiet=quiet)
+    board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, only=some, quiet=quiet)
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
-    found = None if board.failed or board.blocked else _section(study, folder)
+    found = None if board.failed or board.blocked or some else _section(study, folder)
     said = list(found.findings) if found else []
     if not emit({"run": str(folder), **counts, "findings": said}, as_json):
         print_mapping(str(folder), counts)
         if found:
             _print_section(found, folder)
+        elif some:
+            typer.echo(f"the other cells: headwise study run {folder}")
     if board.failed or board.blocked:
         typer.echo(f"{board.failed} cells failed: see headwise study show {folder}; rerun the study to retry them", err=True)
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,13 +83,14 @@ class Board:
         return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(1, slots)
 
 
-def carry_out(run: Path, plan: Plan, start: Callable[[], Engine], view: View) -> Board:
+def carry_out(run: Path, plan: Plan, start: Callable[[], Engine], view: View, wanted: Sequence[int] | None = None) -> Board:
     """Computes every cell of `plan` that has no sound result in `run` yet.
 
     Args:
+        wanted: numbers of the cells, with all that they need; default: all of them.
         start: gives the engine; not called where nothing is left to compute, since looking for GPUs and starting a cluster take seconds.
     """
-    loop = _Loop(run, plan, view)
+    loop = _Loop(run, plan, view, range(len(plan)) if wanted is None else wanted)
     batch = loop.next_batch()
     if loop.finished():
         view.update(loop.board, 1)
@@ -112,12 +113,12 @@ def carry_out(run: Path, plan: Plan, start: Callable[[], Engine], view: View) ->
 
 
 class _Loop:
-    def __init__(self, run: Path, plan: Plan, view: View) -> None:
+    def __init__(self, run: Path, plan: Plan, view: View, wanted: Sequence[int]) -> None:
         self.run, self.plan, self.view = run, plan, view
         self.results = str(run / "results")
-        self.board = Board(len(plan), left=Counter(plan.step(number) for number in range(len(plan))))
+        self.board = Board(len(wanted), left=Counter(plan.step(number) for number in wanted))
         self.state = bytearray(len(plan))  # WAITING
-        self.fresh = iter(range(len(plan)))
+        self.fresh = iter(wanted)
         self.parked: list[int] = []  # looked at, but something they need is not finished
         self.again: deque[Task] = deque()  # ready, and put back
         self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time

@@ -9,6 +9,7 @@ from typing import Any
 from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
+from headwise.engine._only import chosen
 from headwise.engine._plan import PLAN, RECIPE, SETTINGS, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run, open as open_run
@@ -29,6 +30,7 @@ def run_study(
     jobs: int | None = None,
     threads: int | None = None,
     address: str | None = None,
+    only: Mapping[str, set[str]] | None = None,
     quiet: bool = False,
 ) -> Board:
     """Computes what is missing of a study in the folder `out`.
@@ -41,6 +43,7 @@ def run_study(
         jobs: cells at once (local: 0 computes in this process); None decides by GPUs, cores and memory.
         threads: CPU threads of each worker; None shares out the cores. Sums may differ in the last bit with other numbers.
         address: of a Ray cluster.
+        only: by coordinate, the values of the cells to compute, with all that they need; default: all cells.
         quiet: show nothing.
 
     Returns:
@@ -60,8 +63,9 @@ def run_study(
         write_text(run / SETTINGS, json.dumps(now, indent=1))
         plan = write_plan(run, study.cells(recipe))
         _check_size(run, len(plan), plan.megabytes)
+        wanted = chosen(plan, only or {})
         shown = view(run, quiet)
-        board = carry_out(run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown)
+        board = carry_out(run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown, wanted)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; finished work is kept, resume with: headwise study run {out}") from None
     except OSError as error:
