@@ -241,6 +241,14 @@ def test_a_trained_model_keeps_its_data_type(tmp_path: Path) -> None:
         open_model(tmp_path / "m", dtype="bfloat16")
 
 
+def test_a_model_with_removed_heads_is_opened_in_the_data_type_that_is_asked_for(tmp_path: Path) -> None:
+    save_removed(
+        Heads(BertModel.from_pretrained(saved(tmp_path / "bare")).bfloat16()).remove(HeadSet([(0, 1)])), tmp_path / "smaller"
+    )
+    assert open_model(tmp_path / "smaller", need="heads").dtype == torch.bfloat16
+    assert open_model(tmp_path / "smaller", need="heads", dtype="float32").dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     ("name", "said"), [("gpu", "no device 'gpu'; there is: cpu"), ("cuda:7", "device is 'cuda:7', but torch finds no")]
 )

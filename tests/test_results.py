@@ -73,6 +73,40 @@ def test_every_commit_is_in_the_history_or_said_to_be_gone() -> None:
             assert known != (commit[:7] in gone), f"{file.name}: {commit}"
 
 
+def test_other_sets_of_d_are_those_of_their_pages() -> None:
+    spec = importlib.util.spec_from_file_location("other_d", RESULTS / "similarity" / "other_d.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    kept = pd.read_csv(RESULTS / "similarity" / "other-d.csv", comment="#")
+    pd.testing.assert_frame_equal(script.table(), kept, atol=1e-4)
+    first = kept[kept["D"].str.startswith("first")].set_index("similarity")
+    link = pd.read_csv(RESULTS / "similarity" / "link.csv", comment="#").query("kind == 'pearson'").set_index("similarity")
+    np.testing.assert_allclose(first["r"], link.loc[first.index, "correlation"], atol=1e-3)
+    np.testing.assert_allclose(first["p"], link.loc[first.index, "p"], atol=1e-4)
+
+
+def test_d_of_a_task_by_the_way_heads_are_silenced() -> None:
+    """From the mean accuracies, by another way than the one that wrote the table."""
+    place = RESULTS / "specialization"
+    table = pd.read_csv(place / "kinds-tasks.csv", comment="#").set_index(["model", "silenced by"])
+    both = pd.read_csv(place / "performance-mean.csv", comment="#").query("method == 'multi-task'")
+    e5 = pd.read_csv(place / "e5-performance-mean.csv", comment="#").assign(model="e5-small")
+    tasks = list(table.columns[:-1])
+    for (model, kind), row in table.iterrows():
+        some = (both if model != "e5-small" else e5).query("model == @model")
+        wide = some.pivot_table(index="lesion", columns="task", values="mean")[tasks]
+        rp = (
+            100
+            * wide.loc[[name if kind == "zero" else f"{name} by {kind}" for name in tasks]].to_numpy()
+            / wide.loc["intact"].to_numpy()
+        )
+        own = np.diag(rp)
+        np.testing.assert_allclose(row[tasks].to_numpy(float), (rp.sum(0) - own) / 4 - own, atol=1e-3)
+        assert row["D"] == pytest.approx(row[tasks].mean(), abs=1e-3)
+
+
 def test_a_changed_number_is_noticed() -> None:
     page = next(page for page in PAGES if "<!-- table:" in page.read_text(encoding="utf-8"))
     text = page.read_text(encoding="utf-8")

@@ -138,6 +138,12 @@ def test_d_of_exported_tables_is_that_of_the_study(runs: Path, tmp_path: Path) -
             read_dissociation(tmp_path / "pairs-mean.csv", TASKS, model)
     frame = run.table("pairs-all").query("model == 'tiny' and method == 'multi-task'")
     frame = frame.assign(D=[10.0 * n for n in range(len(frame))])
+    both = pd.concat([frame, frame.assign(A=frame["B"], B=frame["A"])])  # a whole matrix for every seed
+    for one in (frame, both):
+        one.to_csv(tmp_path / "one.csv", index=False)
+    assert read_dissociation(tmp_path / "one.csv", TASKS, "tiny").sel(task="mood", other="animal") == pytest.approx(
+        frame.query("A == 'mood' and B == 'animal'")["D"].mean() / 100
+    )
     for changed, message in (
         (frame.drop(columns="seed"), "2 values of D for the pair mood and animal, and no column seed"),
         (frame.assign(alpha=[0.1 * n for n in range(len(frame))]), "which differ in alpha: give a table of one"),

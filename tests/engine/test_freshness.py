@@ -27,7 +27,7 @@ from headwise.store._checksums import DamagedResult
 from headwise.store._decision import decision, differences, key_of
 from headwise.store._entry import claimed
 from headwise.tasks import read_toml
-from headwise.training._grid import compare
+from headwise.training._grid import BRANCHES, compare
 from headwise.training._loop import TrainingRun
 from light import shown_without_torch
 
@@ -240,7 +240,7 @@ def test_another_rate_never_starts_from_an_old_branch(place: Path, tmp_path: Pat
         patch.setattr("headwise.training.methods.iat.ImportantHeads.at_branch", lambda self, run: killed(run))
         with pytest.raises(KeyboardInterrupt):
             compare(f"{place}/model", tasks, out=tmp_path / "both", learning_rate=1e-2, **given)
-    assert list((tmp_path / "both" / "branches").rglob("state.json"))  # the beginning that the first rate shared
+    assert list((tmp_path / "both" / BRANCHES).rglob("state.json"))  # the beginning that the first rate shared
     shutil.rmtree(tmp_path / "both" / "multi-task")
     shutil.rmtree(tmp_path / "both" / "iat")
     compare(f"{place}/model", tasks, out=tmp_path / "both", learning_rate=1e-4, **given)

@@ -5,8 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import sample_study
+import torch
 
-from headwise.engine import _engines
+from headwise._base.memory import release_gpu
+from headwise.engine import _engines, _plan as plan_run, _schedule, _worker
 from headwise.engine._engines import Local, per_gpu
 
 GB = 1 << 30
@@ -63,3 +66,69 @@ def test_surplus_workers_end_when_they_are_idle(monkeypatch: pytest.MonkeyPatch,
     engine._resize([{"state": "done"}])
     assert ended == [1, 3, 2]
     assert engine.free() == 1
+
+
+def test_a_full_gpu_leaves_no_more_workers_than_are_at_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What a cell had taken when it failed says little: it and its neighbours would fill the GPU again."""
+    monkeypatch.setattr(_engines, "visible_gpus", lambda: ["0"])
+    monkeypatch.setattr(_engines, "cores", lambda: 32)
+    engine = Local(tmp_path, None, None)
+    engine._resize([{"state": "done", "gpu": (2 * GB, 80 * GB)}])
+    assert engine.slots == 4
+    engine._flight = {Future(): (slot, []) for slot in range(3)}
+    engine._resize([{"state": "failed", "full": True, "gpu": (5 * GB, 80 * GB)}])
+    assert (engine.slots, engine.free()) == (3, 0)
+    engine._resize([{"state": "done", "gpu": (6 * GB, 80 * GB)}])
+    assert engine.slots == 3
+
+
+@pytest.mark.parametrize(("left", "chosen"), [(6, 1), (5, 0), (4, 1), (3, 0)])
+def test_the_next_cell_goes_to_the_gpu_with_the_fewest(
+    left: int, chosen: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(_engines, "visible_gpus", lambda: ["0", "1"])
+    engine = Local(tmp_path, None, None)
+    engine._pools = [SimpleNamespace(submit=lambda *_: Future()) for _ in range(8)]
+    engine._flight = {Future(): (left, [])}  # the last one at work of eight, now that there are two
+    engine.submit([])
+    assert {slot for slot, _ in engine._flight.values()} == {left, chosen}
+
+
+def test_a_worker_that_lost_its_gpu_is_replaced_and_its_error_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def lost(*_: object) -> None:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lost)
+    release_gpu()
+    assert _worker._on_gpu({"gpu": 1}) == {"broken": True}
+    monkeypatch.setattr(_engines, "visible_gpus", lambda: ["0"])
+    engine, ended, future = Local(tmp_path, None, None), [], Future()
+    engine._pools = [SimpleNamespace(shutdown=lambda **how: ended.append(how))]
+    future.set_result([{"state": "failed", "error": "RuntimeError: CUDA error", "broken": True}])
+    engine._flight = {future: (0, [])}
+    assert engine.wait(0.1) == [([], future.result())]
+    assert ended == [{"wait": False, "kill_workers": True}]
+    assert engine._pools == [None]
+
+
+def test_a_cell_that_found_the_gpu_full_waits_until_another_has_ended(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    plan_run.prepare(run, "many")
+    plan = plan_run.write_plan(run, sample_study.many.cells(sample_study.TrivialRecipe(kind="many", cells=3)))
+    loop = _schedule._Loop(run, plan, SimpleNamespace(update=lambda *_: None, say=lambda _: None), range(3))
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(_schedule, "PAUSE_S", 0.0)
+    try:
+        first, second, third = loop.next_batch(), loop.next_batch(), loop.next_batch()
+        full = {"state": "failed", "error": "OutOfMemoryError: CUDA out of memory", "full": True}
+        loop.settle(first, [full])
+        loop.settle(second, [full])
+        assert not loop.next_batch()  # the third is at work, and nothing has ended that would have made room
+        loop.settle(third, [full])
+        assert len(loop.next_batch()) == 1  # nothing is at work: one of them, alone
+        assert not loop.next_batch()
+    finally:
+        monkey.undo()

@@ -130,12 +130,14 @@ def test_a_cell_for_which_the_gpu_was_full_is_tried_once_more(tmp_path: Path, mo
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", True),
         ("AcceleratorError: CUDA error: out of memory", True),
         ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("the worker process died 3 times on this cell (out of memory?); last: OutOfMemoryError: Ray", False),
         ("RuntimeError: [enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory", False),
         ("ValueError: CUDA is not there", False),
     ],
 )
 def test_errors_of_a_full_gpu(error: str, full: bool) -> None:
-    from headwise.engine._schedule import FULL
+    from headwise.engine._worker import FULL
 
     assert bool(FULL.search(error)) == full
 

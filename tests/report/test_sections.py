@@ -285,3 +285,19 @@ def test_copying_heads_lead_with_the_finding_and_its_figure(tmp_path) -> None:  
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
     assert [row[:2] for row in data["maps"][0]["effects"]["induction"]] == [["intact", 70], [LESIONS[1], 5], [LESIONS[2], 70]]
     assert page.index('class="headline"') < page.index('id="map-0"') < page.index("Repeated tokens predicted, in percent")
+
+
+def test_d_after_every_method_is_drawn_for_each_way_to_score_heads() -> None:
+    """One chart would draw ways to score heads as if they were seeds."""
+    places = [(method, scoring) for method in ("multi-task", "iat") for scoring in ("eq4", "iat")]
+    rows = [
+        {"model": "m", "method": method, "scoring": scoring, "seed": 0, "D": 10.0 * n}
+        for n, (method, scoring) in enumerate(places)
+    ]
+    found = grids.of_specialization(SimpleNamespace(files={"d.parquet"}, table=lambda _: pd.DataFrame(rows)))
+    charts = [block for block in found.blocks if block.name.startswith("methods")]
+    assert [chart.title for chart in charts] == [
+        f"Dissociation after every method, heads scored by {name} (Fig. 8)" for name in ("eq4", "iat")
+    ]
+    bars = [[bar.get_height() for bar in chart.draw().axes[0].patches] for chart in charts]
+    assert bars == [[0.0, 20.0], [10.0, 30.0]]

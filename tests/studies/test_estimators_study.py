@@ -12,7 +12,7 @@ import planted
 from headwise import engine
 from headwise.engine._recipe import RecipeError
 from headwise.engine._study import run_study, validate
-from headwise.heads import HeadSet
+from headwise.heads import HeadSet, default_model
 from headwise.lesions import lesion
 from headwise.report import write_report
 from headwise.studies import _estimators_study as league
@@ -169,3 +169,15 @@ def test_all_methods_take_part_by_default_and_mistakes_are_told(place: Path, tmp
     ):
         with pytest.raises(RecipeError, match=message):
             validate(study, recipe(place, **changes), tmp_path, tmp_path / "other")
+
+
+def test_data_that_a_tasks_file_names_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "tasks.toml").write_text('[mine]\npath = "texts/all.csv"\n')
+    recipe = {
+        "kind": "estimators",
+        "models": {"m": default_model()},
+        "train": False,
+        "tasks": {"file": str(tmp_path / "tasks.toml")},
+    }
+    with pytest.raises(RecipeError, match=r"tasks: .*tasks.toml names data that is not there: .*texts/all.csv"):
+        validate(study, recipe, tmp_path, tmp_path / "run")

@@ -138,7 +138,16 @@ def test_switches_of_a_tokenizer_count(cache: Path, calls: list[int], wordpiece:
         wordpiece.split_special_tokens = False
 
 
-def test_what_is_not_ours_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of kept tokens, before there is anything in it."""
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path))
+    (tmp_path / "tokens").mkdir()
+    return tmp_path / "tokens"
+
+
+def test_what_is_not_ours_stays_in_the_folder(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path = tokens
     monkeypatch.setattr(kept, "ROOM", 10_000)
     foreign = [tmp_path / "model.safetensors", tmp_path / "notes.txt"]
     for file in foreign:
@@ -154,7 +163,8 @@ def test_what_is_not_ours_stays_in_the_folder(tmp_path: Path, monkeypatch: pytes
     assert len([file for file in tmp_path.iterdir() if kept.OWN.fullmatch(file.name)]) == 2
 
 
-def test_what_was_read_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_longest_ago_goes_first(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path = tokens
     arrays = {"ids": np.zeros(1000, np.int32)}
     monkeypatch.setattr(kept, "ROOM", 3 * 4200)
     a, b, c, d = (letter * 32 for letter in "abcd")
@@ -165,3 +175,18 @@ def test_what_was_read_longest_ago_goes_first(tmp_path: Path, monkeypatch: pytes
     assert kept.recalled(a, tmp_path) is not None  # now the last to go
     kept.keep(d, arrays, tmp_path)
     assert sorted(file.stem for file in tmp_path.iterdir()) == [a, c, d]
+
+
+def test_a_set_that_would_drive_out_all_others_is_not_kept(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "ROOM", 10_000)
+    kept.keep("a" * 32, {"ids": np.zeros(1000, np.int32)}, tokens)
+    kept.keep("b" * 32, {"ids": np.zeros(3000, np.int32)}, tokens)
+    assert [file.stem for file in tokens.iterdir()] == ["a" * 32]
+
+
+def test_a_folder_that_the_caller_names_keeps_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(kept, "ROOM", 10_000)
+    for key, size in (("a", 1000), ("b", 1000), ("c", 9000)):
+        kept.keep(key * 32, {"ids": np.zeros(size, np.int32)}, tmp_path / "mine")
+    assert len(list((tmp_path / "mine").iterdir())) == 3

@@ -17,7 +17,7 @@ import headwise as hw
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
 from headwise.training import TrainingResult
-from headwise.training._grid import compare
+from headwise.training._grid import BRANCHES, compare
 from headwise.training._submission import write_submissions
 
 TASKS = [toy.task("mood", 40), toy.task("warmth", 30)]
@@ -158,7 +158,7 @@ def test_methods_and_seeds_are_compared_in_pairs(folder, tmp_path) -> None:
     alone = hw.train(folder, TASKS, "iat", seed=1, **options)
     toy.assert_identical(toy.weights(hw.load(tmp_path / "iat" / "seed-1")), toy.weights(alone.model))
     np.testing.assert_array_equal(found.results["iat", 1].history["loss"], alone.history["loss"])
-    assert not (tmp_path / "branches").exists()
+    assert not (tmp_path / BRANCHES).exists()
     with pytest.raises(HeadwiseError, match="did you mean 'epochs'"):
         compare(folder, TASKS, ["iat"], seeds=1, out=tmp_path / "x", epoch=1)
 

@@ -9,7 +9,7 @@ import toy
 
 from headwise.errors import HeadwiseError
 from headwise.training import TrainingRun
-from headwise.training._grid import compare, entries
+from headwise.training._grid import BRANCHES, compare, entries
 from headwise.training.methods.iat import ImportantHeads
 
 TASKS = [toy.task("mood", 60), toy.task("animal", 40)]
@@ -56,7 +56,7 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
         _, own = found.swept[label]
         alone = compare(folder, TASKS, ["iat"], out=tmp_path / "alone" / label, **own, **QUICK)
         toy.assert_identical(toy.weights(found.results[label, 0].model), toy.weights(alone.results["iat", 0].model))
-    assert not (tmp_path / "swept" / "branches").exists()
+    assert not (tmp_path / "swept" / BRANCHES).exists()
     sets = [found.results[label, 0].heads["mood"] for label in labels]
     assert [len(chosen) for chosen in sets] == [2, 2, 4, 4]
 

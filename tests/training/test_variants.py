@@ -10,8 +10,9 @@ import toy
 from headwise.engine._recipe import RecipeError
 from headwise.engine._study import run_study, validate
 from headwise.errors import HeadwiseError
+from headwise.studies._trained import only_training, trained_models
 from headwise.studies._training import study
-from headwise.training._grid import entries
+from headwise.training._grid import compare, entries
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def recipe(place: Path, variants: dict[str, Any]) -> Any:
+def recipe(place: Path, variants: dict[str, Any], **changes: Any) -> Any:
     given = {
         "kind": "training",
         "models": [str(place / "model")],
@@ -42,6 +43,7 @@ def recipe(place: Path, variants: dict[str, Any]) -> Any:
         "seeds": 1,
         "tasks": {"names": ["mood", "animal"], "file": str(place / "tasks.toml")},
         "training": {"epochs": 4, "batch_size": 16, "learning_rate": 1e-2, "weight_decay": 0.1},
+        **changes,
     }
     return validate(study, given, place, place / "none")[0]
 
@@ -86,6 +88,41 @@ def test_variants_branch_with_their_method_and_keep_their_names(place: Path, tmp
     assert apart("all-heads", "multi-task") < 1e-6  # all heads: plain training
     assert apart("drift", "iat") > 1e-4  # the option reached its training
     assert apart("iat", "multi-task") > 1e-4
+    # every one of them can be the source of a transfer, under its own name
+    assert {method: len(models) for method, models in trained_models(tmp_path / "run").items()} == dict.fromkeys(NAMES, 1)
+    (plain,) = trained_models(tmp_path / "run")["multi-task"]
+    assert only_training(tmp_path / "run", "multi-task") == plain
+    # another recipe in the same folder: what only the first one asked for is not taken for its result
+    run_study(study, recipe(place, {}, methods=["iat"]), tmp_path / "run", jobs=0, quiet=True)
+    assert plain.is_dir()
+    assert only_training(tmp_path / "run", "multi-task") is None
+    assert list(trained_models(tmp_path / "run")) == ["iat"]
+
+
+def test_a_variant_has_the_options_that_the_recipe_gives_its_method(place: Path) -> None:
+    variants = {"drift": {"method": "iat", "options": {"drift": True}}, "other": {"method": "iat", "options": {"variant": "eq4"}}}
+    asked = recipe(place, variants, method_options={"iat": {"variant": "iap"}})
+    told = [cell.config.variants for cell in study.cells(asked) if getattr(cell.config, "variants", None)]
+    assert [{name: one.options for name, one in each.items()} for each in told] == [
+        {"drift": {"variant": "iap", "drift": True}, "other": {"variant": "eq4"}}
+    ]
+
+
+def test_without_variants_a_cell_has_the_key_it_had_before_there_were_any(place: Path) -> None:
+    cell = next(iter(study.cells(recipe(place, {}))))
+    assert "variants" not in cell.config.decides()
+    cell = next(iter(study.cells(recipe(place, {"mine": {"method": "iat"}}))))
+    assert "variants" in cell.config.decides()
+
+
+def test_a_variant_may_be_called_branches_and_options_may_be_its_methods_alone(place: Path, tmp_path: Path) -> None:
+    tasks = [toy.task("mood", 20), toy.task("animal", 20)]
+    quick = {"epochs": 1, "batch_size": 16, "delta": 0.5, "quiet": True}
+    found = compare(
+        str(place / "model"), tasks, ["multi-task"], seeds=1, out=tmp_path, variants={"branches": {"method": "iat"}}, **quick
+    )
+    assert (tmp_path / "branches" / "seed-0").is_dir()
+    assert set(found.results) == {("multi-task", 0), ("branches", 0)}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +133,7 @@ def test_variants_branch_with_their_method_and_keep_their_names(place: Path, tmp
         ({"mine": {"method": "itat"}}, "itat"),
         ({"../mine": {"method": "iat"}}, "it names a folder too"),
         ({"mine": {"method": "single-task"}}, "single-task cannot be a variant"),
+        ({"a.b": {"method": "iat"}, "a_b": {"method": "iat"}}, "the same name"),
     ],
 )
 def test_wrong_variants_are_refused_before_any_training(place: Path, variants: dict[str, Any], message: str) -> None:

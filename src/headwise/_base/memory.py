@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import sys
+from contextlib import suppress
 
 
 def release(much: bool = True) -> None:
@@ -25,4 +26,5 @@ def release_gpu() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # after an error on the device nothing can be given back, and that error is the one to show
+            torch.cuda.empty_cache()

@@ -84,6 +84,7 @@ class Local:
         self._gpus = visible_gpus()
         self._grows = bool(self._gpus) and jobs is None
         self._peak = 0  # most memory of a GPU that a cell took
+        self._most = sys.maxsize  # workers, once a cell found a GPU full
         self.slots = jobs or len(self._gpus) or default_jobs()
         self._run = run
         self._threads = threads or max(1, cores() // (self.slots * (MOST_PER_GPU if self._grows else 1)))
@@ -94,7 +95,10 @@ class Local:
         return self.slots - len(self._flight)
 
     def submit(self, batch: list[Task]) -> None:
-        slot = next(slot for slot in range(self.slots) if slot not in {used for used, _ in self._flight.values()})
+        used = [slot for slot, _ in self._flight.values()]
+        each = len(self._gpus) or 1  # of several GPUs the one with the fewest cells
+        free = (slot for slot in range(self.slots) if slot not in used)
+        slot = min(free, key=lambda slot: sum(other % each == slot % each for other in used))
         if self._pools[slot] is None:
             self._pools[slot] = self._start(slot)
         self._flight[self._pools[slot].submit(run_batch, str(self._run), batch, self._threads)] = (slot, batch)
@@ -104,7 +108,7 @@ class Local:
         for future in wait(self._flight, timeout=seconds, return_when=FIRST_COMPLETED).done:
             slot, batch = self._flight.pop(future)
             error = future.exception()
-            if error is not None:
+            if error is not None or any(outcome.get("broken") for outcome in future.result()):
                 self._pools[slot].shutdown(wait=False, kill_workers=True)
                 self._pools[slot] = None
             answers.append((batch, error or future.result()))
@@ -119,6 +123,9 @@ class Local:
         for peak, total in (outcome["gpu"] for outcome in outcomes if "gpu" in outcome):
             self._peak = max(self._peak, peak)
             self.slots = len(self._gpus) * per_gpu(self._peak, total, cores() // len(self._gpus))
+        if any(outcome.get("full") for outcome in outcomes):  # what a cell had taken when it failed says little of what it needs
+            self._most = max(len(self._gpus), len(self._flight))
+        self.slots = min(self.slots, self._most)
         self._pools += [None] * (self.slots - len(self._pools))
         busy = {slot for slot, _ in self._flight.values()}
         for slot in range(self.slots, len(self._pools)):  # an idle worker holds memory of the GPU

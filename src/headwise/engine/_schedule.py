@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -24,8 +23,7 @@ WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
-FULL = re.compile(r"OutOfMemoryError|CUDA.*(out of memory|ALLOC_FAILED)")  # what shares the GPU may leave room a little later
-PAUSE_S = 30.0
+PAUSE_S = 30.0  # before a cell that found the GPU full is tried again: what shares the GPU may leave room by then
 INDEX = "done.jsonl"
 INDEX_LINES = 500  # of finished cells that are found, written together
 
@@ -123,7 +121,8 @@ class _Loop:
         self.again: deque[Task] = deque()  # ready, and put back
         self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time
         self.deaths: Counter[int] = Counter()
-        self.full: set[int] = set()  # cells for which a GPU had no room once
+        self.full: dict[int, int] = {}  # cells for which a GPU had no room once, and how many had been settled by then
+        self.settled = 0
         self.running = 0
         self.changed = False
         self.known = read_index(run)
@@ -161,16 +160,18 @@ class _Loop:
         for task, outcome in zip(batch, answers, strict=True):
             state = outcome["state"]
             if state == "done":
+                self.settled += 1
                 self.board.computed += 1
                 self.lines.append(self._done(task, outcome))
-            elif state == "failed" and FULL.search(outcome["error"]) and task["number"] not in self.full:
-                self.full.add(task["number"])
-                self.view.say(f"the GPU is full: {label(task)} is tried once more in {PAUSE_S:.0f} s")
+            elif outcome.get("full") and task["number"] not in self.full:
+                self.full[task["number"]] = self.settled
+                self.view.say(f"the GPU is full: {label(task)} is tried once more when another cell has ended")
                 self.state[task["number"]] = WAITING
                 self.busy.append((time.monotonic() + PAUSE_S, task))
             elif state == "failed":
                 self.view.say(f"failed: {label(task)}: {outcome['error']}")
                 self._end(task, FAILED)
+                self.settled += 1
                 self.board.failed += 1
             else:
                 self.state[task["number"]] = WAITING
@@ -197,7 +198,7 @@ class _Loop:
         if self.again:
             return self.again.popleft()
         now = time.monotonic()
-        for entry in [entry for entry in self.busy if entry[0] <= now]:
+        for entry in [entry for entry in self.busy if entry[0] <= now and self._room(entry[1]["number"])]:
             self.busy.remove(entry)
             if task := self._consider(entry[1]["number"]):
                 return task
@@ -214,6 +215,10 @@ class _Loop:
                 return task
         self._index()
         return None
+
+    def _room(self, number: int) -> bool:
+        """Whether a cell that found the GPU full may find room now: another one has ended since, or none is running here."""
+        return self.settled > self.full.get(number, -1) or not self.running
 
     def _consider(self, number: int) -> Task | None:
         """The cell if it is ready to be computed; parks it, or settles it, otherwise."""

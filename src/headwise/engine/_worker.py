@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import socket
 import threading
@@ -24,6 +25,7 @@ from headwise.store._atomic import publish, write_sealed, write_text
 from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings
 from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, inputs_of, saved, stamp
 
+FULL = re.compile(r"^OutOfMemoryError|(?i:cud(a|nn).*(out of memory|alloc\w*failed))")  # what a full GPU says
 GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
 
 
@@ -124,12 +126,15 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
 
 
 def _on_gpu(peak: dict[str, int]) -> dict[str, Any]:
-    """Bytes of a GPU that a cell took, and those it has."""
+    """Bytes of a GPU that a cell took, and those it has; or that the process has lost its GPU."""
     if not peak.get("gpu"):
         return {}
     import torch
 
-    return {"gpu": (torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1])}
+    try:
+        return {"gpu": (torch.cuda.max_memory_reserved(), torch.cuda.mem_get_info()[1])}
+    except RuntimeError:  # an error on the device, after which this process cannot use it any more
+        return {"broken": True}
 
 
 def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]]]) -> None:
@@ -159,7 +164,7 @@ def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict
         write_text(run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
     except OSError as second:
         said += f" (and the error could not be stored: {second})"
-    return {"state": "failed", "error": said, "seconds": seconds}
+    return {"state": "failed", "error": said, "seconds": seconds, "full": FULL.search(said) is not None}
 
 
 def _start_reporter() -> None:

@@ -153,7 +153,7 @@ def _read(place: str, tasks: Sequence[TaskLike], need: str, dtype: Any) -> Any:
 
 
 def _saved(place: str, dtype: Any) -> Any:
-    """The model in a folder that headwise saved, which keeps its data type."""
+    """The model in a folder that headwise saved; a trained one keeps its data type, unless float32 is asked for."""
     from transformers import PreTrainedModel
 
     from headwise.store._loading import load
@@ -164,12 +164,14 @@ def _saved(place: str, dtype: Any) -> Any:
     if not isinstance(found, MultiTaskModel | TaskModel | PreTrainedModel):
         raise HeadwiseError(f"{place} holds a {type(found).__name__}, not a model")
     own = next(found.parameters()).dtype
-    if dtype not in (None, "auto") and _dtype(dtype, "", None) != own:
-        raise HeadwiseError(
-            f"{place} is a model that headwise trained; it keeps its data type, {str(own).removeprefix('torch.')}: leave out dtype; "
-            "precision='bf16' computes faster"
-        )
-    return found
+    if dtype in (None, "auto") or (wanted := _dtype(dtype, "", None)) == own:
+        return found
+    if isinstance(found, PreTrainedModel) or wanted == torch.float32:
+        return found.to(wanted)
+    raise HeadwiseError(
+        f"{place} is a model that headwise trained; it keeps its data type, {str(own).removeprefix('torch.')}: leave out dtype; "
+        "precision='bf16' computes faster"
+    )
 
 
 def _kind_for(place: str, config: Any, tasks: Sequence[TaskLike]) -> str:

@@ -176,7 +176,9 @@ def _tokenizer(tokenizer: Any) -> str:
     facts: list[Any] = [{name: value for name, value in inner.items() if name not in ("padding", "truncation")}]
     names = ("special_tokens_map", "model_max_length", "padding_side", "truncation_side")
     facts += [getattr(tokenizer, name, None) for name in names]
-    return fingerprint(json.dumps([*facts, tokenizer_choices(tokenizer)], sort_keys=True, default=str))
+    if (choices := tokenizer_choices(tokenizer)) != {"split_special_tokens": False}:  # the usual case has the key it always had
+        facts.append(choices)
+    return fingerprint(json.dumps(facts, sort_keys=True, default=str))
 
 
 def _plain(value: Any) -> Any:

@@ -21,8 +21,9 @@ def surroundings() -> dict[str, Any]:
 
 def reset_peak_memory() -> None:
     """Makes the current memory the peak so far; where the system cannot (not Linux), the peak is the process's."""
-    if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():  # a cell that computes on the CPU starts none
+        with suppress(RuntimeError):
+            torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -32,7 +33,7 @@ def peak_memory() -> dict[str, int]:
     peak = {"cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)}
     with suppress(OSError, IndexError):
         peak["cpu"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
-    if (torch := sys.modules.get("torch")) and torch.cuda.is_available():
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
         peak["gpu"] = torch.cuda.max_memory_allocated()
     return peak
 

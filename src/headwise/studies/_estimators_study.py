@@ -241,7 +241,7 @@ def check(recipe: EstimatorsRecipe) -> Iterable[str]:
         yield from not_of_recipes(recipe.training)
     elif recipe.training.model_fields_set:
         yield "training: the recipe has train = false; remove the table"
-    yield from wrong("tasks", recipe.tasks.find)
+    yield from wrong("tasks", recipe.tasks.check)
 
 
 study = engine.Study(EstimatorsRecipe, cells, check, of_estimators)

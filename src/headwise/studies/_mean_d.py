@@ -116,5 +116,5 @@ def _check_rows(rows: pd.DataFrame, says: str) -> None:
     differs = [name for name in (*PLACE, SCORING) if name in rows and rows[name].nunique(dropna=False) > 1]
     if differs:
         raise HeadwiseError(f"{says}, which differ in {', '.join(differs)}: give a table of one of them")
-    if "seed" not in rows or rows["seed"].duplicated().any():
+    if "seed" not in rows or (rows.groupby("seed", dropna=False)["d"].nunique(dropna=False) > 1).any():
         raise HeadwiseError(f"{says}, and no column seed tells them apart: leave one, or their mean")

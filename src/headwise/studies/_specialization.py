@@ -145,7 +145,7 @@ def check(recipe: SpecializationRecipe) -> Iterable[str]:
     for label in recipe.frozen:
         if label not in recipe.models:
             yield f"frozen: {label!r} is not among the models: {', '.join(recipe.models)}"
-    problems = list(wrong("tasks", recipe.tasks.find))
+    problems = list(wrong("tasks", recipe.tasks.check))
     yield from problems
     names = () if problems else recipe.tasks.listed()
     for group in () if problems else groups_of(recipe):

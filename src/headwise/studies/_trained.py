@@ -70,8 +70,7 @@ def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None 
 
 def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
-    for file in sorted(Path(run).rglob(DONE)):
-        folder = file.parent
+    for folder in _finished(Path(run)):
         if not (folder / manifest.NAME).is_file() or part_of_single(folder):
             continue
         kind = manifest.read(folder)["kind"]
@@ -80,6 +79,14 @@ def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tup
         place = place_of(folder)
         if all(_fits(place.get(name), value) for name, value in (where or {}).items()):
             yield folder, kind, place
+
+
+def _finished(run: Path) -> list[Path]:
+    """Folders of finished trainings; of a study only those of its present recipe, which may have had another one before."""
+    places = [run]
+    if (run / manifest.NAME).is_file() and manifest.read(run)["kind"] == "study":
+        places = [result.folder for _, result in engine.open(run).results()]
+    return [file.parent for place in places for file in sorted(place.rglob(DONE))]
 
 
 def _check_finished(run: Path) -> None:
@@ -99,13 +106,13 @@ def _check_weights(folder: Path) -> None:
 
 
 def place_of(folder: Path) -> dict[str, Any]:
-    """Method, model, sampling and seed of a finished training."""
+    """Method (or what its study calls the training: a variant, a setting of a sweep), model, sampling and seed of a finished training."""
     manifest.check(folder, manifest.read(folder), DONE)
     with reading(folder, "a finished training, so it is damaged"):
         described = read_json(folder / DONE)["description"]
         settings = described.get("settings", {})
         return {
-            "method": str(described["method"]),
+            "method": str(described.get("label", described["method"])),
             "model": str(described.get("model", "")),
             "sampling": str(settings.get("sampling", "")),
             "seed": int(settings.get("seed", 0)),

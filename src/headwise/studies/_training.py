@@ -98,6 +98,10 @@ class CellConfig(engine.Settings):
     variants: dict[str, Variant] = Field(default_factory=dict)
     teacher: engine.ModelName | None = None
 
+    def decides(self) -> dict[str, Any]:
+        """Without variants, the key is that of before there were any."""
+        return {name: value for name, value in super().decides().items() if name != "variants" or value}
+
 
 @engine.step(name="training")
 def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
@@ -202,6 +206,11 @@ def _method_of(recipe: TrainingRecipe, name: str) -> str:
     return recipe.variants[name].method if name in recipe.variants else name
 
 
+def _with_own(recipe: TrainingRecipe, variant: Variant) -> Variant:
+    """A variant with the options that the recipe gives its method, unless it sets them itself."""
+    return Variant(method=variant.method, options={**recipe.method_options.get(variant.method, {}), **variant.options})
+
+
 def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]) -> engine.Cell:
     """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
     teacher = recipe.teachers.get(model)
@@ -216,7 +225,7 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
     config = CellConfig(
         model=model,
         methods=tuple(name for name in group if name not in recipe.variants),
-        variants={name: recipe.variants[name] for name in group if name in recipe.variants},
+        variants={name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants},
         tasks=recipe.tasks,
         training=of_methods(recipe.training, [_method_of(recipe, name) for name in group]).with_changes(
             sampling=sampling, predict=recipe.predict
@@ -251,6 +260,8 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         yield from wrong(f"variants.{name}", make_method, variant.method, **variant.options)
         if not SAFE.fullmatch(name):
             yield f"variants.{name}: begin with a letter or digit, and use letters, digits, spaces and , . = _ - (it names a folder too)"
+        if any(model_name(name) == model_name(other) for other in recipe.variants if other != name):
+            yield f"variants.{name}: another one's folder would have the same name; call it something else"
         if name in METHODS:
             yield f"variants.{name}: a method has this name; call the variant something else"
         if variant.method in ("distil", "single-task"):
@@ -262,7 +273,7 @@ def check(recipe: TrainingRecipe) -> Iterable[str]:
         if teacher in recipe.teachers:
             yield f"teachers: {teacher!r} teaches {student!r} and is a student itself"
     yield from not_of_recipes(recipe.training)
-    yield from wrong("tasks", recipe.tasks.find)
+    yield from wrong("tasks", recipe.tasks.check)
 
 
 def wrong(place: str, work: Callable[..., Any], *args: Any, **options: Any) -> Iterator[str]:

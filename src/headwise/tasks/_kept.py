@@ -44,11 +44,15 @@ def keep(key: str, arrays: Arrays, folder: Path | None) -> None:
     from safetensors import SafetensorError
 
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    ours = folder == folder_for(LEAST)  # not one that the caller names, which has room for what is put there
+    if ours and sum(array.nbytes for array in whole.values()) > ROOM // 2:
+        return  # it would drive out all others
     with suppress(OSError, SafetensorError):
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / f"{key}.safetensors") as aside:
             save_tensors(whole, aside, {"checksum": _checksum(whole)})
-        _make_room(folder)
+        if ours:
+            _make_room(folder)
 
 
 def folder_for(examples: int) -> Path | None:

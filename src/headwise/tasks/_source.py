@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from headwise.errors import HeadwiseError
 from headwise.settings import DataPath, Settings, option
 
 if TYPE_CHECKING:
@@ -52,6 +53,18 @@ class TaskSource(Settings):
         return find_tasks(
             self.names if names is None else names, self.data, self.file, size=self.size, seed=self.seed, metric=self.metric
         )
+
+    def check(self) -> None:
+        """Finds the tasks without reading their data.
+
+        Raises:
+            HeadwiseError: there is none of a name, or the tasks file names data that is not there.
+        """
+        from headwise.tasks._toml import missing_files
+
+        self.find()
+        if self.file is not None and (lacking := missing_files(self.file, self.names)):
+            raise HeadwiseError(f"{self.file} names data that is not there: {', '.join(map(str, lacking))}")
 
     def find_trained(self) -> "tuple[list[Task], dict[str, Task]]":
         """The tasks that are trained, and by trained task a further one that its decoder answers: MNLI's mismatched set."""

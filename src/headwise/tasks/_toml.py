@@ -65,13 +65,23 @@ def data_files(source: str | Path, names: Sequence[str]) -> dict[str, Any]:
     """By task, the files that a tasks file reads its data from: of the tasks called `names`, or of all. Files that do not exist are left
     out: reading them says so."""
     found: dict[str, Any] = {}
+    for name, table, paths in _paths(source, names):
+        found[name] = {split: _read_of(place, "preset" in table) for split, place in paths.items() if place.exists()}
+    return {name: files for name, files in found.items() if files}
+
+
+def missing_files(source: str | Path, names: Sequence[str]) -> list[Path]:
+    """The files and folders that a tasks file reads its data from, and that do not exist."""
+    return [place for _, _, paths in _paths(source, names) for place in paths.values() if not place.exists()]
+
+
+def _paths(source: str | Path, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Path]]]:
+    """Name, table and paths by split of the tasks called `names`, or of all."""
     for name, table in _tables(parse_toml(Path(source).read_bytes(), str(source))):
         path = table.get("path")
         places = path if isinstance(path, Mapping) else {"": path}
         if not names or name in names:
-            paths = {split: Path(source).parent / place for split, place in places.items() if isinstance(place, str)}
-            found[name] = {split: _read_of(place, "preset" in table) for split, place in paths.items() if place.exists()}
-    return {name: files for name, files in found.items() if files}
+            yield name, table, {split: Path(source).parent / place for split, place in places.items() if isinstance(place, str)}
 
 
 def _read_of(place: Path, whole: bool) -> Any:

@@ -166,6 +166,7 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Train)
         "tasks": {task.name: task.split("train").fingerprint for task in tasks},
         "synthetic": [task.name for task in tasks if task.synthetic],
         **method.describe(),
+        **({"label": settings.label} if settings.label else {}),
         "settings": _deciding(method, settings),
     }
 

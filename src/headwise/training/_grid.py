@@ -24,7 +24,7 @@ from headwise.training.methods import Method, make_method, method_of, option_nam
 from headwise.training.methods.iat import ImportantHeads
 from headwise.training.methods.prune import PruneLeast
 
-BRANCHES = "branches"
+BRANCHES = ".branches"  # no training can be called that
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,10 @@ def compare(
     """
     out = Path(out)
     asked: Train = checked(Train, settings)
+    known = [*methods, *(own["method"] for own in (variants or {}).values())]
     for name, value in asked.options.items():
-        if not any(name in option_names(method) for method in methods):
-            make_method(methods[0], **{name: value})  # raises, with whose it is
+        if not any(name in option_names(method) for method in known):
+            make_method(known[0], **{name: value})  # raises, with whose it is
     chosen = [asked.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
     wanted_of = entries(methods, sweep or {}, variants or {})
     labels = list(wanted_of)
@@ -145,8 +146,10 @@ def compare(
                 start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
                 missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
                 folder = out / label / f"seed-{seed}" if several else out
-                placed = told[label].with_changes(out=folder, start=start, branches=missing)
-                results[label, seed] = train(model, tasks, wanted_of[label][0], **placed.given())
+                method = wanted_of[label][0]
+                called = None if label == method else label
+                placed = told[label].with_changes(out=folder, start=start, branches=missing, label=called)
+                results[label, seed] = train(model, tasks, method, **placed.given())
                 results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
             if several:
                 shutil.rmtree(out / BRANCHES, ignore_errors=True)

@@ -81,6 +81,7 @@ class Train(Exact):
         None, "More tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
     )
     start: str | Path | None = option(None, "Checkpoint of another training to start from, see `TrainingRun`.", live=True)
+    label: str | None = option(None, "What this training is called among others, if not by its method.", live=True)
     branches: Mapping[int, Path] | None = option(
         None, "Folders by step, in which a checkpoint is left before that step, see `TrainingRun`.", live=True
     )

@@ -81,7 +81,12 @@ def of_specialization(run: Any) -> Section:
             named = ", ".join(f"{pair} ({few} of {all_} seeds)" for pair, few, all_ in counts)
             said.append(f"A task is not above chance when intact, so D says nothing there, though the means count it: {named}.")
     if "d.parquet" in run.files and run.table("d")["method"].nunique() > 1:
-        blocks.append(Chart("methods", "Dissociation after every method (Fig. 8)", lambda: figures.methods(run.table("d"))))
+        d = run.table("d")
+        for scoring, some in d.groupby("scoring", sort=False) if "scoring" in d else [("", d)]:
+            named = f", heads scored by {scoring}" if scoring else ""
+            blocks.append(
+                Chart(f"methods{scoring}", f"Dissociation after every method{named} (Fig. 8)", partial(figures.methods, some))
+            )
     if "layers-mean.parquet" in run.files:
         layers = run.table("layers-mean")
         keys = [name for name in ("model", "method", "scoring", "group") if name in layers]
