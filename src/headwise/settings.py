@@ -255,7 +255,8 @@ def _explain(settings: type[BaseModel], mistake: Any) -> str:
         number = f"{given:g}" if isinstance(given, float) else cut(json.dumps(given))
         return f"{where}: given {number}; {said}; {as_fraction(given)}"
     expected = str(limits.get("expected", ""))
-    near = get_close_matches(str(given), [word.strip("',") for word in expected.split()], n=1)
+    allowed = [word.strip("',") for word in expected.split()]
+    near = ["cuda"] if given == "gpu" and "cuda" in allowed else get_close_matches(str(given), allowed, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{where}: given {cut(json.dumps(given, default=str))} ({_type_name(given)}); {said}{hint}"
 

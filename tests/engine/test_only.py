@@ -1,5 +1,6 @@
 """Some cells of a study, by their coordinates."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from test_study import digests, go
 from typer.testing import CliRunner
 
 from headwise.cli import app
+from headwise.cli.common import without_option
 from headwise.engine._only import parse_only
 from headwise.engine._run import Run
 from headwise.errors import HeadwiseError
+from headwise.store import _manifest as manifest
 
 RECIPE = 'kind = "sample_study:grid"\nwidths = [8, 16]\nseeds = [0, 1]\n[training]\nsteps = 3\n'
 
@@ -57,5 +60,21 @@ def test_the_command(tmp_path: Path) -> None:
     words = ["study", "run", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "run"), "--jobs", "0", "--quiet"]
     found = CliRunner().invoke(app, [*words, "--only", "seed=0", "--only", "seed=1", "--only", "width=8"])
     assert found.exit_code == 0, found.output
-    assert f"the other cells: headwise study run {tmp_path / 'run'}" in found.stdout
+    assert f"7 cells left: headwise study run {tmp_path / 'run'}" in found.stdout
     assert len(done(tmp_path / "run")) == 6
+    CliRunner().invoke(app, words)
+    found = CliRunner().invoke(app, [*words, "--only", "seed=0"])
+    assert "left" not in found.stdout
+    assert manifest.read(tmp_path / "run")["command"] == f"headwise {shlex.join(words)}"  # which makes all of it
+
+
+@pytest.mark.parametrize(
+    ("command", "left"),
+    [
+        ("headwise study run r.toml --only seed=0 seed=1 --jobs 2", "headwise study run r.toml --jobs 2"),
+        ("headwise study run --only=seed=0 r.toml", "headwise study run r.toml"),
+        ("headwise study run r.toml --set 'a=[1, 2]'", "headwise study run r.toml --set 'a=[1, 2]'"),
+    ],
+)
+def test_a_command_less_an_option(command: str, left: str) -> None:
+    assert without_option(command, "--only") == left

@@ -315,3 +315,22 @@ def test_a_tasks_file_without_names_means_all_of_its_tasks(model: Path, tmp_path
     with pytest.raises(RecipeError, match="no task was named") as error:
         validate(study, given | {"tasks": {}, "groups": "together"}, tmp_path, tmp_path / "run")
     assert "groups" not in str(error.value)
+
+
+def test_pairs_with_a_task_at_chance_are_counted_by_the_rule_of_every_note() -> None:
+    """A task may score above the guess and still be at chance by its permutation test, so that D_corrected is there."""
+    pairs = pd.DataFrame(
+        {
+            "A": ["a", "a"],
+            "B": ["b", "c"],
+            "D_A": 1.0,
+            "D_B": 1.0,
+            "D": 1.0,
+            "D_corrected": 2.0,
+            "overlap": 50.0,
+            "verdict": "double",
+        }
+    )
+    place = {"model": "m", "method": "multi-task", "alpha": 1.0, "delta": 0.0, "group": "a+b+c"}
+    every = tables.stacked([tables.marked(pairs, {"b"}), tables.marked(pairs, ())], [{**place, "seed": seed} for seed in (0, 1)])
+    assert tables.pairs_over_seeds(every)["seeds_at_chance"].tolist() == [1, 0]

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,9 +14,12 @@ from typer.testing import CliRunner
 from headwise import studies
 from headwise.cli import app
 from headwise.cli.transfer import find_sources
+from headwise.engine._recipe import RecipeError
+from headwise.engine._study import validate
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.studies._sections.similarity import section as similarity
+from headwise.studies._transfer_study import study
 from headwise.tasks import find_tasks
 from words import word_tokenizer
 
@@ -117,3 +121,18 @@ def test_the_recipe_has_the_sources_of_tables_6_and_8_where_training_puts_them()
         assert folders == [f"../runs/glue/{method}/seed-{seed}" for seed in range(6)]
     ablation = tomllib.loads((Path(__file__).parents[2] / "recipes" / "specialization-ablation.toml").read_text(encoding="utf-8"))
     assert "ticket-share" in ablation["methods"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ({"names": ["grammar:tenze"]}, "tasks: .*tenze.*did you mean 'tense'"),
+        ({"names": ["mine"], "file": "tasks.toml"}, "tasks: .*tasks.toml names data that is not there: .*texts.csv"),
+        ({"names": ["mine"]}, "tasks.names: 'mine' is not a preset; give tasks.file"),
+    ],
+)
+def test_new_tasks_are_checked_before_any_work(folder: Path, tmp_path: Path, tasks: dict[str, Any], said: str) -> None:
+    (tmp_path / "tasks.toml").write_text('[mine]\npath = "texts.csv"\n')
+    recipe = {"kind": "transfer", "sources": {"multi-task": [str(folder / "all")]}, "tasks": tasks}
+    with pytest.raises(RecipeError, match=said):
+        validate(study, recipe, tmp_path, tmp_path / "run")

@@ -120,6 +120,8 @@ def test_examples_subsets_samples_and_fingerprints() -> None:
     assert len(examples.sample(2, seed=1)) == 2
     assert examples.fingerprint == Task("other name", data={"train": GOOD}).split("train").fingerprint
     assert examples.fingerprint != examples.subset([1, 0, 2, 3]).fingerprint
+    with pytest.raises(HeadwiseError, match=r"unknown metric 'macrof1' \(did you mean 'macro-f1'\?\); there are accuracy, "):
+        Task("mine", data={"train": [("fine", "a"), ("bad", "b")]}, metric="macrof1")
     with pytest.raises(HeadwiseError, match="unknown kind 'sums'"):
         Examples([], np.zeros(0), "sums")
     with pytest.raises(HeadwiseError, match="1 texts and 2 labels"):

@@ -154,7 +154,7 @@ def test_bfloat16_trains_close_to_float32() -> None:
         ({"epochs": "3"}, r'epochs: given "3" \(text\); must be a valid integer'),
         ({"epochs": True}, "epochs: given true .* must be a valid integer"),
         ({"learning_rate": True}, "learning_rate: given true .* must be a valid number"),
-        ({"device": "gpu"}, "device: given .* must be 'cpu'"),
+        ({"device": "gpu"}, "device: given .* must be 'cpu' or 'cuda'; did you mean 'cuda'"),
         ({"learning_rat": 1}, "did you mean 'learning_rate'"),
         ({"early_stopping": 2}, "evaluate='epoch'"),
         ({"precision": "int8"}, "must be 'no', 'bf16' or 'fp16'"),

@@ -141,6 +141,17 @@ def test_wrong_variants_are_refused_before_any_training(place: Path, variants: d
         recipe(place, variants)
 
 
+def test_the_disk_that_kept_models_take_is_foreseen(place: Path) -> None:
+    """Within a third, checkpoints and tables apart; nothing where none are kept."""
+    weights = sum(file.stat().st_size for file in (place / "model").glob("*.safetensors")) / 1e6
+    variants = {"drift": {"method": "iat", "options": {"drift": True}}}
+    foreseen = [cell.megabytes for cell in study.cells(recipe(place, variants))]
+    assert foreseen[0] == pytest.approx(3 * weights)
+    assert next(iter(study.cells(recipe(place, variants, keep_models=False)))).megabytes == 0
+    alone = next(iter(study.cells(recipe(place, {}, methods=["single-task"]))))
+    assert alone.megabytes == pytest.approx(2 * weights)  # one for each task
+
+
 def test_labels_of_variants() -> None:
     sweep = {"alpha": (0.1, 0.3), "delta": (0.2,)}
     found = entries(

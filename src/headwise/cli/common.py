@@ -264,3 +264,14 @@ def fail(message: str, status: int = 2) -> NoReturn:
     """One line on standard error, and an exit status."""
     Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", markup=True, highlight=False)
     raise SystemExit(status)
+
+
+def without_option(command: str, option: str) -> str:
+    """A command as it was typed, less an option and its values."""
+    kept: list[str] = []
+    skipped = False
+    for word in shlex.split(command):
+        skipped = word == option if word.startswith("-") else skipped
+        if not skipped and not word.startswith(f"{option}="):
+            kept.append(word)
+    return shlex.join(kept)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Jobs, Json, Sets, Trust, Verb, emit, own_bars, print_mapping, print_table
+from headwise.cli.common import Group, Jobs, Json, Sets, Trust, Verb, emit, own_bars, print_mapping, print_table, without_option
 from headwise.errors import HeadwiseError
 from headwise.settings import QUIET
 
@@ -102,7 +102,9 @@ def run(
 
     headwise study run training-small --out runs/small --set training.epochs=1
     """
+    from headwise._base.command import carrying_out, given
     from headwise.engine._only import parse_only
+    from headwise.engine._run import Run
     from headwise.engine._study import ready, run_study
 
     some = parse_only(only or ())
@@ -111,18 +113,25 @@ def run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
     if jobs == 0:
         own_bars()
-    board = run_study(study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, only=some, quiet=quiet)
+    with carrying_out(without_option(given(), "--only")):  # which the report says makes all of it
+        board = run_study(
+            study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, only=some, quiet=quiet
+        )
+    left = sum(cell["state"] != "done" for cell in Run(folder).cells()) if some else 0
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
-    found = None if board.failed or board.blocked or some else _section(study, folder)
+    found = None if board.failed or board.blocked or left else _section(study, folder)
     said = list(found.findings) if found else []
     if not emit({"run": str(folder), **counts, "findings": said}, as_json):
         print_mapping(str(folder), counts)
         if found:
             _print_section(found, folder)
-        elif some:
-            typer.echo(f"the other cells: headwise study run {folder}")
+        elif left and not board.failed:
+            typer.echo(f"{left} cell{'s' * (left != 1)} left: headwise study run {folder}")
     if board.failed or board.blocked:
-        typer.echo(f"{board.failed} cells failed: see headwise study show {folder}; rerun the study to retry them", err=True)
+        typer.echo(
+            f"{board.failed} cell{'s' * (board.failed != 1)} failed: see headwise study show {folder}; rerun the study to retry them",
+            err=True,
+        )
         raise typer.Exit(1)
 
 

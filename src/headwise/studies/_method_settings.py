@@ -1,10 +1,14 @@
-"""Settings that both a recipe's trainings and some methods have: whose holds."""
+"""Settings that both a recipe's trainings and some methods have: whose holds; and what trained models take."""
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+from headwise import engine
+from headwise.errors import HeadwiseError
 from headwise.training._settings import Train
 from headwise.training.methods import METHODS
 
@@ -28,3 +32,11 @@ def warn_of_replaced(training: Train, methods: Iterable[str], options: Mapping[s
                     f"method_options.{method}.{own.name} = {own.default}",
                     stacklevel=2,
                 )
+
+
+def megabytes_of(model: engine.ModelName, models: int) -> float:
+    """What `models` trained models take on the disk, by the weights that they start from."""
+    with suppress(HeadwiseError, OSError):
+        if weights := sum(file.stat().st_size for file in Path(model.folder()).rglob("*.safetensors")):
+            return models * weights / 1e6
+    return 500.0 * models

@@ -13,7 +13,7 @@ from pydantic import Field
 from headwise import engine
 from headwise.lesions._settings import Dissociate
 from headwise.scoring._settings import check_options
-from headwise.studies._method_settings import of_methods, warn_of_replaced
+from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_specialization
 from headwise.studies._specialization_steps import SCORING, DissociationConfig, TablesConfig, dissociation, tables
 from headwise.studies._training import (
@@ -89,7 +89,8 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 keep_models=recipe.keep_models or recipe.dissociate,
                 training=of_methods(training, methods),
             )
-            cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=500)
+            needed = megabytes_of(recipe.models[label], len(entries(methods, swept)) if config.keep_models else 0)
+            cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=needed)
             trained.append(cell)
             yield cell
             trainings = entries(methods, swept) if recipe.dissociate else {}

@@ -56,16 +56,18 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
         return
     found: dict[str, pd.DataFrame] = {
         name: t.stacked([result.table(name) for result in inputs["lesioned"]], config.lesioned)
-        for name in ("pairs", "summary", "performance", "overlap", "layers", "sweep")
+        for name in ("summary", "performance", "overlap", "layers", "sweep")
     }
-    found["pairs"] = t.corrected(found["pairs"])
+    results = [load(result.model("dissociation") / "result") for result in inputs["lesioned"]]
+    weak = [{name for name, outcome in result.lesions.tasks.items() if outcome.at_chance} for result in results]
+    pairs = [t.marked(result.table("pairs"), names) for result, names in zip(inputs["lesioned"], weak, strict=True)]
+    found["pairs"] = t.corrected(t.stacked(pairs, config.lesioned))
     out.table("pairs-all", found["pairs"])
     out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
     out.table("grid", t.grid(found["pairs"]))
     d = t.overall(found["summary"])
     out.table("d", d)
     if SCORING in d:
-        results = [load(result.model("dissociation") / "result") for result in inputs["lesioned"]]
         out.table(
             "scorings", t.scorings(d, [result.sets for result in results], [result.scores.sizes["layer"] for result in results])
         )

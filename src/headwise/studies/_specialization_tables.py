@@ -1,6 +1,6 @@
 """The tables of a specialization study over models, task groups, methods and seeds; everything in percent."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,11 @@ def stacked(frames: Sequence[pd.DataFrame], places: Sequence[Mapping[str, Any]])
     return pd.concat([frame.assign(**place) for frame, place in zip(frames, places, strict=True)], ignore_index=True)
 
 
+def marked(pairs: pd.DataFrame, weak: Collection[str]) -> pd.DataFrame:
+    """`at_chance`: whether one of a pair's tasks is among those that are at chance when intact, so that its D says nothing."""
+    return pairs.assign(at_chance=pairs["A"].isin(list(weak)) | pairs["B"].isin(list(weak)))
+
+
 def corrected(pairs: pd.DataFrame) -> pd.DataFrame:
     """`p_fdr` over all pairs of one model, method and seed, also where every pair has a model of its own."""
     families = pairs.groupby([*(name for name in places(pairs) if name != "group"), "seed"], sort=False)["p"]
@@ -40,7 +45,7 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
     """Table 9: every pair of every model, means over seeds, with the verdict on the means and how many seeds agree with it.
 
     `seeds_significant` counts the seeds whose test of D stands at 5 % after correction over pairs; empty where the test was not run.
-    `seeds_at_chance` counts those in which a task is not above chance when intact, so that their D says nothing.
+    `seeds_at_chance` counts those in which a task is at chance when intact (see `tasks._chance`), so that their D says nothing.
     """
     rows = []
     keys = [*places(pairs), "A", "B"]
@@ -63,7 +68,7 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
                 "verdict": said,
                 "seeds_agreeing": int((some["verdict"] == said).sum()),
                 "seeds_significant": float((some["p_fdr"] <= LEVEL).sum()) if tested else float("nan"),
-                "seeds_at_chance": int(some["D_corrected"].isna().sum()),
+                "seeds_at_chance": int((some["at_chance"] if "at_chance" in some else some["D_corrected"].isna()).sum()),
                 "seeds": len(some),
             }
         )

@@ -7,7 +7,7 @@ from typing import Any
 from headwise import engine
 from headwise._base.parsing import read_json, reading
 from headwise._base.places import without_weights
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.store import _manifest as manifest
 from headwise.store._entry import STARTED
 from headwise.training._result import DONE
@@ -43,7 +43,7 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
     for (method, _), (folder, _) in sorted(found.items(), key=lambda entry: entry[0][1]):
         models.setdefault(method, []).append(folder)
     if not models:
-        raise HeadwiseError(f"{run} holds no trained multi-task model{f' with {dict(where)}' if where else ''}")
+        raise HeadwiseError(f"{run} holds no trained multi-task model{f' with {_told(where)}' if where else ''}")
     order = ["multi-task", *METHODS]
     return dict(sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order)))
 
@@ -70,6 +70,9 @@ def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None 
 
 def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
+    if unknown := next((name for name in where or {} if name not in (*PLACES, "method")), None):
+        near = did_you_mean(unknown, (*PLACES, "method"))
+        raise HeadwiseError(f"where.{unknown}: trainings have no such place{near}; they have {', '.join(PLACES)} and method")
     for folder in _finished(Path(run)):
         if not (folder / manifest.NAME).is_file() or part_of_single(folder):
             continue
@@ -127,10 +130,10 @@ def single_task_models(run: str | Path, where: Mapping[str, Any] | None = None) 
     """
     folder = only_training(run, "single-task", where)
     if folder is None:
-        chosen = f" with {dict(where)}" if where else ""
-        raise HeadwiseError(
-            f"{run} holds no single-task training{chosen}, one model for each task: train with the method single-task"
-        )
+        if where and (others := [place for _, kind, place in _trainings(run, None) if kind == "single-task"]):
+            known = "; ".join(f"{name} is {', '.join(dict.fromkeys(str(one[name]) for one in others))}" for name in where)
+            raise HeadwiseError(f"where: no single-task training in {run} has {_told(where)}: {known}")
+        raise HeadwiseError(f"{run} holds no single-task training, one model for each task: train with the method single-task")
     models = {str(name): folder / str(name) for name in manifest.read(folder)["tasks"]}
     for model in models.values():
         _check_weights(model)
@@ -159,6 +162,10 @@ def multi_task_model(run: str | Path, where: Mapping[str, Any] | None = None) ->
             )
     _check_weights(folder)
     return folder
+
+
+def _told(where: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in where.items())
 
 
 def part_of_single(folder: Path) -> bool:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.settings import marks
-from headwise.studies._method_settings import of_methods, warn_of_replaced
+from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_training
 from headwise.studies._training_tables import differences_of, table_of
 from headwise.tasks._source import TaskSource
@@ -236,7 +236,9 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
         keep_models=recipe.keep_models or _is_needed(recipe, model, group),
     )
     place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
-    return engine.Cell(train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed)
+    kept = len(recipe.tasks.listed()) if group == ("single-task",) else len(group)
+    needed = megabytes_of(model, kept if config.keep_models else 0)
+    return engine.Cell(train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed, megabytes=needed)
 
 
 def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bool:

@@ -10,6 +10,7 @@ from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
 from headwise.studies._sections.transfer import section
+from headwise.studies._training import wrong
 from headwise.tasks import PRESETS
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import FewShot, Shots
@@ -129,9 +130,13 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
         yield f"baseline: {recipe.baseline!r} is not among the sources: {', '.join(sources)}"
     if not recipe.tasks.names:
         yield "tasks.names: missing; name the new tasks"
-    for name in recipe.tasks.names:
-        if recipe.tasks.file is None and not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS:
-            yield f"tasks.names: {name!r} is not a preset; give tasks.file, a TOML file that defines it"
+    foreign = [
+        name for name in recipe.tasks.names if not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS
+    ]
+    for name in foreign if recipe.tasks.file is None else ():
+        yield f"tasks.names: {name!r} is not a preset; give tasks.file, a TOML file that defines it"
+    if recipe.tasks.names and (recipe.tasks.file is not None or not foreign):
+        yield from wrong("tasks", recipe.tasks.check)
     for folder in (folder for models in sources.values() for folder in models):
         for method in STAYS.keys() & (manifest.read(folder).get("notes") or {}).keys():
             yield f"sources: {folder} was trained by {method} and cannot be transferred: {STAYS[method]}"

@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from headwise.errors import HeadwiseError
+from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._kinds import KINDS
 
 Array = NDArray[Any]
@@ -191,6 +191,14 @@ def find(name: str, kind: str) -> Metric:
     if name not in fitting:
         raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting)}")
     return METRICS[name]
+
+
+def check_known(name: str | None, task: str) -> None:
+    """Raises where a task asks for a metric that there is not."""
+    if name is not None and name not in METRICS:
+        raise HeadwiseError(
+            f"task {task!r}: unknown metric {name!r}{did_you_mean(name, METRICS)}; there are {', '.join(METRICS)}"
+        )
 
 
 def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:

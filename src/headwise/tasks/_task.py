@@ -94,6 +94,7 @@ class Task:
         self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
         self._together, self._group = together, group
         self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
+        metrics.check_known(metric, name)
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
