@@ -93,8 +93,8 @@ def probing() -> Any:
         "top heads": ("o", COLOURS[0], "top heads ± 1 standard error", "full"),
     }
     for ax in axes.flat[len(models) :]:
-        ax.set_axis_off()
-    for ax, model in zip(axes.flat, models, strict=False):
+        ax.remove()
+    for place, (ax, model) in enumerate(zip(axes.flat, models, strict=False)):
         some = table[table["model"] == model].reset_index(drop=True)
         ax.hlines(some.index, 0, 90, color="0.92", linewidth=0.8, zorder=0)
         error = some["standard error of top"]
@@ -110,7 +110,7 @@ def probing() -> Any:
         ax.set_ylim(len(some) - 0.5, -0.5)
         ax.set_xlim(0, 90)
         ax.set_title(model)
-        if ax in axes[-1]:
+        if place >= len(models) - 2:  # the lowest of its column
             ax.set_xlabel("test accuracy (%)")
     return legend_above(figure, 3)
 
