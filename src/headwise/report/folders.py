@@ -77,6 +77,10 @@ def _of_study(folder: Path) -> list[Section]:
     found: list[Section] = []
     if draw := _section_of(recipe["kind"]):
         shown = draw(run)
+        done = [cell["state"] == "done" for cell in run.cells()]
+        if not all(done):
+            part = f"Unfinished: {sum(done)} of {len(done)} cells are done; the rest is not shown."
+            shown = replace(shown, findings=[part, *shown.findings])
         found.append(replace(shown, title=f"{shown.title}: {folder.name}", settings=recipe, provenance=provenance(run)))
     inside = [
         (task, file.parent)
