@@ -97,7 +97,10 @@ def test_what_a_run_lacks_or_has_twice_is_named_before_any_work(runs: Path, tmp_
 
     says(r"trained: .*2 trainings by the method single-task, which differ in seed \(0, 1\): .*where.seed", asked(runs, where={}))
     says(r"trained: where: no single-task training in .* has seed=7: seed is 0, 1", asked(runs, where={"seed": 7}))
-    says(r"trained: where.sed: .*did you mean 'seed'.*they have model, sampling, seed and method", asked(runs, where={"sed": 0}))
+    says(
+        r"trained: where.sed: unknown .did you mean 'seed'.*choose by model, sampling, seed or method",
+        asked(runs, where={"sed": 0}),
+    )
     says("trained: .*five holds no single-task training", asked(runs, trained=str(runs / "five"), where={}))
     says("models: three tasks or more .*; name them, or give trained", {"kind": "similarity"})
     one = {"mood": str(places(runs, "single-task", 1)[0] / "mood")}

@@ -11,6 +11,7 @@ import torch
 from headwise._base.memory import release_gpu
 from headwise.engine import _engines, _plan as plan_run, _schedule, _worker
 from headwise.engine._engines import Local, per_gpu
+from headwise.store import _provenance
 
 GB = 1 << 30
 
@@ -132,3 +133,14 @@ def test_a_cell_that_found_the_gpu_full_waits_until_another_has_ended(tmp_path: 
         assert not loop.next_batch()
     finally:
         monkey.undo()
+
+
+def test_a_cell_that_computes_on_the_cpu_does_not_start_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its provenance would say that it ran there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    for name in ("reset_peak_memory_stats", "max_memory_allocated", "get_device_name"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: pytest.fail("this would start it"))
+    _provenance.reset_peak_memory()
+    assert set(_provenance.peak_memory()) == {"cpu"}
+    assert _provenance._device()["kind"] == "cpu"

@@ -72,7 +72,7 @@ def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tup
     """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
     if unknown := next((name for name in where or {} if name not in (*PLACES, "method")), None):
         near = did_you_mean(unknown, (*PLACES, "method"))
-        raise HeadwiseError(f"where.{unknown}: trainings have no such place{near}; they have {', '.join(PLACES)} and method")
+        raise HeadwiseError(f"where.{unknown}: unknown{near}; choose by {', '.join(PLACES)} or method")
     for folder in _finished(Path(run)):
         if not (folder / manifest.NAME).is_file() or part_of_single(folder):
             continue
