@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=["sst2", "mrpc", "rte", "cola"])
     parser.add_argument("--steps", type=int, default=40, help="steps of each training timed")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--no-eager", action="store_true", help="on a GPU, leave out our loop without graphs (minutes)")
     parser.add_argument("--pairs", type=int, default=30, help="pairs of plain and important-head steps")
     args = parser.parse_args()
     from headwise.heads import default_model
@@ -49,7 +50,7 @@ def main() -> None:
         if args.data is not None:
             import training_gpu
 
-            training_gpu.main(args.data, args.model or str(default_model()), args.size)
+            training_gpu.main(args.data, args.model or str(default_model()), args.size, not args.no_eager)
         found["256 x 128 against a bare loop"] = bare_loop("cuda", args.rounds, args.steps)
     else:
         if args.data is None:
