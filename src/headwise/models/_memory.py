@@ -49,7 +49,7 @@ def longest(model: Remembering) -> int:
 
 def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
     """The tasks by name; without names, those the model was trained on. A saved model remembers where its own came from, so that
-    data, file, size and seed need no repeating.
+    data, file, size, seed and held_out need no repeating.
 
     Raises:
         HeadwiseError: a task cannot be found, or the data that the model was trained on have gone.
@@ -79,7 +79,7 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
                 if not known.exists():
                     option = "--data" if key == "data" else "--tasks-file"
                     raise HeadwiseError(f"{model} learnt {name} from {known}, which no longer exists: give {option}")
-        before = {"size": origin.get("size"), "seed": origin.get("seed")}
+        before = {key: origin.get(key) for key in ("size", "seed", "held_out")}
         chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
         found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)
     return as_tasks(found) if found else find_tasks([])

@@ -112,6 +112,8 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
 def open_tasks(tasks: ProbingTasks, names: Iterable[str] | None = None) -> list[Task]:
     """The tasks themselves; some of them by name, or all the recipe asks for."""
     found = _open_tasks(tasks, names)
+    if tasks.held_out and tasks.place != "tasks":
+        found = [task.held_out() for task in found]
     return found if tasks.metric is None else [task.with_metric(tasks.metric) for task in found]
 
 

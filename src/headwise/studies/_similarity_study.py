@@ -271,7 +271,8 @@ def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
 
     (found,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
     origin: dict[str, Any] = found.origin or {}
-    return TaskSource(names=(origin["name"],), data=origin.get("data"), file=origin.get("file"), size=origin["size"])
+    known = {key: origin.get(key) or None for key in ("data", "file", "size", "seed", "held_out")}
+    return TaskSource(names=(origin["name"],), **known)
 
 
 study = engine.Study(SimilarityRecipe, cells, check, section)

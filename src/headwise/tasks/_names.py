@@ -19,6 +19,7 @@ def find_tasks(
     size: int | None = None,
     seed: int | None = None,
     metric: str | None = None,
+    held_out: bool | None = None,
 ) -> list[Task]:
     """The tasks called `names`.
 
@@ -31,6 +32,7 @@ def find_tasks(
         size: training examples of a grammar task; default: 2000.
         seed: of splits that have to be made, and of the grammar; default: 0.
         metric: overrides every task's own metric ("accuracy" for Eq. 5).
+        held_out: judge on a tenth of the training examples in place of the validation split (`Task.held_out`).
 
     Raises:
         HeadwiseError: a name is unknown, or two tasks have the same one.
@@ -63,7 +65,10 @@ def find_tasks(
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
         places = {"data": data, "file": file if name in defined else None}
-        where = {key: str(Path(place).absolute()) for key, place in places.items() if place is not None}
+        where: dict[str, Any] = {key: str(Path(place).absolute()) for key, place in places.items() if place is not None}
+        if held_out:
+            found[-1] = found[-1].held_out()
+            where["held_out"] = True
         found[-1].origin = {"name": name, "size": size, "seed": seed, **where}
     seen: set[str] = set()
     for task in found:

@@ -34,13 +34,19 @@ class TaskSource(Settings):
         None, "Random seed of the grammar and of splits that headwise makes; default: as in the model's training, else 0.",
         flag="--tasks-seed", ge=0,
     )  # fmt: skip
+    held_out: bool | None = option(
+        None,
+        "Judge on a tenth of the training examples, kept out of training, in place of the validation split, to choose settings; "
+        "default: as in the model's training, else no.",
+    )
 
     def decides(self) -> dict[str, Any]:
         """The settings, and by content the data that the tasks file names."""
         from headwise.tasks._toml import data_files
 
         files = data_files(self.file, self.names) if self.file is not None else {}
-        return super().decides() | ({"files": files} if files else {})
+        own = {name: value for name, value in super().decides().items() if name != "held_out" or value is not None}
+        return own | ({"files": files} if files else {})
 
     def listed(self) -> tuple[str, ...]:
         """The names of the tasks: those given, or all that the tasks file defines."""
@@ -51,7 +57,13 @@ class TaskSource(Settings):
         from headwise.tasks._names import find_tasks
 
         return find_tasks(
-            self.names if names is None else names, self.data, self.file, size=self.size, seed=self.seed, metric=self.metric
+            self.names if names is None else names,
+            self.data,
+            self.file,
+            size=self.size,
+            seed=self.seed,
+            metric=self.metric,
+            held_out=self.held_out,
         )
 
     def check(self) -> None:

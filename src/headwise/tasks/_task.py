@@ -98,7 +98,8 @@ class Task:
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
-    validation_carved = False  # whether validation is a tenth of train because the source has none; known once it was read
+    validation_carved = False  # whether validation is a tenth of train, for want of one or by `held_out`; known once it was read
+    _hold_out = False  # a tenth of train takes the place of the source's validation split
 
     @classmethod
     def of(cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False) -> "Task":
@@ -145,16 +146,34 @@ class Task:
         other.validation_carved = self.validation_carved and "validation" not in splits
         return other
 
+    def held_out(self) -> "Task":
+        """The same task judged on a tenth of its training examples, which are not trained on, in place of its validation split.
+
+        For choosing settings: the validation split stays unseen until they are chosen. The seed decides the tenth; identical texts
+        stay together.
+        """
+        other = copy.copy(self)
+        other._hold_out, other.validation_carved = True, False
+        if "_examples" in self.__dict__:
+            other.__dict__["_examples"] = in_order(self.name, other._with_validation(self._examples))
+        return other
+
+    def _with_validation(self, found: dict[str, Examples]) -> dict[str, Examples]:
+        """The splits with a tenth of train as validation, where there is none or a part of train was asked for."""
+        if "train" not in found or ("validation" in found and (not self._hold_out or self.validation_carved)):
+            return found
+        parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
+        if not all(map(len, parts.values())):
+            return found
+        self.validation_carved = True
+        return found | {name: found["train"].subset(rows) for name, rows in parts.items()}
+
     @cached_property
     def _examples(self) -> dict[str, Examples]:
         raw = self._read()
         kind = self._kind or building.guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label")
         found = self._word_level(raw, kind) if kind in WORD_KINDS else self._plain(raw, kind)
-        if "train" in found and "validation" not in found:
-            parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
-            if len(parts["train"]) and len(parts["validation"]):
-                found |= {name: found["train"].subset(rows) for name, rows in parts.items()}
-                self.validation_carved = True
+        found = self._with_validation(found)
         building.check(self.name, found)
         metrics.check_classes(self._metric, self.name, next(iter(found.values())).classes)
         release(sum(map(len, found.values())) > FEW)
