@@ -1,7 +1,7 @@
 """One model asked one task: what every estimator works on."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headwise._base.progress import track
+from headwise._passes.products import quick_products
 from headwise._passes.settings import Reading
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
@@ -129,7 +130,7 @@ def computing(precision: str, device: torch.device) -> AbstractContextManager[An
     if precision == "bf16":
         return torch.autocast(device.type, torch.bfloat16)
     if precision == "float32":
-        return nullcontext()
+        return quick_products(device)
     if device.type != "cuda":
         raise HeadwiseError(
             f"precision='tf32' is arithmetic of NVIDIA GPUs, and the model is on {device.type}: choose float32 or bf16"
