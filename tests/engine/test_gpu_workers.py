@@ -115,6 +115,23 @@ def test_a_worker_that_lost_its_gpu_is_replaced_and_its_error_kept(monkeypatch: 
     assert engine._pools == [None]
 
 
+def test_every_cell_gives_its_gpu_memory_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else a probe's tens of gigabytes stay with its worker while another cell of the card finds no room."""
+    run = tmp_path / "run"
+    plan_run.prepare(run, "many")
+    plan = plan_run.write_plan(run, sample_study.many.cells(sample_study.TrivialRecipe(kind="many", cells=2)))
+    loop = _schedule._Loop(run, plan, SimpleNamespace(update=lambda *_: None, say=lambda _: None), range(2))
+    given: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given.append("back"))
+    monkeypatch.setattr(_worker, "reset_peak_memory", lambda: None)
+    monkeypatch.setattr(_worker, "peak_memory", lambda: {"cpu": 1})
+    monkeypatch.setattr(_worker, "surroundings", dict)
+    batch = loop.next_batch()
+    assert [outcome["state"] for outcome in _worker.run_batch(str(run), batch, None)] == ["done"] * len(batch)
+    assert given == ["back"] * len(batch)
+
+
 def test_a_cell_that_found_the_gpu_full_waits_until_another_has_ended(tmp_path: Path) -> None:
     run = tmp_path / "run"
     plan_run.prepare(run, "many")

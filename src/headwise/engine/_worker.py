@@ -66,8 +66,8 @@ def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str
         else:
             aside, outcome = _compute(folder, task, lock)
             outcomes.append(outcome)
+            release_gpu()  # what torch keeps of a finished cell is missing to the other cells on the card
             if aside is None:
-                release_gpu()
                 lock.release()
             else:
                 group.append((task, lock, aside, outcome))
