@@ -101,8 +101,7 @@ def preset(name: str, path: str | Path | None = None, *, metric: str | None = No
     Raises:
         HeadwiseError: no such preset, or no such folder.
     """
-    key = name.lower().replace("-", "_").replace("/", "_").replace("'s", "").replace(" ", "_")
-    key = ALIASES.get(key, key)
+    key = _key(name)
     if key == "ag_pair":
         return _ag_pair(path, metric, seed)
     if key not in PRESETS:
@@ -128,6 +127,24 @@ def preset(name: str, path: str | Path | None = None, *, metric: str | None = No
     task = Task(key, **{**settings, **options})
     task.metric_given = metric is not None
     return task
+
+
+def _key(name: str) -> str:
+    key = name.lower().replace("-", "_").replace("/", "_").replace("'s", "").replace(" ", "_")
+    return ALIASES.get(key, key)
+
+
+def own_folders(name: str, path: Path) -> dict[str, Path] | None:
+    """The folders below `path` that a preset reads, by their names; None where it is no preset, or reads `path` itself."""
+    key = _key(name)
+    if key == "ag_pair":
+        wanted = ["ag_news", *(["ag_pair"] if (path / "ag_pair").is_dir() else [])]
+    elif key in PRESETS:
+        wanted = [PRESETS[key].folder or key]
+    else:
+        return None
+    found = {folder: path / folder for folder in wanted}
+    return found if all(place.is_dir() for place in found.values()) else None
 
 
 def presets(path: str | Path | None, names: Sequence[str], **options: Any) -> list[Task]:

@@ -1,6 +1,7 @@
 """Where tasks come from: the settings of every verb and recipe that names tasks."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwise.errors import HeadwiseError
@@ -46,7 +47,24 @@ class TaskSource(Settings):
 
         files = data_files(self.file, self.names) if self.file is not None else {}
         own = {name: value for name, value in super().decides().items() if name != "held_out" or value is not None}
-        return own | ({"files": files} if files else {})
+        return own | {"data": self._read()} | ({"files": files} if files else {})
+
+    def _read(self) -> "Path | dict[str, Path] | None":
+        """What the tasks read of the data folder: the folders of presets where they have their own, so that other sets beside them do not
+        count; else all of it."""
+        from headwise.tasks._presets import own_folders
+
+        if self.data is None or self.file is not None or not self.names:
+            return self.data
+        folders: dict[str, Path] = {}
+        for name in self.names:
+            if name.startswith("grammar:"):
+                continue
+            own = None if name.startswith("treebank:") else own_folders(name, self.data)
+            if own is None:
+                return self.data
+            folders |= own
+        return folders
 
     def listed(self) -> tuple[str, ...]:
         """The names of the tasks: those given, or all that the tasks file defines."""
