@@ -104,6 +104,17 @@ def test_a_model_remembers_its_tasks_wherever_they_are_asked(trained: Path) -> N
     assert evaluate(model, qqp, quiet=True).losses == pytest.approx(evaluate(model, qqp, max_length=9, quiet=True).losses)
 
 
+def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_validation(place: Path, tmp_path: Path) -> None:
+    settings = ["--method", "multi-task", *QUICK, "--epochs", "1", "--out", tmp_path / "m"]
+    hw("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
+    (tenth,), (own,) = (remembered_tasks(tmp_path / "m", TaskSource(held_out=value)) for value in (None, False))
+    assert {text for pair in tenth.split("train").texts for text in pair} < {t for pair in own.split("train").texts for t in pair}
+    assert (tenth.validation_carved, own.validation_carved) == (True, False)
+    (judged,) = (row for row in load_scores(tmp_path / "m") if row["split"] == "validation")
+    assert judged["examples"] == len(tenth.split("validation")) != len(own.split("validation"))
+    assert "--no-held-out" in said("score", "--help")
+
+
 def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -117,7 +117,7 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     flags = [one for one in (noted["short"], own, noted["also"]) if one]
     required = field.is_required()
     default = None if required else field.get_default(call_default_factory=True)
-    if kind is bool and default:
+    if kind is bool and default is not False:  # what is on, or on by what a model remembers, can be turned off
         flags = [f"{own}/--no-{own[2:]}"]
     help_ = (field.description or "") + _shown(default, required, several)
     info = typer.Option(*flags, help=help_, show_default=False, callback=trust if name == "trust_remote_code" else None)
