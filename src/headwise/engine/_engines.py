@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, Protocol
@@ -147,6 +148,8 @@ class Local:
         if gpu is not None:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         log = self._run / "logs" / f"worker-{slot}.log"
+        # loky replaces a worker whose memory has grown, and warns of it; the cell it was given is computed all the same
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
         return ProcessPoolExecutor(max_workers=1, env=env, initializer=_enter_worker, initargs=(os.getpid(), str(log)))
 
 
