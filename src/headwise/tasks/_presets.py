@@ -135,7 +135,7 @@ def _key(name: str) -> str:
 
 
 def own_folders(name: str, path: Path) -> dict[str, Path] | None:
-    """The folders below `path` that a preset reads, by their names; None where it is no preset, or reads `path` itself."""
+    """The folders below `path` that a preset reads, by their names; None if `name` is not a preset or reads `path` itself."""
     key = _key(name)
     if key == "ag_pair":
         wanted = ["ag_news", *(["ag_pair"] if (path / "ag_pair").is_dir() else [])]
