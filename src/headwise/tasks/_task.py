@@ -98,7 +98,7 @@ class Task:
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
-    validation_carved = False  # whether validation is a tenth of train (the source has none, or `held_out`); known once it was read
+    validation_carved = False  # whether validation is a tenth of train (no other, or `held_out`); known once it was read
     _hold_out = False  # a tenth of train takes the place of the source's validation split
 
     @classmethod
