@@ -44,6 +44,50 @@ def test_pairs_of_mpnet_follow_from_their_trainings() -> None:
         assert seeds.loc[row.pair].count() == row.seeds
 
 
+def test_pairs_of_e5_follow_from_their_trainings() -> None:
+    trainings, table, seeds = (csv(f"pairs/e5-{name}.csv") for name in ("pairs-all", "pairs", "seeds"))
+    assert len(trainings) == 10 * 3
+    assert trainings["D_corrected"].notna().all()  # every task above chance
+    assert list(table["pair"]) == list(seeds["pair"]) == list(trainings["pair"].unique())
+    accuracy = csv("pairs/e5-performance.csv").set_index(["group", "lesion", "task"])["mean"]
+    published = csv("pairs/mpnet-pairs.csv").set_index("pair")["published"]
+    for row, each in zip(table.itertuples(), seeds.set_index("pair").to_numpy(), strict=True):
+        own = trainings[trainings["pair"] == row.pair].sort_values("seed")
+        assert own["D"].tolist() == each.tolist()
+        for name in ("D_A", "D_B", "D", "D_corrected", "overlap"):
+            assert getattr(row, name) == pytest.approx(own[name].mean(), abs=2e-4), (row.pair, name)
+        low, high = sorted((row.D_A, row.D_B))
+        said = ("distinct" if row.D >= 10 else "double") if low > 0 else "single" if high > 10 else "none"
+        assert high > 0
+        assert [row.verdict, row.seeds_agreeing] == [said, (own["verdict"] == said).sum()]
+        assert row.published == published[row.pair]
+        for task, other, d in ((row.A, row.B, row.D_A), (row.B, row.A, row.D_B)):
+            intact, without, beside = (accuracy[row.group, lesion, task] for lesion in ("intact", task, other))
+            assert d == pytest.approx(100 * (beside - without) / intact, abs=0.1)  # ours: means of the seeds' ratios
+
+
+def test_the_resplit_test_of_e5_is_corrected_over_the_pairs_that_were_tested() -> None:
+    text, table = page("pairs.md"), csv("pairs/e5-test.csv").set_index("pair")
+    assert (table["resplits"] == 199).all()
+    assert table["p"].to_numpy() == pytest.approx((1 + table["at_or_above"]) / 200, abs=1e-9)
+    assert table["p_fdr"].to_numpy() == pytest.approx(stats.false_discovery_control(table["p"]), abs=1e-4)
+    assert table["D"].to_numpy() == pytest.approx(table[["D_A", "D_B"]].mean(axis=1), abs=2e-4)
+    assert ((table["D"] > table["resplit_95"]) == (table["p"] <= 0.05)).all()
+    assert ((table["D"] > table["resplit_highest"]) == (table["at_or_above"] == 0)).all()
+    first = csv("pairs/e5-seeds.csv").set_index("pair")["seed 0"]
+    assert table["D_first_run"].to_dict() == first[table.index].to_dict()
+    moved = (table["D"] - table["D_first_run"]).abs()
+    assert f"by {moved.min():.1f} to {moved.max():.1f} points" in text
+    ends = [f"{value:.3f}" for name in ("p", "p_fdr") for value in (table[name].min(), table[name].max())]
+    assert "p is {} to {}, and {} to {} corrected over these five".format(*ends) in text
+    assert f"at least {199 - table['at_or_above'].max()} of the 199 re-splits" in text
+    assert sum("mnli" in pair for pair in table.index) == 4
+    ten = pd.Series(stats.false_discovery_control([*table["p"], *[1.0] * 5])[:5], table.index)
+    others = ten.drop("mnli – ag_news")
+    assert others.nunique() == 1
+    assert f"{ten['mnli – ag_news']:.2f} for MNLI with AG's News and {others.iloc[0]:.2f} for the other four" in text
+
+
 def test_the_paper_s_table_4_beside_ours_follows_from_accuracies() -> None:
     table, pairs = csv("pairs/mpnet-table-4.csv"), csv("pairs/mpnet-pairs.csv").set_index("group")
     accuracy = csv("pairs/mpnet-performance.csv").set_index(["group", "lesion", "task"])["mean"]
@@ -63,7 +107,11 @@ def test_the_paper_s_table_4_beside_ours_follows_from_accuracies() -> None:
 
 def test_pairs_by_kind_of_input_follow_from_their_trainings() -> None:
     one_text = ["ag_news", "sst2"]
-    for trainings, name in ((learnt(), "mpnet-paradigms"), (csv("pairs/pairs-all.csv"), "paradigms")):
+    for trainings, name in (
+        (learnt(), "mpnet-paradigms"),
+        (csv("pairs/pairs-all.csv"), "paradigms"),
+        (csv("pairs/e5-pairs-all.csv"), "e5-paradigms"),
+    ):
         same = trainings["A"].isin(one_text) == trainings["B"].isin(one_text)
         topic = trainings["pair"].str.contains("ag_pair")
         for row in csv(f"pairs/{name}.csv").itertuples():
@@ -73,22 +121,29 @@ def test_pairs_by_kind_of_input_follow_from_their_trainings() -> None:
 
 def test_the_page_of_pairs_names_the_correlations_and_counts_of_its_files() -> None:
     text = page("pairs.md")
-    large, small = (csv(f"pairs/{name}.csv").set_index("pair") for name in ("mpnet-pairs", "pairs"))
+    large, small, e5 = (csv(f"pairs/{name}.csv").set_index("pair") for name in ("mpnet-pairs", "pairs", "e5-pairs"))
     five = csv("specialization/grid.csv").set_index("label").T
     ten = [name for name in large.index if "ag_pair" not in name]
     assert [len(small), len(large), len(ten)] == [14, 14, 10]
+    assert list(e5.index) == ten
 
     def order(one: pd.Series, other: pd.Series, pairs: list[str]) -> str:
         return f"{stats.spearmanr(one[pairs].astype(float), other[pairs].astype(float)).statistic:.2f}"
 
     assert f"a similar order (Spearman {order(large['D'], small['D'], list(small.index))})" in text
     assert f"over the paper's ten {order(large['D'], small['D'], ten)}" in text
+    agree = [order(e5["D"], table["D"], ten) for table in (small, large)]
+    assert "e5-small agrees with MiniLM-L6 by {} and with mpnet-base by {}".format(*agree) in text
     own = [order(table["D"], five[name], ten) for name, table in (("mpnet-base", large), ("MiniLM-L6", small))]
     assert "Spearman over ten pairs {} in mpnet-base and {} in MiniLM-L6".format(*own) in text
+    together = csv("specialization/e5-pairs.csv").set_index("pair")["D"]
     assert (
-        f"MiniLM-L6 orders the ten pairs much as BERT-base does (Spearman {order(small['D'], small['published'], ten)})" in text
+        f"{order(e5['D'], together, ten)} in e5-small, where AG's News with SST-2 has {together['ag_news – sst2']:.1f} %" in text
     )
-    assert f"and {small.loc[ten, 'D'].mean():.1f} % in MiniLM-L6 (BERT-base" in text
+    much = [order(table["D"], table["published"], ten) for table in (e5, small)]
+    assert "e5-small and MiniLM-L6 order the ten pairs much as BERT-base does (Spearman {} and {})".format(*much) in text
+    means = [f"{table.loc[ten, 'D'].mean():.1f}" for table in (e5, small)]
+    assert "{} % in e5-small and {} % in MiniLM-L6 (BERT-base".format(*means) in text
     assert f"mpnet-base does not ({order(large['D'], large['published'], ten)})" in text
     assert f"D averages {large.loc[ten, 'D'].mean():.1f} % over the paper's ten pairs" in text
     assert f"(BERT-base: {large.loc[ten, 'published'].mean():.1f} %)" in text
@@ -98,16 +153,36 @@ def test_the_page_of_pairs_names_the_correlations_and_counts_of_its_files() -> N
     assert f"from {large.loc[ten, 'D'].mean():.1f} to {every[ten].mean():.1f} %, and" in text
     orders = [order(table, large["published"], ten) for table in (every, large["D"])]
     assert "by {} in place of {} (Spearman)".format(*orders) in text
-    both = {
-        name: (table[["D_A", "D_B"]] > 0).all(axis=1)
-        for name, table in (("MiniLM-L6", csv("pairs/pairs-all.csv")), ("mpnet-base", learnt()))
-    }
-    said = "in {} of {} trainings of MiniLM-L6 and in {} of {} of mpnet-base"
+
+
+def test_the_page_of_pairs_counts_the_trainings_of_three_models() -> None:
+    text = page("pairs.md")
+    every = {"MiniLM-L6": csv("pairs/pairs-all.csv"), "mpnet-base": learnt(), "e5-small": csv("pairs/e5-pairs-all.csv")}
+    both = {name: (table[["D_A", "D_B"]] > 0).all(axis=1) for name, table in every.items()}
+    said = "in {} of {} trainings of MiniLM-L6, in {} of {} of mpnet-base and in {} of {} of e5-small"
     assert said.format(*(count for table in both.values() for count in (table.sum(), len(table)))) in text
-    news = [table.loc[table["pair"].str.contains("ag_news"), ["D_A", "D_B"]] for table in (learnt(), csv("pairs/pairs-all.csv"))]
-    assert "in all 24 trainings of both models" in text
-    assert (pd.concat(news) > 0).all(axis=None)
-    assert sum(map(len, news)) == 24
+    said = "{} of {} trainings of mpnet-base, {} of {} of MiniLM-L6 and {} of {} of e5-small have a D_A or D_B of zero or less"
+    names = ("mpnet-base", "MiniLM-L6", "e5-small")
+    assert said.format(*(count for name in names for count in ((~both[name]).sum(), len(both[name])))) in text
+    less = pd.concat([every[name].loc[~both[name], "pair"] for name in names])
+    topic, sst2 = (less.str.contains(task) for task in ("ag_pair", "sst2"))
+    assert [(~topic & ~sst2 & ~less.str.contains("ag_news")).sum(), (~topic & sst2).sum(), topic.sum()] == [14, 9, 5]
+    assert "14 of the 28 are of pairs among MNLI, QQP and QNLI, nine of pairs with SST-2 and five of pairs with AG-Pair" in text
+    news = {name: table["pair"].str.contains("ag_news") for name, table in every.items()}
+    near = {name: table["pair"] == "ag_news – sst2" for name, table in every.items()}
+    assert "from MNLI, QQP and QNLI in all 27 trainings of the three models" in text
+    far = pd.concat([both[name][news[name] & ~near[name]] for name in names])
+    assert [len(far), far.sum()] == [27, 27]
+    assert [both[name][near[name]].sum() for name in names] == [3, 3, 0]
+    one_text = ["ag_news", "sst2"]
+    trainings, means = every["e5-small"], csv("pairs/e5-pairs.csv")
+    same, alike = (table["A"].isin(one_text) == table["B"].isin(one_text) for table in (trainings, means))
+    d = trainings["D"]
+    assert f"the first kind ({d[same].max():.1f} %) is below the lowest of the second ({d[~same].min():.1f} %)" in text
+    told = [f"{value:.1f}" for kind in (alike, ~alike) for value in (means.loc[kind, "D"].min(), means.loc[kind, "D"].max())]
+    assert "D is {} to {} % where both tasks read one text or both read two, and {} to {} % where".format(*told) in text
+    apart = csv("pairs/e5-seeds.csv").set_index("pair")
+    assert f"three seeds of a pair lie at most {(apart.max(axis=1) - apart.min(axis=1)).max():.1f} points apart" in text
 
 
 def test_what_important_head_training_does_to_d_follows_from_its_seeds() -> None:

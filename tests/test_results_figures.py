@@ -75,7 +75,7 @@ def test_the_lines_of_layers_hold_every_count() -> None:
 def test_pairs_have_a_bar_and_a_dot_for_every_seed() -> None:
     axes = figures.pairs().axes
     order = [text.get_text() for text in axes[0].get_yticklabels()]
-    for ax, model, prefix in zip(axes, ("mpnet-base", "MiniLM-L6"), ("mpnet-", ""), strict=True):
+    for ax, model, prefix in zip(axes, ("mpnet-base", "MiniLM-L6", "e5-small"), ("mpnet-", "", "e5-"), strict=True):
         assert ax.get_title() == model
         table, seeds = (csv(f"pairs/{prefix}{name}.csv").set_index("pair") for name in ("pairs", "seeds"))
         names = [pair for pair in order if pair in table.index]

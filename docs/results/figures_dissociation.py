@@ -88,13 +88,13 @@ def specialization_iat() -> Any:
 
 
 def pairs() -> Any:
-    """D of every pair in both models: each seed, their mean, and the published value."""
+    """D of every pair in three models: each seed, their mean, and the published value."""
     tables = {
         name: (read(HERE / "pairs" / f"{prefix}pairs.csv").set_index("pair"), read(HERE / "pairs" / f"{prefix}seeds.csv"))
-        for name, prefix in (("mpnet-base", "mpnet-"), ("MiniLM-L6", ""))
+        for name, prefix in (("mpnet-base", "mpnet-"), ("MiniLM-L6", ""), ("e5-small", "e5-"))
     }
     order = list(tables["mpnet-base"][0].sort_values("D").index)
-    figure, axes = panels(1, 2, size=(4.0, 4.6))
+    figure, axes = panels(1, len(tables), size=(3.1, 4.6))
     for ax, (model, (table, seeds)) in zip(axes[0], tables.items(), strict=True):
         first = ax is axes[0, 0]
         table = table.loc[[pair for pair in order if pair in table.index]]
@@ -106,7 +106,10 @@ def pairs() -> Any:
             ax.plot(seeds[name], y, "o", color=COLOURS[0], markersize=4, label="one seed" if first and not number else "_")
         mark = {"color": COLOURS[3], "fillstyle": "none", "markersize": 6, "label": "published, BERT-base" if first else "_"}
         ax.plot(table["published"], place, "D", **mark)
+        for pair in sorted(set(order) - set(table.index)):
+            ax.annotate("not run", (0.8, order.index(pair)), va="center", fontsize=8, color="0.4")
         ax.axvline(0, color=DARK, linewidth=0.8)
+        ax.set_ylim(-0.7, len(order) - 0.3)
         ax.set_yticks(range(len(order)), order if first else [""] * len(order))
         ax.set_xlim(-5, 30)
         ax.set_title(model)
