@@ -87,6 +87,27 @@ def test_other_sets_of_d_are_those_of_their_pages() -> None:
     np.testing.assert_allclose(first["p"], link.loc[first.index, "p"], atol=1e-4)
 
 
+def test_stem_cells_by_gates_learnt_during_training_follow_from_the_gates() -> None:
+    folder = RESULTS / "stemcells"
+    spec = importlib.util.spec_from_file_location("dynamic", folder / "dynamic.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    again = script.tables()
+    for name, frame in again.items():
+        text = name == "table-1"
+        kept = tables.read(folder / f"dynamic-{name}.csv", text)
+        pd.testing.assert_frame_equal(frame, kept, check_dtype=False, atol=1e-4)
+    claims = tables.read(folder / "dynamic-claims.csv")
+    assert {len(heads.split()) for heads in claims["heads"]} == {21}
+    named = claims.assign(head=claims["heads"].str.split()).explode("head")
+    often = named.groupby(["run", "head"]).size().ge(4).groupby("head").sum().ge(3)
+    first = again["stem-cells"].iloc[0]
+    assert set(often[often].index) == set(first["heads"].split())
+    assert often.sum() == first["found"]
+
+
 def test_d_of_a_task_by_the_way_heads_are_silenced() -> None:
     """From the mean accuracies, by another way than the one that wrote the table."""
     place = RESULTS / "specialization"
@@ -147,7 +168,7 @@ def interval(differences: pd.Series, level: float = 0.95) -> list[float]:
     return [differences.mean(), low, high]
 
 
-@pytest.mark.parametrize("run", ["mpnet", "ten", "variants"])
+@pytest.mark.parametrize("run", ["mpnet", "ten", "variants", "choice"])
 def test_the_differences_of_important_head_training_follow_from_their_seeds(run: str) -> None:
     folder = RESULTS / "important-heads"
     seeds = tables.read(folder / f"{run}-seeds.csv").set_index(["seed", "task"])
@@ -223,22 +244,35 @@ def test_the_variants_of_important_head_training_are_compared_and_corrected_as_s
             assert row[name] == pytest.approx(whole.loc[method, name], abs=5e-4)
 
 
-def test_the_differences_of_the_fine_tunings_follow_from_their_seeds() -> None:
+def test_the_setting_chosen_on_held_out_data_is_the_one_of_the_rule() -> None:
+    folder = RESULTS / "important-heads"
+    table = tables.read(folder / "choice-averages.csv").set_index("method")
+    averages = tables.read(folder / "choice-seeds.csv").query("task == 'average'")
+    assert table["mean"].to_numpy() == pytest.approx(averages[list(table.index)].mean().to_numpy(), abs=5e-4)
+    assert table["sd"].to_numpy() == pytest.approx(
+        averages[list(table.index)].sub(averages["multi-task"], axis=0).std(), abs=5e-4
+    )
+    assert (len(table), table["mean"].idxmax()) == (9, "alpha 0.1, delta 0.1")
+
+
+@pytest.mark.parametrize("before", ["", "mpnet-"])
+def test_the_differences_of_the_fine_tunings_follow_from_their_seeds(before: str) -> None:
     folder = RESULTS / "finetuning"
-    seeds = tables.read(folder / "seeds.csv")
+    seeds = tables.read(folder / f"{before}seeds.csv")
     names = {"MRPC": "mrpc", "STS-B": "stsb", "SST-2": "sst2"}
 
     def of(score: str) -> pd.DataFrame:
         task, metric = score.split(" ")
         return seeds[(seeds["task"] == names[task]) & (seeds["metric"] == metric.lower())]
 
-    for row in tables.read(folder / "differences.csv").to_dict("records"):
-        values = of(row["score"])
+    for row in tables.read(folder / f"{before}differences.csv").to_dict("records"):
+        values = of(row["score"]).dropna(subset=[row["from"], "last"])
         told = [row["difference"], row["low"], row["high"]]
         assert told == pytest.approx(interval(values[row["from"]] - values["last"]), abs=5e-4)
         assert row["seeds ahead"] == (values[row["from"]] > values["last"]).sum()
-    for row in tables.read(folder / "scores.csv").itertuples():
-        values = of(row.score)[row.embedding]
+        assert row.get("paired seeds", "0, 1, 2, 3, 4") == ", ".join(map(str, values["seed"]))
+    for row in tables.read(folder / f"{before}scores.csv").itertuples():
+        values = of(row.score)[row.embedding].dropna()
         assert [row.median, row.mean, row.sd] == pytest.approx([values.median(), values.mean(), values.std()], abs=5e-4)
 
 
