@@ -213,3 +213,82 @@ def test_what_important_head_training_does_to_d_follows_from_its_seeds() -> None
         assert row["difference"] == pytest.approx(row["important heads"] - row["multi-task"], abs=2e-4)
     differences = csv("specialization/iat-tasks.csv")
     assert differences["difference"].mean() == pytest.approx(gain.mean(), abs=2e-4)
+
+
+MODELS, TASKS = ["MiniLM-L6", "mpnet-base", "e5-small"], ["mnli", "qqp", "qnli", "ag_news", "sst2"]
+
+
+def trained_and_frozen(name: str) -> pd.DataFrame:
+    """A table of the three models, trained and frozen, out of the files of three runs."""
+    first, e5, frozen = (csv(f"specialization/{prefix}{name}.csv") for prefix in ("", "e5-", "frozen-"))
+    return pd.concat([first, e5.assign(model="e5-small", method="multi-task"), frozen.assign(method="frozen")])
+
+
+def test_the_frozen_controls_stand_beside_the_trained_models() -> None:
+    text = page("specialization.md")
+    seeds = csv("specialization/frozen-seeds.csv").set_index(["model", "method"])
+    want = trained_and_frozen("d").pivot(index=["model", "method"], columns="seed", values="D")
+    assert seeds.iloc[:, :5].to_numpy() == pytest.approx(want.loc[seeds.index].to_numpy(), abs=1e-4)
+    assert seeds["mean"].to_numpy() == pytest.approx(seeds.iloc[:, :5].mean(axis=1).to_numpy(), abs=1e-4)
+    adds = [seeds.loc[(model, "multi-task"), "mean"] - seeds.loc[(model, "frozen"), "mean"] for model in MODELS]
+    assert "Here it adds {:.1f}, {:.1f} and {:.1f} points at 30 %".format(*adds) in text
+
+    overlap = csv("specialization/frozen-overlap.csv").set_index("pair")
+    each = trained_and_frozen("overlap-mean").set_index(["A", "B", "model", "method"])["overlap"]
+    for column in overlap:
+        model, method = column.replace("trained", "multi-task").split()
+        for pair in overlap.index[:10]:
+            assert overlap.loc[pair, column] == pytest.approx(each[(*pair.split(" – "), model, method)], abs=1e-4)
+    assert overlap.loc["mean"].to_numpy() == pytest.approx(overlap.iloc[:10].mean().to_numpy(), abs=1e-4)
+    falls = [overlap.loc["mean", f"{model} frozen"] - overlap.loc["mean", f"{model} trained"] for model in MODELS]
+    assert "by {:.0f}, {:.0f} and {:.0f} points".format(*falls) in text
+
+    pairs = trained_and_frozen("pairs-all")
+    both = (pairs[["D_A", "D_B"]] > 0).all(axis=1).groupby([pairs["model"], pairs["method"]]).sum()
+    counts = [both[(model, method)] for model in ("mpnet-base", "MiniLM-L6", "e5-small") for method in ("frozen", "multi-task")]
+    assert counts == [6, 33, 1, 43, 0, 43]
+
+
+def test_what_frozen_models_lose_follows_from_their_accuracies() -> None:
+    text = page("specialization.md")
+    accuracies = trained_and_frozen("performance-mean")
+    groups = accuracies.groupby(["model", "method"])
+    wide = {key: some.pivot(index="lesion", columns="task", values="mean")[TASKS] for key, some in groups}
+    for row in csv("specialization/frozen-tasks.csv").to_dict("records"):
+        table = wide[row["model"], row["method"]]
+        kept = 100 * table / table.loc["intact"]
+        names = TASKS if row["fraction"] == 0.3 else [f"{task} at 0.1" for task in TASKS]
+        for own, task in zip(names, TASKS, strict=True):
+            others = kept.loc[[name for name in names if name != own], task]
+            assert row[task] == pytest.approx(others.mean() - kept.loc[own, task], abs=1e-3)
+        assert row["D"] == pytest.approx(sum(row[task] for task in TASKS) / 5, abs=1e-3)
+    pairs = csv("specialization/frozen-pairs-tenth.csv")
+    for row in pairs.to_dict("records"):
+        model, method = row["models"].replace("trained", "multi-task").split()
+        table = wide[model, method]
+        kept = 100 * table / table.loc["intact"]
+        a, b = row["pair"].split(" – ")
+        assert row["D_A"] == pytest.approx(kept.loc[f"{b} at 0.1", a] - kept.loc[f"{a} at 0.1", a], abs=1e-3)
+        assert row["D_B"] == pytest.approx(kept.loc[f"{a} at 0.1", b] - kept.loc[f"{b} at 0.1", b], abs=1e-3)
+    both = (pairs[["D_A", "D_B"]] > 0).all(axis=1).groupby(pairs["models"]).sum()
+    told = [both[f"{model} {method}"] for method in ("frozen", "trained") for model in MODELS]
+    assert "Both are positive in {}, {} and {} of ten pairs before training and in {}, {} and {} after it".format(*told) in text
+    tenth = csv("specialization/frozen-tenth.csv").set_index(["model", "silenced"])
+    for model in MODELS:
+        table = wide[model, "frozen"]
+        assert tenth.loc[(model, "none")].to_numpy() == pytest.approx(table.loc["intact"].to_numpy(), abs=1e-4)
+        lesions = table.loc[[f"{task} at 0.1" for task in TASKS]].to_numpy()
+        own = lesions.diagonal()
+        assert tenth.loc[(model, "own heads")].to_numpy() == pytest.approx(own, abs=1e-4)
+        assert tenth.loc[(model, "others' heads")].to_numpy() == pytest.approx((lesions.sum(0) - own) / 4, abs=1e-4)
+    lesions = csv("specialization/frozen-lesions.csv").set_index(["model", "lesion"])
+    for (model, lesion), row in lesions.iterrows():
+        table = wide[model, "frozen"]
+        rows = [lesion] if lesion in table.index else [f"random {draw}" for draw in range(10)]
+        assert row.to_numpy(float) == pytest.approx(table.loc[rows].mean().to_numpy(), abs=1e-4)
+    sweep = csv("specialization/frozen-sweep.csv").set_index(["model", "method"])
+    seeds = csv("specialization/frozen-sweep-seeds.csv")
+    means = seeds.groupby(["model", "fraction"])["D"].mean().unstack()
+    assert sweep.xs("frozen", level="method").loc[means.index].to_numpy() == pytest.approx(means.to_numpy(), abs=1e-4)
+    least = seeds[seeds["fraction"] == 0.1].groupby("model")[["D", "D_low"]].min()
+    assert (least > 0).all(axis=None)

@@ -61,15 +61,21 @@ def test_the_grids_of_lesions_hold_every_accuracy_that_is_kept() -> None:
 
 def test_the_lines_of_layers_hold_every_count() -> None:
     axes = figures.specialization_layers().axes
-    table = csv("specialization/layers-mean.csv").query("method == 'multi-task'")
-    table = pd.concat([table, csv("specialization/e5-layers-mean.csv").assign(model="e5-small")])
-    assert [ax.get_title() for ax in axes] == list(table["model"].unique())
-    for ax, (_, some) in zip(axes, table.groupby("model", sort=False), strict=True):
+    both, e5, frozen = (csv(f"specialization/{name}layers-mean.csv") for name in ("", "e5-", "frozen-"))
+    e5 = e5.assign(model="e5-small")
+    trained = pd.concat([both.query("method == 'multi-task'"), e5])
+    frozen = pd.concat([both.query("method == 'frozen'"), frozen])
+    panels = [(model, some) for model, some in trained.groupby("model", sort=False)]
+    panels += [(f"{model}, frozen", some) for model, some in frozen.groupby("model", sort=False)]
+    assert [ax.get_title() for ax in axes] == [title for title, _ in panels]
+    assert len(panels) == 6
+    for ax, (_, some) in zip(axes, panels, strict=True):
         tasks = [part for _, part in some.groupby("task", sort=False)]
         for line, part in zip(ax.lines, tasks, strict=False):
             assert np.asarray(line.get_data()).tolist() == [part["layer"].tolist(), part["heads"].tolist()]
         assert len(ax.lines) == len(tasks) + 1
         assert ax.lines[-1].get_ydata()[0] == pytest.approx(some["heads"].sum() / 5 / some["layer"].nunique())
+        assert ax.get_ylim()[1] > some["heads"].max()
 
 
 def test_pairs_have_a_bar_and_a_dot_for_every_seed() -> None:

@@ -45,24 +45,27 @@ def specialization_lesions() -> Any:
 
 
 def specialization_layers() -> Any:
-    """How many of each layer's heads are among a task's top 30 % (the first paper's Fig. 4)."""
-    both = read(HERE / "specialization" / "layers-mean.csv")
-    e5 = read(HERE / "specialization" / "e5-layers-mean.csv").assign(model="e5-small")
-    table = pd.concat([both[both["method"] == "multi-task"], e5])
+    """How many of each layer's heads are among a task's top 30 %, trained above frozen (the first paper's Fig. 4)."""
+    both, e5, frozen = (read(HERE / "specialization" / f"{name}layers-mean.csv") for name in ("", "e5-", "frozen-"))
+    table = pd.concat([both, e5.assign(model="e5-small", method="multi-task"), frozen.assign(method="frozen")])
     models = list(dict.fromkeys(table["model"]))
-    figure, axes = panels(1, len(models), size=(3.0, 2.9))
-    for ax, model in zip(axes[0], models, strict=True):
-        some = table[table["model"] == model]
-        for number, (task, part) in enumerate(some.groupby("task", sort=False)):
-            line = {"color": COLOURS[number], "linewidth": 1.3, "markersize": 4, "marker": "os^Dv"[number]}
-            ax.plot(part["layer"], part["heads"], label=task if ax is axes[0, 0] else "_", **line)
-        even = some.groupby("task")["heads"].sum().mean() / some["layer"].nunique()
-        ax.axhline(even, color=GREY, linestyle=":", linewidth=1, label="spread evenly" if ax is axes[0, 0] else "_")
-        ax.set_ylim(0, table["heads"].max() + 0.5)
-        ax.set_xticks(sorted(some["layer"].unique())[:: 1 if some["layer"].nunique() < 10 else 2])
-        ax.set_title(model)
-        ax.set_xlabel("layer")
-    axes[0, 0].set_ylabel("top heads in the layer (of 12)")
+    figure, axes = panels(2, len(models), size=(3.0, 2.6))
+    for row, method in enumerate(("multi-task", "frozen")):
+        for ax, model in zip(axes[row], models, strict=True):
+            some = table[(table["model"] == model) & (table["method"] == method)]
+            first = ax is axes[0, 0]
+            for number, (task, part) in enumerate(some.groupby("task", sort=False)):
+                line = {"color": COLOURS[number], "linewidth": 1.3, "markersize": 4, "marker": "os^Dv"[number]}
+                ax.plot(part["layer"], part["heads"], label=task if first else "_", **line)
+            even = some.groupby("task")["heads"].sum().mean() / some["layer"].nunique()
+            ax.axhline(even, color=GREY, linestyle=":", linewidth=1, label="spread evenly" if first else "_")
+            ax.set_ylim(0, 12.5)
+            ax.set_yticks(range(0, 13, 4))
+            ax.set_xticks(sorted(some["layer"].unique())[:: 1 if some["layer"].nunique() < 10 else 2])
+            ax.set_title(model if method == "multi-task" else f"{model}, frozen")
+            if row:
+                ax.set_xlabel("layer")
+        axes[row, 0].set_ylabel("top heads (of 12)")
     return legend_above(figure, 6)
 
 
