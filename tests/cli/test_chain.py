@@ -113,6 +113,15 @@ def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_va
     (judged,) = (row for row in load_scores(tmp_path / "m") if row["split"] == "validation")
     assert judged["examples"] == len(tenth.split("validation")) != len(own.split("validation"))
     assert "--no-held-out" in said("score", "--help")
+    named = "a tenth of train in place of the validation split (held_out): qqp"
+    again = said("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
+    assert f"validation, percent; {named}" in again
+
+
+def test_examples_that_a_model_was_trained_on_are_not_called_held_out(trained: Path) -> None:
+    with pytest.raises(HeadwiseError, match="was trained on all training examples of qqp, so none of them are held out"):
+        remembered_tasks(trained, TaskSource(names=("qqp",), held_out=True))
+    assert len(remembered_tasks(trained, TaskSource(names=("qqp",), held_out=False))) == 1
 
 
 def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from headwise._base.least import EXPLAINED
 from headwise.cli.common import Figures, Json, check_drawing, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import made_up, said
+from headwise.cli.subjects import judged_on, made_up, said
 from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
 
@@ -51,7 +51,7 @@ def dissociate(
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
         for number, reason in enumerate(reasons, 1):
             typer.echo(f"[{number}] {reason}")
-    for note in result.notes:
+    for note in filter(None, (judged_on(found), *result.notes)):
         typer.echo(f"note: {note}")
     typer.echo(EXPLAINED)
     if out is not None:

@@ -1,6 +1,10 @@
 """How a verb says what it judged tasks by, and whose text was generated."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwise.tasks import Task
 
 
 def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
@@ -15,6 +19,12 @@ def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
     if len(set(lengths.values())) == 1:
         cut = str(next(iter(lengths.values())))
     return f"metric: {metric}; texts cut at {cut} tokens"
+
+
+def judged_on(tasks: "Iterable[Task]") -> str:
+    """The tasks judged on a tenth of train by `held_out`; empty where there is none."""
+    names = ", ".join(task.name for task in tasks if task.holds_out)
+    return f"a tenth of train in place of the validation split (held_out): {names}" if names else ""
 
 
 def made_up(tasks: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import made_up
+from headwise.cli.subjects import judged_on, made_up
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks._source import TaskSource
@@ -81,7 +81,7 @@ def train(
         return
     synthetic = made_up(task.name for task in (*found, *also.values()) if task.synthetic)
     caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
-    caption += f"; {synthetic}" if synthetic else ""
+    caption += "".join(f"; {part}" for part in (judged_on((*found, *also.values())), synthetic) if part)
     asked = result.scores[result.scores["split"] == "validation"].drop_duplicates("task").set_index("task")
     rows = [
         [

@@ -79,6 +79,11 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
                 if not known.exists():
                     option = "--data" if key == "data" else "--tasks-file"
                     raise HeadwiseError(f"{model} learnt {name} from {known}, which no longer exists: give {option}")
+        if source.held_out and name in by_name and not origin.get("held_out"):
+            raise HeadwiseError(
+                f"{model} was trained on all training examples of {name}, so none of them are held out: train it with held_out "
+                "(--held-out), or judge it on the validation split"
+            )
         before = {key: origin.get(key) for key in ("size", "seed", "held_out")}
         chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
         found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)

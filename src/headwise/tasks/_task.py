@@ -99,7 +99,7 @@ class Task:
             metrics.find(metric, kind)
 
     validation_carved = False  # whether validation is a tenth of train (no other, or `held_out`); known once it was read
-    _hold_out = False  # a tenth of train takes the place of the source's validation split
+    holds_out = False  # a tenth of train takes the place of the source's validation split
 
     @classmethod
     def of(cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False) -> "Task":
@@ -153,14 +153,14 @@ class Task:
         stay together.
         """
         other = copy.copy(self)
-        other._hold_out, other.validation_carved = True, False
+        other.holds_out, other.validation_carved = True, False
         if "_examples" in self.__dict__:
             other.__dict__["_examples"] = in_order(self.name, other._with_validation(self._examples))
         return other
 
     def _with_validation(self, found: dict[str, Examples]) -> dict[str, Examples]:
         """The splits with a tenth of train as validation, where there is none or a part of train was asked for."""
-        if "train" not in found or ("validation" in found and (not self._hold_out or self.validation_carved)):
+        if "train" not in found or ("validation" in found and (not self.holds_out or self.validation_carved)):
             return found
         parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
         if not all(map(len, parts.values())):

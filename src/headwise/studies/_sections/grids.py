@@ -39,6 +39,7 @@ CAPTIONS = {
     "scorings": "overlap_of_tasks: heads that two tasks have in common, mean over pairs, in percent; overlap_with_first: heads of a task that "
     "the first scoring chooses too, mean over tasks, in percent; last_layer: heads of a task in the last layer, mean over tasks.",
 }
+HELD_OUT = " Validation is a tenth of train here (held_out), not the tasks' validation splits."
 METHODS = {
     "specialization": "Models were trained on groups of tasks; each task's top heads were silenced and every task evaluated (Eq. 5–7); "
     "the settings say how heads were scored.",
@@ -170,4 +171,5 @@ def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section
             blocks.append(Table(f"{kind}-{name}", title, _named(run.table(name)), CAPTIONS.get(name, ""), digits=2))
     marked = "embeddings" if kind == "probing" else "scores"
     made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
-    return Section(kind.capitalize(), said, blocks, METHODS[kind] + made_up)
+    tenth = HELD_OUT if run.recipe.get("tasks", {}).get("held_out") else ""
+    return Section(kind.capitalize(), said, blocks, METHODS[kind] + tenth + made_up)
