@@ -46,9 +46,9 @@ class _Gates(nn.Module):
         with self._heads.gated(concrete.sample(self.log_a, noise)):
             output = self.model(name, batch)
         open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
-        output.loss = (
-            output.loss + self._method.price(open_now.detach(), self.step) * open_now
-        )  # every example pays, so that the mean pays once
+        # Every example pays, so that the mean pays once. The price has gradients but no value: while it pays for opening gates it would make
+        # losses negative, and balancing would turn all gradients round.
+        output.loss = output.loss + self._method.price(open_now.detach(), self.step) * (open_now - open_now.detach())
         return output
 
 
