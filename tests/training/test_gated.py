@@ -1,8 +1,8 @@
 """Gates that learn with the model: what the price of open gates does to the rest of a training."""
 
 import numpy as np
-import toy
 import torch
+import toy
 
 from headwise.training import TrainingRun
 from headwise.training.methods import GatedTraining
