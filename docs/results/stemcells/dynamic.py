@@ -1,9 +1,9 @@
 """Stem cells by gates learnt during training (docs/results/stemcells.md): dynamic-gates.csv and dynamic-scores.csv from a run, the
 other files dynamic-*.csv from these two and from claims.csv and scores.csv, all in this folder.
 
-    python docs/results/stemcells/dynamic.py RUN
+    python docs/results/stemcells/dynamic.py RUN [RUN …]
 
-RUN is what `headwise study run docs/results/stemcells/dynamic-recipe.toml --only group=gated` left.
+RUN is what `headwise study run docs/results/stemcells/dynamic-recipe.toml --only group=gated` left; several where each has some of the runs.
 """
 
 import sys
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from scipy import stats
 
 from headwise.scoring import _concrete as concrete
 from headwise.studies import _stemcells as stemcells
@@ -31,29 +30,31 @@ METRICS = {
     "SRL F1": "count-f1",
 }
 HEAD = """# study: Stem cells, gates learnt during training, MiniLM on EWT
-# recipe: docs/results/stemcells/dynamic-recipe.toml (--only group=gated)
-# commit: b104fa4
-# machine: NVIDIA H200, torch 2.11.0, transformers 5.22.2
+# recipe: docs/results/stemcells/dynamic-recipe.toml (--only group=gated run=0, and run=1)
+# commit: d67d951
+# machine: two CPU cores, torch 2.13.0, transformers 5.22.2
 # date: 2026-11-18
 # weights of MiniLM-L6: sha256 554d22e49c7da8d4f50d72c3ad3e157962fb4d0f8fd9003d83ce51477cc841ca
 # made by: docs/results/stemcells/dynamic.py with claim, claim_agreement, stem_cell_test, stem_cells and per_layer of headwise.studies._stemcells
 """
 
 
-def kept(run: str) -> dict[str, pd.DataFrame]:
-    """What a run left: log a of every gate, one row per run, task and layer, and the test scores in percent."""
+def kept(runs: list[str]) -> dict[str, pd.DataFrame]:
+    """What runs left: log a of every gate, one row per run, task and layer, and the test scores in percent."""
     from headwise import engine
 
     rows = []
-    for cell, result in engine.open(run).results("train"):
+    opened = [engine.open(run) for run in runs]
+    for cell, result in (found for run in opened for found in run.results("train")):
         where = {"run": cell["coords"]["run"], "task": cell["coords"]["tasks"].upper()}
         values = result.array("gates").to_numpy()[0]
         rows += [
             {**where, "layer": layer} | dict(zip(map(str, range(HEADS)), row, strict=True)) for layer, row in enumerate(values)
         ]
-    scores = engine.open(run).table("scores", "train")[["task", "metric", "run", "score"]]
+    scores = pd.concat([run.table("scores", "train") for run in opened])[["task", "metric", "run", "score"]]
     scores = scores.assign(task=scores["task"].str.upper(), score=100 * scores["score"])
-    return {"gates": pd.DataFrame(rows).round(6), "scores": scores.sort_values(["task", "metric", "run"]).round(4)}
+    gates = pd.DataFrame(rows).sort_values(["run", "task", "layer"])
+    return {"gates": gates.round(6), "scores": scores.sort_values(["task", "metric", "run"]).round(4)}
 
 
 def read(name: str) -> pd.DataFrame:
@@ -91,20 +92,16 @@ def tables() -> dict[str, pd.DataFrame]:
     log_a, subset = gates(), claimed(read("claims"))
     claims = stemcells.claim(log_a, K)
     agreement = stemcells.claim_agreement(claims, log_a).round(4)
-    tests = []
-    for some in (TASKS, ("POS", "DEP", "CON", "SRL"), ("DEP", "SRL")):
-        found, theirs = (stemcells.stem_cells(sets.sel(task=list(some))) for sets in (claims, subset))
-        test = stemcells.stem_cell_test(claims.sel(task=list(some)))
-        common = {"by subset": int(theirs.sum()), "in both": int((found & theirs).sum())}
-        tests.append(
-            {"tasks": " ".join(some), "needed": ceil(stemcells.SHARE * len(some)), **test, **common, "heads": names(found)}
-        )
+    found, theirs = stemcells.stem_cells(claims), stemcells.stem_cells(subset)
+    common = {"by subset": int(theirs.sum()), "in both": int((found & theirs).sum())}
+    needed = ceil(stemcells.SHARE * len(TASKS))
+    tested = stemcells.stem_cell_test(claims)
     rows = [{"run": int(one.run), "task": str(task), "heads": names(one.sel(task=task))} for one in claims for task in TASKS]
     overlap = agreement.set_index(["first", "second"])["overlap"]
     square = [{"shared heads": a} | {b: _percent(overlap, a, b) for b in TASKS} for a in TASKS]
     return {
         "claims": pd.DataFrame(rows),
-        "stem-cells": pd.DataFrame(tests).round(4),
+        "stem-cells": pd.DataFrame([{"needed": needed, **tested, **common, "heads": names(found)}]).round(4),
         "agreement": agreement,
         "layers": stemcells.per_layer(claims),
         "table-1": pd.DataFrame(square),
@@ -123,7 +120,7 @@ def _percent(overlap: pd.Series, first: str, second: str) -> str:
 
 def _overlap(task: str, claims: xr.DataArray, subset: xr.DataArray, runs: float) -> dict[str, object]:
     """Shared with the subset claims of the same run; `by layers` is what random heads of the same layers would share."""
-    ours, theirs = claims.sel(task=task), subset.sel(task=task)
+    ours, theirs = claims.sel(task=task), subset.sel(task=task, run=claims.run)
     common = (ours & theirs).sum(("layer", "head")).to_numpy()
     chance = (ours.sum("head") * theirs.sum("head") / HEADS).sum("layer").mean()
     before = float(read("agreement").set_index(["first", "second"])["overlap"][task, task])
@@ -151,15 +148,14 @@ def _open(task: str, log_a: np.ndarray) -> dict[str, str]:
 
 
 def _cost(task: str, shown: str, metric: str) -> dict[str, object]:
-    """Test scores with gates beside those of training alone without, paired by run: Student's t over runs."""
+    """Test scores with gates beside those of training alone without, of the same runs."""
     gated, plain = read("dynamic-scores"), read("scores")
     with_gates = gated[(gated["task"] == task) & (gated["metric"] == metric)].set_index("run")["score"]
     plain = plain[(plain["group"] == "single") & (plain["task"] == task.lower())]
     alone = plain[plain["metric"] == metric].set_index("run")["score"]
-    lost = with_gates - alone
-    low, high = stats.t.interval(0.95, len(lost) - 1, lost.mean(), lost.sem())
+    alone = alone[with_gates.index]
     ours = {"with gates, by run": listed(with_gates.sort_index().to_numpy(), ".1f"), "with gates": with_gates.mean()}
-    return {"task": task, "metric": shown, **ours, "alone": alone.mean(), "difference": lost.mean(), "low": low, "high": high}
+    return {"task": task, "metric": shown, **ours, "alone": alone.mean(), "difference": (with_gates - alone).mean()}
 
 
 def write(files: dict[str, pd.DataFrame]) -> None:
@@ -168,5 +164,5 @@ def write(files: dict[str, pd.DataFrame]) -> None:
 
 
 if __name__ == "__main__":
-    write(kept(sys.argv[1]))
+    write(kept(sys.argv[1:]))
     write(tables())
