@@ -231,7 +231,7 @@ def test_the_frozen_controls_stand_beside_the_trained_models() -> None:
     assert seeds.iloc[:, :5].to_numpy() == pytest.approx(want.loc[seeds.index].to_numpy(), abs=1e-4)
     assert seeds["mean"].to_numpy() == pytest.approx(seeds.iloc[:, :5].mean(axis=1).to_numpy(), abs=1e-4)
     adds = [seeds.loc[(model, "multi-task"), "mean"] - seeds.loc[(model, "frozen"), "mean"] for model in MODELS]
-    assert "Here it adds {:.1f}, {:.1f} and {:.1f} points at 30 %".format(*adds) in text
+    assert "it adds {:.1f}, {:.1f} and {:.1f} points at 30 %".format(*adds) in text
 
     overlap = csv("specialization/frozen-overlap.csv").set_index("pair")
     each = trained_and_frozen("overlap-mean").set_index(["A", "B", "model", "method"])["overlap"]

@@ -216,13 +216,18 @@ def test_a_grid_without_enough_seeds_says_so() -> None:
     class Run:
         files = ("grid.parquet", "pairs-mean.parquet")
 
+        def __init__(self, held_out: bool) -> None:
+            self.recipe = {"tasks": {"held_out": held_out}}
+
         def table(self, name: str) -> pd.DataFrame:
             grid = pd.DataFrame({"label": ["bert"], "a–b": [12.0], "average": [12.0]})
             return grid if name == "grid" else pd.DataFrame({"D": [12.0], "D_seed_low": [self.low]})
 
         low = np.nan
 
-    run = Run()
+    run = Run(True)
+    assert "Validation is a tenth of train here" in grids.of_specialization(run).methods
+    assert "a tenth" not in grids.of_specialization(Run(False)).methods
     assert "too few seeds" in grids.of_specialization(run).findings[-1]
     run.low = 2.0
     assert "above 0 for 1 of 1 results" in grids.of_specialization(run).findings[-1]

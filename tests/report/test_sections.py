@@ -294,7 +294,7 @@ def test_d_after_every_method_is_drawn_for_each_way_to_score_heads() -> None:
         {"model": "m", "method": method, "scoring": scoring, "seed": 0, "D": 10.0 * n}
         for n, (method, scoring) in enumerate(places)
     ]
-    found = grids.of_specialization(SimpleNamespace(files={"d.parquet"}, table=lambda _: pd.DataFrame(rows)))
+    found = grids.of_specialization(SimpleNamespace(files={"d.parquet"}, table=lambda _: pd.DataFrame(rows), recipe={}))
     charts = [block for block in found.blocks if block.name.startswith("methods")]
     assert [chart.title for chart in charts] == [
         f"Dissociation after every method, heads scored by {name} (Fig. 8)" for name in ("eq4", "iat")
