@@ -31,7 +31,7 @@ METRICS = {
 }
 HEAD = """# study: Stem cells, gates learnt during training, MiniLM on EWT
 # recipe: docs/results/stemcells/dynamic-recipe.toml (--only group=gated run=0, and run=1)
-# commit: d67d951
+# commit: d67d951 (computed on a92a4d8 with its change to gated training)
 # machine: two CPU cores, torch 2.13.0, transformers 5.22.2
 # date: 2026-11-18
 # weights of MiniLM-L6: sha256 554d22e49c7da8d4f50d72c3ad3e157962fb4d0f8fd9003d83ce51477cc841ca

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from headwise.tasks import _kinds as kinds
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.tasks._sentence import Sentence
-from headwise.tasks._sources import Raw, split_name
+from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
 from headwise.tasks._texts import keep
 
@@ -82,16 +81,6 @@ def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: in
     return piece if rows is None else piece.iloc[rows[slice(*np.searchsorted(rows, (begin, end)))] - begin]
 
 
-def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
-    """Row numbers of each split that the column `by` names; "dev" and "validation" are one split."""
-    found: dict[str, array[int]] = {}
-    for row, value in enumerate(values(raw, by)):
-        if _missing(value):
-            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, but every row needs a split; fix or remove the row")
-        found.setdefault(split_name(str(value)), array("q")).append(row)
-    return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}
-
-
 def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
     rows = zip(*(values(raw, name) for name in columns), strict=True)
@@ -101,14 +90,14 @@ def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
 def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]) -> tuple[str, ...]:
     for name, value in zip(columns, row, strict=True):
         if not isinstance(value, str) or not value.strip():
-            what = "is empty" if _missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
+            what = "is empty" if missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
             raise HeadwiseError(f"{raw.where(number)}: {name} {what}; fix or remove the row")
         if not writable(value):
             raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; fix or remove the row")
     return row
 
 
-def _missing(value: Any) -> bool:
+def missing(value: Any) -> bool:
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
@@ -118,7 +107,7 @@ def guess_kind(raw: Raw, label: str) -> str:
         raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
     count, first, fractions, names = 0, None, False, set()
     for value in values(raw, label):
-        if _missing(value):
+        if missing(value):
             continue
         if isinstance(value, (list, tuple, np.ndarray)):
             return "tags"
@@ -153,7 +142,7 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     own = (raw.names or {}).get(known(raw, label) or label)
     if own:
         return own
-    names = {class_name(value) for value in values(raw, label) if not _missing(value)} - {"-1"}
+    names = {class_name(value) for value in values(raw, label) if not missing(value)} - {"-1"}
     broken = next((name for name in names if not writable(name)), None)
     if broken is not None:
         raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
@@ -179,7 +168,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: boo
         number |= {str(i): i for i in range(len(classes))}
     out = np.full(len(raw), -1, dtype=np.int64)
     for row, value in enumerate(values(raw, label)):
-        name = "-1" if _missing(value) else class_name(value)
+        name = "-1" if missing(value) else class_name(value)
         if name in number:
             out[row] = number[name]
         elif name != "-1":
@@ -197,7 +186,7 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     out = np.empty(len(raw))
     for row, value in enumerate(values(raw, label)):
         try:
-            out[row] = math.nan if _missing(value) else float(value)
+            out[row] = math.nan if missing(value) else float(value)
         except (TypeError, ValueError, OverflowError):
             raise HeadwiseError(f"{raw.where(row)}: {label} is {shown(value)}, not a number") from None
         if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):

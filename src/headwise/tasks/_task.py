@@ -16,6 +16,7 @@ from headwise._base.names import check_name
 from headwise.errors import HeadwiseError
 from headwise.tasks import _builders as building, _metrics as metrics, _sources as sources
 from headwise.tasks._checks import check_settings
+from headwise.tasks._dividing import divided
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS, WORD_KINDS
 from headwise.tasks._splits import by_fraction, name_strangers, text_key
@@ -147,11 +148,8 @@ class Task:
         return other
 
     def held_out(self) -> "Task":
-        """The same task judged on a tenth of its training examples, which are not trained on, in place of its validation split.
-
-        For choosing settings: the validation split stays unseen until they are chosen. The seed decides the tenth; identical texts
-        stay together.
-        """
+        """The same task judged on a tenth of its training examples, which are not trained on, in place of its validation split: to
+        choose settings by. The seed decides the tenth; identical texts stay together."""
         other = copy.copy(self)
         other.holds_out, other.validation_carved = True, False
         if "_examples" in self.__dict__:
@@ -196,27 +194,11 @@ class Task:
         if not raw:
             raise HeadwiseError(f"task {self.name!r}: the source has no split at all")
         if sources.ALL in raw and len(raw) == 1:
-            raw = self._divide(raw[sources.ALL])
+            raw = divided(raw[sources.ALL], self.text, self._split_column, self._together, self._fractions, self._seed)
         if not self._splits:
             written = any(isinstance(source[way], Mapping) for way in ("path", "data")) or self._fractions != FRACTIONS
             name_strangers(self.name, raw, written)
         return raw
-
-    def _divide(self, raw: sources.Raw) -> dict[str, sources.Raw]:
-        """One table as splits: by its split column, else by fraction."""
-        if raw.sentences is not None:
-            keys = (text_key([" ".join(s.words)]) for s in raw.sentences)
-            parts = by_fraction(keys, self._fractions, self._seed)
-            return {n: sources.Raw(raw.origin, sentences=[raw.sentences[i] for i in rows]) for n, rows in parts.items()}
-        assert raw.table is not None
-        by = self._split_column or ("split" if "split" in raw.table.columns else None)
-        if by is not None:
-            parts = building.split_rows(raw, by)
-        else:
-            columns = [building.values(raw, name) for name in ((self._together,) if self._together else self.text)]
-            keys = (text_key(list(map(str, row))) for row in zip(*columns, strict=True))
-            parts = by_fraction(keys, self._fractions, self._seed)
-        return {name: replace(raw, rows=rows) for name, rows in parts.items()}
 
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         label = self._label or "label"
