@@ -17,8 +17,8 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models._memory import remembered_tasks
 from headwise.probing import profile
-from headwise.studies._stemcells_settings import SMALL
-from headwise.studies._stemcells_study import study
+from headwise.studies._stemcells_settings import SMALL, Training
+from headwise.studies._stemcells_study import TrainConfig, study
 from headwise.tasks import find_tasks, grammar, structured
 from headwise.tasks._source import TaskSource
 from headwise.tasks.readers import conllu
@@ -200,3 +200,9 @@ def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> 
     assert again.split("test").fingerprint == direct.split("test").fingerprint
     with pytest.raises(HeadwiseError, match="treebank:pos: the data folder is the treebank, and none is given"):
         find_tasks(["treebank:pos"])
+
+
+def test_gated_trainings_of_before_their_fix_are_computed_again() -> None:
+    shared = {"data": None, "skip_bad": False, "size": 64, "tasks": ("pos",), "model": "demo", "training": Training()}
+    plain, gated = (TrainConfig(**shared, method=method).decides() for method in ("multi-task", "gated"))
+    assert set(gated) - set(plain) == {"price"}

@@ -45,6 +45,10 @@ class TrainConfig(_Asked):
     random_weights: bool = False
     fraction: float = 0.3
 
+    def decides(self) -> dict[str, Any]:
+        """Gated trainings of before the price of gates left the loss are not shown again."""
+        return super().decides() | ({"price": "without value"} if self.method == "gated" else {})
+
 
 class ClaimConfig(_Asked):
     gates: Gates
