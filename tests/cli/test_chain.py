@@ -113,7 +113,7 @@ def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_va
     (judged,) = (row for row in load_scores(tmp_path / "m") if row["split"] == "validation")
     assert judged["examples"] == len(tenth.split("validation")) != len(own.split("validation"))
     assert "--no-held-out" in said("score", "--help")
-    named = "a tenth of train in place of the validation split (held_out): qqp"
+    named = "judged on a tenth of train, not on the validation split (held_out): qqp"
     again = said("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
     assert f"validation, percent; {named}" in again
 

@@ -17,7 +17,7 @@ def trained(**changes) -> TrainingRun:
 
 
 def test_balancing_the_losses_of_one_task_changes_nothing() -> None:
-    """Its factor is 1. With the price in the loss, sums below zero turned all gradients round once too few gates were open."""
+    """Its factor is 1. With the price in the loss, sums below zero reversed all gradients once too few gates were open."""
     plain, balanced = trained(), trained(balance=5)
     np.testing.assert_allclose(balanced.losses, plain.losses, rtol=1e-4)
     torch.testing.assert_close(balanced.method.gates, plain.method.gates, rtol=1e-3, atol=1e-4)

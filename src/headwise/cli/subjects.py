@@ -24,7 +24,7 @@ def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
 def judged_on(tasks: "Iterable[Task]") -> str:
     """The tasks judged on a tenth of train by `held_out`; empty where there is none."""
     names = ", ".join(task.name for task in tasks if task.holds_out)
-    return f"a tenth of train in place of the validation split (held_out): {names}" if names else ""
+    return f"judged on a tenth of train, not on the validation split (held_out): {names}" if names else ""
 
 
 def made_up(tasks: Iterable[str]) -> str:

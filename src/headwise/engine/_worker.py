@@ -66,7 +66,7 @@ def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str
         else:
             aside, outcome = _compute(folder, task, lock)
             outcomes.append(outcome)
-            release_gpu()  # what torch keeps of a finished cell is missing to the other cells on the card
+            release_gpu()  # torch keeps the memory of a finished cell, which other cells on the card need
             if aside is None:
                 lock.release()
             else:

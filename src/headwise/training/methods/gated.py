@@ -47,7 +47,7 @@ class _Gates(nn.Module):
             output = self.model(name, batch)
         open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
         # Every example pays, so that the mean pays once. The price has gradients but no value: while it pays for opening gates it would make
-        # losses negative, and balancing would turn all gradients round.
+        # losses negative, and balancing would reverse all gradients.
         output.loss = output.loss + self._method.price(open_now.detach(), self.step) * (open_now - open_now.detach())
         return output
 
