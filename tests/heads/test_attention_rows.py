@@ -76,6 +76,42 @@ def test_generation_keeps_one_row_a_step(family: str, cached: bool) -> None:
             torch.testing.assert_close(one[:, :, 0], full[:, :, -1], rtol=0, atol=1e-5)
 
 
+def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers from 5.23 on calls fused attention for one query with (batch, key heads, heads per key head, dim), the mask too."""
+
+    def packing(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
+        heads, size = query.shape[1], query.shape[-1]
+        if query.shape[2] > 1 or mask is None:
+            repeated = [one.repeat_interleave(heads // one.shape[1], 1) for one in (key, value)]
+            return nn.functional.scaled_dot_product_attention(query, *repeated, mask).transpose(1, 2), None
+        per_head = mask.expand(-1, heads, -1, -1) - torch.arange(heads).view(1, heads, 1, 1)  # a bias that softmax does not see
+        shape = (len(query), key.shape[1], heads // key.shape[1])
+        mixed = nn.functional.scaled_dot_product_attention(
+            query.reshape(*shape, size), key, value, per_head.reshape(*shape, key.shape[2])
+        )
+        return mixed.reshape(len(query), heads, 1, size).transpose(1, 2), None
+
+    heads = Heads(build("llama"))
+    run = lambda: heads.model.generate(input_ids=IDS, attention_mask=LEFT, **NEW)  # noqa: E731
+    with torch.no_grad(), heads.recorded("last", attention="last") as plain:
+        run()
+    attend = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    monkeypatch.setitem(
+        ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", lambda m, q, k, v, mask, **o: packing(m, q, k, v, _added(mask, q), **o)
+    )
+    with torch.no_grad(), heads.recorded("last", attention="last") as packed:
+        run()
+    assert ALL_ATTENTION_FUNCTIONS["sdpa"] is not attend
+    for site in heads.sites:
+        for one, other in zip(packed.steps(site.index), plain.steps(site.index), strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def _added(mask: Tensor | None, query: Tensor) -> Tensor | None:
+    """A mask of truth values as one that is added to scores."""
+    return mask if mask is None or mask.dtype != torch.bool else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+
+
 def test_positions_that_come_later_are_kept_when_they_come() -> None:
     heads = Heads(build("llama"))
     prompt = {"input_ids": IDS, "attention_mask": LEFT}  # 7, 9 and 5 real tokens
@@ -83,9 +119,13 @@ def test_positions_that_come_later_are_kept_when_they_come() -> None:
     first, *later = ours.steps(0)
     whole = theirs.steps(0)
     torch.testing.assert_close(first[0, :, 0], whole[0][0, :, 8], rtol=0, atol=1e-5)
-    assert first.shape[2] == 1
+    assert first.shape[2] == 2  # each position keeps its place
     assert first[2].isnan().all()  # it has only five tokens yet
+    assert first[:, :, 1].isnan().all()
+    torch.testing.assert_close(later[0][1, :, 1], whole[1][1, :, 0], rtol=0, atol=1e-5)
     torch.testing.assert_close(later[1][2, :, 0], whole[2][2, :, 0], rtol=0, atol=1e-5)
+    only, _ = both(heads, [6], lambda: heads.model.generate(**prompt, **NEW))
+    assert len(only.steps(0)) == 2  # of generated tokens, passes without any of the positions are not kept
 
 
 def test_half_precision() -> None:
@@ -172,17 +212,15 @@ def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
 def test_masks_of_a_static_cache_are_refused_in_words(family: str) -> None:
     heads = Heads(gemma2() if family == "gemma2" else build(family))
-    options = {**NEW, "cache_implementation": "static", "disable_compile": True, "attention_mask": LEFT}
-    blocks = [
-        heads.recorded("last", attention="last"),
-        heads.steered({(0, 0): torch.ones(8)}, tokens="last"),
-        heads.patched(HeadSet([(0, 0)]), {"input_ids": IDS}, tokens="last"),
-    ]
-    for block in blocks:
-        with pytest.raises(HeadwiseError, match=r"does not say which .* real: pass one of \(batch, tokens\)"), block:
-            heads.model.generate(IDS, **options)
+    options = {**NEW, "cache_implementation": "static", "disable_compile": True}
+    with pytest.raises(HeadwiseError, match=r"does not say which .* real: pass one of \(batch, tokens\)"), heads.recorded("last"):
+        heads.model.generate(IDS, attention_mask=LEFT, **options)
+    padded = {**options, "pad_token_id": 0}
+    with pytest.raises(HeadwiseError, match=r"give it to generate\(\) as attention_mask="):  # noqa: SIM117
+        with heads.steered({(0, 0): torch.ones(8)}, tokens="last"):
+            heads.model.generate(IDS * LEFT, **padded)
     with heads.steered({(0, 0): torch.ones(8)}), heads.silenced(HeadSet([(1, 1)])):  # these ask for no positions
-        heads.model.generate(IDS, **options)
+        heads.model.generate(IDS, attention_mask=LEFT, **options)
 
 
 LONG = """

@@ -349,26 +349,27 @@ def test_gradient_scaler_skips_and_steps() -> None:
             assert frozen_part(after[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
 
 
-def test_adapters_belong_to_heads_too() -> None:
-    from peft import LoraConfig, get_peft_model
-
-    model = get_peft_model(build("llama"), LoraConfig(r=2, target_modules=["q_proj", "o_proj"], init_lora_weights=False))
-    heads, optimizer = Heads(model), OPTIMIZERS["AdamW"](model.parameters())
-    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    with heads.training_only(HeadSet([(0, 1)]), optimizer):
-        model(**heads.example)[0].square().sum().backward()
-        optimizer.step()
-    changed = {name: parameter != before[name] for name, parameter in model.named_parameters()}
-    part = {
-        name.split("layers.0.self_attn.")[1]: mark
-        for name, mark in changed.items()
-        if "layers.0.self_attn" in name and "lora" in name
-    }
-    assert part["q_proj.lora_B.default.weight"].any(1).view(4, 8).any(1).tolist() == [False, True, False, False]
-    assert part["o_proj.lora_A.default.weight"].any(0).view(4, 8).any(1).tolist() == [False, True, False, False]
-    assert part["q_proj.lora_A.default.weight"].any()
-    assert part["o_proj.lora_B.default.weight"].any()
-    assert not any(mark.any() for name, mark in changed.items() if "base_layer" in name)
+@pytest.mark.parametrize("stale", [False, True], ids=["before the backward pass", "after it"])
+def test_parameters_that_the_optimizer_is_given_inside_the_block_are_frozen(stale: bool) -> None:
+    model = build("bert")
+    late = [parameter for name, parameter in model.named_parameters() if ".self." in name]
+    early = [parameter for name, parameter in model.named_parameters() if ".self." not in name]
+    heads, optimizer = Heads(model), OPTIMIZERS["AdamW"](early)
+    before = snapshot(model, optimizer)
+    with heads.training_only(CHOSEN, optimizer):
+        if stale:  # gradients are there when the group comes
+            model(input_ids=torch.arange(5, 17).view(2, 6), labels=torch.tensor([0, 1])).loss.backward()
+        optimizer.add_param_group({"params": late})
+        if stale:
+            optimizer.step()
+        else:
+            step(model, optimizer, 0)
+        step(model, optimizer, 1)
+    after = snapshot(model, optimizer)
+    for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
+        assert frozen_part(after[name, ""], dim, frozen) == frozen_part(before[name, ""], dim, frozen), name
+        assert frozen.all() or not after[name, "exp_avg"].movedim(dim, 0)[frozen].any(), name
+        assert frozen.all() or not torch.equal(after[name, ""], before[name, ""])
 
 
 def test_what_cannot_be_kept_is_refused() -> None:

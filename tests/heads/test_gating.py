@@ -179,7 +179,7 @@ def test_gates_of_another_shape_or_kind_are_refused() -> None:
         heads.silenced(HeadSet([(2, 0)]))
     with pytest.raises(HeadwiseError, match=r"head \(0, 5\) is not in this BertModel: layer 0 has 3 heads"):
         heads.silenced(HeadSet([(0, 5)]))
-    with pytest.raises(HeadwiseError, match="gates for 2 rows met an input"), heads.gated(torch.zeros(2, *heads.shape)):
+    with pytest.raises(HeadwiseError, match="gates for 2 rows met a pass of 3 rows"), heads.gated(torch.zeros(2, *heads.shape)):
         heads.model(tokens)
     with pytest.raises(HeadwiseError, match="of 4 tokens met an input"), heads.gated(torch.zeros(3, 4, *heads.shape)):
         heads.model(tokens)

@@ -4,8 +4,9 @@ import pytest
 import torch
 from small_models import build
 from torch import Tensor
+from transformers import AlbertConfig, AlbertModel
 
-from headwise.heads import Heads, parameters_per_head
+from headwise.heads import Heads, parameters_per_head, tied_layers
 from headwise.heads._freeze.ownership import ownership
 
 D = 8  # head size
@@ -170,3 +171,15 @@ def test_finding_owners_leaves_no_trace() -> None:
 )
 def test_parameters_per_head(family: str, count: int) -> None:
     assert parameters_per_head(Heads(build(family))) == [count, count]
+
+
+def test_layers_are_tied_where_heads_of_one_number_share_parameters() -> None:
+    assert tied_layers(Heads(build("mpnet"))) == ((0, 1),)  # one table of position biases
+    assert tied_layers(Heads(build("albert"))) == ((0, 1, 2),)  # one layer, used three times
+    t5 = Heads(build("t5"))
+    kinds = [[t5.sites[layer].kind for layer in group] for group in tied_layers(t5)]
+    assert kinds == [["self", "self"], ["decoder", "decoder"]]
+    assert all(tied_layers(Heads(build(family))) == () for family in ("bert", "gpt2", "llama"))
+    two = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 40, "embedding_size": 16}
+    grouped = AlbertModel(AlbertConfig(num_hidden_layers=4, num_hidden_groups=2, **two))
+    assert tied_layers(Heads(grouped)) == ((0, 1), (2, 3))

@@ -16,6 +16,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.integrations.bitnet import BitLinear, pack_weights
 
 import headwise
+from headwise._passes.gradients import with_gradients
+from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, UnsupportedModel
 
 IDS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))
@@ -103,6 +105,8 @@ def test_one_and_a_half_bits(tmp_path: Path) -> None:
     handle.remove()
     with pytest.raises(UnsupportedModel, match=r"torch\.uint8 .* bake\(\) writes into plain weights"):
         heads.bake(DIRECTIONS)
+    with pytest.raises(HeadwiseError, match=r"q_proj \(BitLinear .* hands no true gradient back"), with_gradients(loaded):
+        pass  # it rounds what it reads
 
 
 @pytest.mark.slow

@@ -126,7 +126,7 @@ def test_what_is_wrong_with_a_reference_is_said() -> None:
         ("mean", None, "needs reference="),
         ("resample", None, "needs reference="),
         ("median", OTHERS, "how is one of zero, mean, resample; got 'median'"),
-        ("mean", torch.zeros(2, 3, 8), r"shape \(2, 3, 8\); expected \(2, 4, head_dim\)"),
+        ("mean", torch.zeros(2, 3, 8), r"shape \(2, 3, 8\); expected \(2, 4, 8\)"),
         ("mean", [], "the reference set is empty"),
         ("resample", [], "the reference set is empty"),
         ("resample", torch.zeros(2, 4, 8), "takes other examples"),

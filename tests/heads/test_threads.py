@@ -5,12 +5,14 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from small_models import build
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
@@ -128,17 +130,32 @@ def backward(heads: Heads, gates: Tensor | None, run: Callable[[Callable[[], Non
     return [gates.grad, *(p.grad.clone() for p in heads.model.parameters() if p.grad is not None)]  # type: ignore[list-item]
 
 
+def checkpoint_forward_alone(model: Any, reentrant: bool) -> None:
+    """As transformers does from 5.23 on: what is repeated is the forward of a layer, without the hooks of the layer itself."""
+    model.config.use_cache = False
+    for layer in (module for module in model.modules() if type(module).__name__ in ("BertLayer", "LlamaDecoderLayer")):
+        plain = partial(type(layer).forward, layer)
+        layer.forward = lambda *args, plain=plain, **options: checkpoint(
+            partial(plain, **options), *args, use_reentrant=reentrant
+        )
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("repeated", ["layer", "forward"])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(reentrant: bool) -> None:
+def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(reentrant: bool, repeated: str, family: str) -> None:
     """On a GPU autograd repeats layers in threads of its own; here a pool runs the backward pass, which is the same to a hook."""
-    model: Any = build("bert").train()
+    model: Any = build(family).train()
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     heads = Heads(model)
     here: Callable[[Callable[[], None]], None] = lambda work: work()  # noqa: E731
     plain, expected = backward(heads, None, here), backward(heads, GATES[0], here)
-    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    if repeated == "layer":
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    else:
+        checkpoint_forward_alone(model, reentrant)
     model.enable_input_require_grads()
     for ours, theirs in zip(backward(heads, GATES[0], elsewhere), expected, strict=True):
         torch.testing.assert_close(ours, theirs)

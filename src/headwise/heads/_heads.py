@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
-from headwise.heads._find.discovery import Findings, find_sites
-from headwise.heads._find.site_names import REASONS
+from headwise.heads._find.discovery import find_sites
 from headwise.heads._find.verification import check_view
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
@@ -21,7 +20,9 @@ from headwise.heads._sites import Site
 from headwise.heads._use.attention import maps_on
 from headwise.heads._use.attention_rows import Queries, QueryRows, rows_on
 from headwise.heads._use.blocks import Edit, refuse_if_open
+from headwise.heads._use.course import Course
 from headwise.heads._use.gates import Gates, check_gates
+from headwise.heads._use.generation import following
 from headwise.heads._use.patching import Patches, Tokens, patched
 from headwise.heads._use.positions import check_pooling
 from headwise.heads._use.recording import Tape, watch_hidden
@@ -51,8 +52,10 @@ class Heads:
         refuse_if_open(model)
         findings = find_sites(model, example)
         if not findings.sites or (findings.missed and not partial):
-            raise UnsupportedModel(_complaint(model, findings))
+            raise UnsupportedModel(findings.complaint(model))
         self.model = model
+        self.original: Heads | None = None  # of which this is a twin
+        self.draws: bool = findings.draws  # whether passes draw random numbers
         self.sites: tuple[Site, ...] = tuple(findings.sites)
         self.missed: dict[str, str] = findings.missed
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
@@ -104,6 +107,7 @@ class Heads:
 
         Args:
             gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads), on any device; may require gradients.
+                Truth values select instead: where they are False a head puts out 0, even in place of NaN.
 
         Raises:
             HeadwiseError: at once, if the shape does not fit the model.
@@ -115,10 +119,11 @@ class Heads:
                 f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per row would reach other rows: "
                 "run rows one by one with gates (layers, heads)"
             )
-        return self._with(Gates(gates, self.sites, skip=not self._taps.installed))
+        return self._with(Gates(gates, self.sites, skip=not self._taps.installed, root=root_of(self.model)))
 
     def _with(self, edit: Gates) -> AbstractContextManager[None]:
-        return self._taps.applying(edit, [site for site in self.sites if site.index not in edit.skipped])
+        reached = [site for site in self.sites if site.index not in edit.skipped]
+        return self._taps.applying(edit, reached) if edit.alike else following(self, edit, reached)
 
     def _silencer(self, head_set: HeadSet) -> Gates:
         """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the device stays there."""
@@ -126,8 +131,8 @@ class Heads:
         edit = self._silencers.get(key)
         if edit is None:
             with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
-                gates = 1 - torch.from_numpy(head_set.to_mask(self.shape)).to(torch.get_default_dtype())
-                edit = self._silencers[key] = Gates(gates, self.sites, skip=not self._taps.installed)
+                opened = ~torch.from_numpy(head_set.to_mask(self.shape))  # selected, not multiplied: 0 · NaN is NaN
+                edit = self._silencers[key] = Gates(opened, self.sites, skip=not self._taps.installed)
             if len(self._silencers) > KEPT_SETS:
                 self._silencers.pop(next(iter(self._silencers)), None)
         return edit
@@ -140,7 +145,7 @@ class Heads:
         Args:
             head_set: which heads.
             how: "zero"; "mean" over the real tokens of a reference set; "resample": the output of a reference example drawn at
-                random for each row, token by token.
+                random for each row, token by token; in `generate()` for each prompt, once for all its passes and beams.
             reference: for "mean" and "resample" a batch of model inputs (keyword arguments) or several; for "mean" also the means
                 themselves, (layers, heads, head_dim), as `mean_outputs` gives them. The reference is run once, on entering.
             seed: of the draws of "resample".
@@ -152,7 +157,7 @@ class Heads:
         if how == "zero":
             return self._with(self._silencer(head_set))
         edit = replacement(self, head_set, how, reference, seed)
-        return self._taps.applying(edit, [self.sites[layer] for layer in head_set.layers()])
+        return following(self, edit, [self.sites[layer] for layer in head_set.layers()])
 
     def patched(
         self,
@@ -160,6 +165,7 @@ class Heads:
         source: Mapping[str, Any] | Tape,
         tokens: Tokens = "all",
         rows: Iterable[int] | None = None,
+        prompt: int | None = None,
     ) -> AbstractContextManager[None]:
         """A patch: in each pass inside the block these heads put out what they put out in `source`.
 
@@ -173,25 +179,28 @@ class Heads:
             tokens: "all" (rows as long as their source), "last" (of prompt and source), positions [3, -1], pairs of positions
                 [(source, target), ...]; or for each row its own, as tensors (rows, n) or (rows, n, 2).
             rows: which row of the source each row of the pass gets; default: its own, or the only one.
+            prompt: as in `steered`.
 
         Raises:
             HeadwiseError: heads, rows or tokens do not fit; on leaving, if a position to patch never came.
         """
-        return patched(self, head_set, source, tokens, rows)
+        return patched(self, head_set, source, tokens, rows, prompt)
 
-    def steered(self, directions: Directions, scale: float | Tensor = 1.0, tokens: str = "all") -> AbstractContextManager[None]:
+    def steered(
+        self, directions: Directions, scale: float | Tensor = 1.0, tokens: str = "all", prompt: int | None = None
+    ) -> AbstractContextManager[None]:
         """Adds `scale` × a direction to the outputs of heads, in each pass inside the block, `generate()` with a cache included.
 
         Args:
             directions: {(layer, head): vector} or a tensor (layers, heads, head_dim), zero where nothing is added.
             scale: one number, or one per head, (layers, heads).
             tokens: "all"; "last": the last real token of the prompt and every generated one; "generated": only tokens that were generated.
-                The prompt is the first pass of a sequence; what continues it was generated.
+            prompt: number of tokens of the prompt, padding included, for passes that continue from a cache outside `generate()`.
 
         Raises:
             HeadwiseError: directions do not fit the model; on leaving, if no token to steer at ever came.
         """
-        return steered(self, directions, scale, tokens)
+        return steered(self, directions, scale, tokens, prompt)
 
     def bake(self, directions: Directions, scale: float | Tensor = 1.0) -> nn.Module:
         """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens: W_O · direction becomes a bias.
@@ -216,7 +225,12 @@ class Heads:
 
     @contextmanager
     def recorded(
-        self, pooling: str = "cls", attention: bool | Queries = False, hidden: bool = False, detach: bool = True
+        self,
+        pooling: str = "cls",
+        attention: bool | Queries = False,
+        hidden: bool = False,
+        detach: bool = True,
+        prompt: int | None = None,
     ) -> Iterator[Tape]:
         """Records what every head puts out in each pass inside the block.
 
@@ -227,15 +241,16 @@ class Heads:
                 that `generate()` adds), or positions among the real tokens, negative ones from the end of the prompt. Before dropout;
                 rows of padding are zero, those of a query that is not there NaN.
             hidden, detach: also record each layer's output, pooled in the same way; cut what is recorded from the autograd graph.
+            prompt: as in `steered`.
         """
-        queries = None if isinstance(attention, bool) else QueryRows(attention)
+        queries = None if isinstance(attention, bool) else QueryRows(attention, Course(self.model, prompt))
         tape = Tape(self.sites, check_pooling(pooling), detach, queries)
         maps: AbstractContextManager[None] = nullcontext()
         if queries is not None:
             maps = rows_on(queries, self.model, self.sites)
         elif attention:
             maps = maps_on(tape, self.model, self.sites)
-        with maps, self._taps.applying(tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
+        with maps, following(self, tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
             yield tape
 
     def training_only(
@@ -281,20 +296,3 @@ class Heads:
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))
         return f"Heads({type(root_of(self.model)).__name__}: {len(self.sites)} layers, {self.total} heads; {kinds})"
-
-
-def _complaint(model: nn.Module, findings: Findings) -> str:
-    """What was looked for, what was found, and what can be done."""
-    root: Any = root_of(model)
-    few = [f"{path}: {reason}" for path, reason in list(findings.missed.items())[:3]]
-    missed = "; ".join(few + [f"and {len(findings.missed) - 3} more"] * (len(findings.missed) > 3))
-    known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
-    if not findings.sites:
-        return (
-            f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a softmax, then a product with values) "
-            f"whose result enters a projection module head by head; found {missed or 'no attention at all'}"
-        )
-    return (
-        f"{type(root).__name__}: {len(findings.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
-        "them, Heads(model, example={...}), or accept with Heads(model, partial=True) that they are out of reach"
-    )

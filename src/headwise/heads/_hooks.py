@@ -45,7 +45,7 @@ class Hooks:
         for module, handle in self._set:
             handle.remove()
             left = (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
-            if not left or not any(map(_is_ours, left)):
+            if not left or not any(map(is_ours, left)):
                 vars(module).pop(COPIER, None)
         self._set.clear()
 
@@ -55,16 +55,32 @@ def _ours(hook: Callable[..., Any]) -> Callable[..., Any]:
     return hook
 
 
-def _is_ours(hook: Any) -> bool:
+def is_ours(hook: Any) -> bool:
+    """Whether a hook is one of a block, which ends by itself."""
     return getattr(hook, "headwise", False) is True
+
+
+def hook_numbers(module: nn.Module) -> set[int]:
+    """The numbers under which torch keeps a module's hooks on its calls."""
+    return {number for kind in KINDS for number in getattr(module, kind)}
+
+
+def drop_new_hooks(module: nn.Module, numbers: set[int]) -> None:
+    """Takes off the hooks that are not among `numbers`, but for those of blocks, which end by themselves."""
+    new = {
+        number for kind in KINDS for number, hook in getattr(module, kind).items() if number not in numbers and not is_ours(hook)
+    }
+    for kind in (*KINDS, *FLAGS) if new else ():
+        for number in new:
+            getattr(module, kind).pop(number, None)
 
 
 def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     """What `deepcopy` makes of a module while it has hooks of ours: the same without them."""
-    state = {name: value for name, value in vars(module).items() if name != COPIER}
+    state = {name: value for name, value in vars(module).items() if name != COPIER and not is_ours(value)}
     gone = set()
     for kind in KINDS:
-        gone |= {number for number, hook in state[kind].items() if _is_ours(hook)}
+        gone |= {number for number, hook in state[kind].items() if is_ours(hook)}
     for kind in (*KINDS, *FLAGS):
         state[kind] = type(state[kind])((number, value) for number, value in state[kind].items() if number not in gone)
     copy = type(module).__new__(type(module))

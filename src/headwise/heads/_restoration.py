@@ -1,13 +1,19 @@
-"""Running a model without leaving a trace: modes, attributes, buffers and random state come back as they were."""
+"""Running a model itself without leaving a trace: modes, attributes, buffers and random state come back as they were.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+Only for models that cannot have a twin (see `headwise.heads._reading`), and for models that are nobody else's.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
-from headwise.heads._hooks import COPIER
+from headwise.heads._compiled import eagerly
+from headwise.heads._hooks import COPIER, drop_new_hooks, hook_numbers
+
+ABSENT = object()
 
 
 def devices_of(model: nn.Module) -> list[torch.device]:
@@ -16,8 +22,13 @@ def devices_of(model: nn.Module) -> list[torch.device]:
     return sorted((d for d in found if d.type not in ("cpu", "meta")), key=str)
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    return {name: value for name, value in vars(module).items() if name != COPIER}
+def forked(model: nn.Module, draws: bool = True) -> AbstractContextManager[None]:
+    """A random state of its own inside, if passes of the model draw at all: torch's state is every thread's, and going back to an earlier
+    one repeats what others drew in between."""
+    if not draws:
+        return nullcontext()
+    devices = devices_of(model)
+    return torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=devices[0].type if devices else "cuda")
 
 
 @contextmanager
@@ -34,33 +45,37 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards modules, their attributes, modes and buffers, and the random state, are as before."""
-    before = [(module, _attributes(module), dict(module._buffers), dict(module._modules)) for module in model.modules()]
+    """Evaluation mode inside; afterwards modules, their attributes, hooks, modes and buffers, and the random state, are as before."""
+    before = [(module, dict(vars(module)), dict(module._buffers), dict(module._modules)) for module in model.modules()]
+    hooks = [
+        (module, hook_numbers(module)) for module in model.modules()
+    ]  # transformers sets some in a pass, and an attribute says so
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.device.type != "meta"]
-    devices = devices_of(model)
-    device_type = devices[0].type if devices else "cuda"
     try:
-        with (
-            torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=device_type),
-            torch.inference_mode(False),
-            torch.compiler.set_stance("force_eager"),
-        ):
+        with forked(model), torch.inference_mode(False), eagerly():
             model.eval()
             yield
     finally:
         for module, attributes, buffers, children in before:
-            attributes |= {
-                name: value for name, value in vars(module).items() if name == COPIER
-            }  # as long as the hooks it goes with
-            states: tuple[tuple[Any, Any], ...] = (
-                (module.__dict__, attributes),
-                (module._buffers, buffers),
-                (module._modules, children),
-            )
-            for present, past in states:
-                present.clear()
-                present.update(past)
+            for present, past in ((vars(module), attributes), (module._buffers, buffers), (module._modules, children)):
+                _restore(present, past)
+        for module, numbers in hooks:
+            drop_new_hooks(module, numbers)
         with torch.no_grad():
             for buffer, content in contents:
                 if not torch.equal(buffer, content):
                     buffer.copy_(content)
+
+
+def _restore(present: MutableMapping[str, Any], past: MutableMapping[str, Any]) -> None:
+    """Puts back what has changed, and nothing else: other threads may be running the model."""
+    for name in [name for name in list(present) if name not in past and not _of_a_block(name, present[name])]:
+        del present[name]
+    for name, value in past.items():
+        if present.get(name, ABSENT) is not value and not _of_a_block(name, value):
+            present[name] = value
+
+
+def _of_a_block(name: str, value: Any) -> bool:
+    """Whether an attribute belongs to an open block, which ends by itself."""
+    return name == COPIER or bool(getattr(type(value), "headwise", False))

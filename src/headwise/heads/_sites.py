@@ -6,6 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
+from headwise.heads._errors import UnsupportedModel
+
 
 @dataclass(frozen=True)
 class Site:
@@ -66,6 +68,24 @@ def projection_weight(module: nn.Module) -> Tensor | None:
     """The 2-D weight of a projection (a wrapper such as a LoRA layer answers with its base weight); None if it has none."""
     weight = getattr(module, "weight", None)
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
+
+
+def is_plain(weight: object) -> bool:
+    """Whether a weight is numbers that can be read and cut: not quantised, sharded or offloaded."""
+    return type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"  # type: ignore[attr-defined]
+
+
+def plain(path: str, weight: Any) -> Tensor:
+    """The weight of the module at `path`, to be read.
+
+    Raises:
+        UnsupportedModel: it is not plain.
+    """
+    if not is_plain(weight):
+        raise UnsupportedModel(
+            f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}, not as plain numbers"
+        )
+    return weight.detach()  # type: ignore[no-any-return]
 
 
 def input_axis(module: nn.Module) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from headwise.heads._inputs import root_of
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site
 
 Key = tuple[str, int | str]  # module path; number or name of an argument of its forward
@@ -63,10 +63,11 @@ def trace(model: nn.Module, sites: Sequence[Site], example: Mapping[str, Any], w
         example: keyword arguments of one small forward pass, of at least two tokens.
         watched: paths of modules whose tensor arguments are followed too.
     """
-    tracer = _Tracer(model, sites, watched)
-    with unchanged(model), torch.enable_grad(), tracer.hooked():
-        model(**on_device(model, example))
-        return [tracer.dependence(site) for site in sites]
+    with undisturbed(model) as (twin,), torch.enable_grad():
+        tracer = _Tracer(twin, sites, watched)
+        with tracer.hooked():
+            twin(**on_device(twin, example))
+            return [tracer.dependence(site) for site in sites]
 
 
 def on_device(model: nn.Module, example: Mapping[str, Any]) -> dict[str, Any]:

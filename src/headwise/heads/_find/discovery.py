@@ -7,6 +7,7 @@ slices of equal width, each from heads of its own. That needs no table of names,
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from headwise.heads._errors import UnsupportedModel
+from headwise.heads._find.chance import noticing_draws
 from headwise.heads._find.gradients import Leaf, Split, split_heads
 from headwise.heads._find.observation import AttentionResult, Watcher
-from headwise.heads._find.site_names import attention_modules, kind_of, layer_of, within
+from headwise.heads._find.site_names import REASONS, attention_modules, kind_of, layer_of, within
 from headwise.heads._inputs import ENCODER_TOKENS, root_of, tiny_inputs
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site, projection_weight
 from headwise.heads._use.attention import visible
 
@@ -38,15 +40,33 @@ class Findings:
         sites: in the order of the pass.
         missed: {module path: reason} for attention that no site covers.
         inputs: the keyword arguments that were passed.
+        draws: whether passes draw random numbers, in evaluation mode too.
     """
 
     sites: list[Site] = field(default_factory=list)
     missed: dict[str, str] = field(default_factory=dict)
     inputs: dict[str, Any] = field(default_factory=dict)
+    draws: bool = False
+
+    def complaint(self, model: nn.Module) -> str:
+        """What was looked for, what was found, and what can be done."""
+        root: Any = root_of(model)
+        few = [f"{path}: {reason}" for path, reason in list(self.missed.items())[:3]]
+        missed = "; ".join(few + [f"and {len(self.missed) - 3} more"] * (len(self.missed) > 3))
+        known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
+        if not self.sites:
+            return (
+                f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a softmax, then a product with "
+                f"values) whose result enters a projection module head by head; found {missed or 'no attention at all'}"
+            )
+        return (
+            f"{type(root).__name__}: {len(self.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
+            "them, Heads(model, example={...}), or accept with Heads(model, partial=True) that they are out of reach"
+        )
 
 
 def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Findings:
-    """Watches one forward pass of `model` in evaluation mode, and leaves the model as it was.
+    """Watches one forward pass of a twin of `model`.
 
     Args:
         model: any model that `example` (default: a tiny input made for it) can be passed to.
@@ -64,8 +84,11 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     problem: Exception | None = None
     for make in ATTEMPTS if example is None else (lambda _: dict(example),):
         try:
-            with unchanged(model), visible(model), torch.no_grad():
-                return _Watch(model).run(make(model))
+            with undisturbed(model) as (twin,), visible(twin), torch.no_grad():
+                inputs = make(twin)
+                with noticing_draws(twin, partial(twin, **inputs)) as chance:
+                    findings = _Watch(twin).run(inputs)
+                return replace(findings, draws=chance.drawn)
         except Exception as error:
             problem = problem or error
     raise UnsupportedModel(

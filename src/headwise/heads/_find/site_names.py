@@ -26,6 +26,7 @@ def attention_modules(model: nn.Module) -> list[str]:
         path
         for path, module in model.named_modules()
         if path
+        and projection_weight(module) is None  # an adapter around GPT-2's c_attn is a projection
         and "norm" not in path.rsplit(".", 1)[-1]
         and any(word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower() for word in ("attention", "attn"))
         and sum(projection_weight(part) is not None and not isinstance(part, nn.Embedding) for part in module.modules()) >= 2

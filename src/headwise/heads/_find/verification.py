@@ -12,7 +12,7 @@ from torch.func import functional_call
 from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._inputs import root_of
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site, input_axis
 from headwise.heads._use.gates import Gates
 from headwise.heads._use.positions import read_pass
@@ -32,15 +32,15 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
     """
     name = type(root_of(heads.model)).__name__
     ones = Gates(torch.ones(heads.shape), heads.sites, skip=False)
-    with unchanged(heads.model), torch.no_grad():
-        columns = _Columns(heads.model, heads.sites)
+    with undisturbed(heads) as (twin,), torch.no_grad():
+        columns = _Columns(twin.model, heads.sites)
         try:
-            plain = _run(heads, inputs)
+            plain = _run(twin, inputs)
         finally:
             columns.remove()
-        with heads._taps.applying(ones, heads.sites):
-            gated = _run(heads, inputs)
-        apart = _rows_apart(heads, inputs, plain)
+        with twin._taps.applying(ones, heads.sites):
+            gated = _run(twin, inputs)
+        apart = _rows_apart(twin, inputs, plain)
     if len(plain) != len(gated) or not all(torch.equal(a, b) for a, b in zip(plain, gated, strict=True)):
         raise UnsupportedModel(f"{name}: gates of one change its output, so its heads cannot be gated")
     if columns.wrong:
@@ -57,8 +57,8 @@ def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) ->
     rows = read_pass(inputs).batch
     if rows is None or rows < 2:
         return True
-    gates = torch.zeros(rows, *heads.shape)
-    gates[0] = 1
+    gates = torch.zeros(rows, *heads.shape, dtype=torch.bool)
+    gates[0] = True
     try:
         with heads._taps.applying(Gates(gates, heads.sites, skip=False), heads.sites):
             gated = _run(heads, inputs)
@@ -86,7 +86,8 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def _run(heads: Heads, inputs: Mapping[str, Any]) -> list[Tensor]:
-    torch.manual_seed(0)  # some models draw random numbers in evaluation mode too
+    if heads.draws:
+        torch.manual_seed(0)
     return list(tensors_in(heads.model(**inputs)))
 
 
@@ -110,8 +111,11 @@ class _Columns:
                 return
             self.busy = True  # the calls below come back here
             try:
-                x = args[0].clone()
-                zeroed = functional_call(module, weights, args)
+                x = args[0].nan_to_num(
+                    0, 0, 0
+                )  # a copy; heads that put out inf or NaN can be silenced, but not be multiplied by zero
+                zeroed = functional_call(module, weights, (x, *args[1:]))
+                x = x.clone()
                 x[..., site.columns(0)] = 0
                 silenced = module.forward(x, *args[1:])
             finally:
@@ -126,8 +130,10 @@ class _Columns:
 def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
     """The projection's weights with the columns of head 0 at zero (of a LoRA layer: those of both its matrices that read the input).
 
-    None where they cannot be read as numbers: weights that are offloaded or quantized.
+    None where they cannot be read as numbers: weights that are offloaded or quantized; or where PEFT scales them by their norm (DoRA).
     """
+    if any(getattr(module, "use_dora", {}).values()):
+        return None
     width, axis, changed = site.width + site.rest, input_axis(module), {}
     for name, parameter in module.named_parameters():
         if parameter.device.type == "meta" or not parameter.is_floating_point():
@@ -135,6 +141,9 @@ def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
         along = axis if name in ("weight", "base_layer.weight") else 1
         if parameter.ndim == 2 and parameter.shape[along] == width:
             weight = parameter.detach().clone()
-            weight.movedim(along, 0)[site.columns(0)] = 0
+            try:
+                weight.movedim(along, 0)[site.columns(0)] = 0
+            except NotImplementedError:  # torchao's weights pass for floating ones, but hold integers
+                return None
             changed[name] = weight
     return changed or None

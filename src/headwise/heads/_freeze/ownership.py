@@ -5,9 +5,10 @@ those rows have several owners. Parts that heads reach only through another proj
 of latent attention) and parts that serve all heads alike (a norm of queries) belong to no head.
 """
 
+import sys
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._find.dependence import Dependence, trace, weight_axes
+from headwise.heads._headset import HeadSet
 from headwise.heads._sites import Site
 
 if TYPE_CHECKING:
@@ -30,12 +32,21 @@ class Owned:
         dim: the axis.
         output: whether it belongs to the output projection; else it makes queries, keys, values or a position bias.
         owners: for each site that uses it (several where layers share weights) who owns which entry, (entries, heads) bool.
+        jointly: whether an entry with several owners learns only if all of them do (adapted projections), not if any does.
     """
 
     name: str
     dim: int
     output: bool
     owners: dict[int, Tensor]
+    jointly: bool = False
+
+    def frozen(self, head_set: HeadSet) -> Tensor:
+        """Entries that stay as they are while only the heads of the set learn, (entries,) bool."""
+        everyone = HeadSet((site, head) for site, marks in self.owners.items() for head in range(marks.shape[1]))
+        if self.jointly:
+            return self.touched(everyone - head_set)
+        return self.touched(everyone) & ~self.touched(head_set)
 
     def touched(self, heads: Set[tuple[int, int]]) -> Tensor:
         """Entries that belong, alone or with others, to a head of the set, (entries,) bool."""
@@ -46,14 +57,26 @@ class Owned:
         return torch.stack(rows).any(0)
 
 
-_FOUND: "WeakKeyDictionary[Heads, tuple[Owned, ...]]" = WeakKeyDictionary()
+_FOUND: "WeakKeyDictionary[Heads, tuple[tuple[str, ...], tuple[Owned, ...]]]" = WeakKeyDictionary()
 
 
 def ownership(heads: "Heads") -> tuple[Owned, ...]:
-    """Every parameter of which some part belongs to a head; found once for each `Heads`."""
-    if heads not in _FOUND:
-        _FOUND[heads] = owned_parameters(heads.model, heads.sites, trace(heads.model, heads.sites, heads.example))
-    return _FOUND[heads]
+    """Every parameter of which some part belongs to a head; found once for each `Heads`, and again if PEFT has wrapped other layers."""
+    heads = heads.original or heads  # twins come and go
+    wrapped = tuple(adapted_layers(heads.model))
+    if heads not in _FOUND or _FOUND[heads][0] != wrapped:
+        dependences = trace(heads.model, heads.sites, heads.example)
+        _FOUND[heads] = wrapped, owned_parameters(heads.model, heads.sites, dependences)
+    return _FOUND[heads][1]
+
+
+def adapted_layers(model: nn.Module) -> dict[str, Any]:
+    """The layers that PEFT has put adapters around, by their paths."""
+    if "peft" not in sys.modules:
+        return {}
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    return {path: module for path, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
 
 
 def parameters_per_head(heads: "Heads") -> list[int]:
@@ -64,6 +87,25 @@ def parameters_per_head(heads: "Heads") -> list[int]:
         for site, marks in owned.owners.items():
             counts[site] += marks.sum(0) * (shape.numel() // shape[owned.dim])
     return [int(count.max()) for count in counts]
+
+
+def tied_layers(heads: "Heads") -> tuple[tuple[int, ...], ...]:
+    """Layers whose heads of one number work with the same parameters: with one table of position biases (MPNet, T5) or with all of their
+    weights (ALBERT). What such heads do is no coincidence, so they are not exchangeable from layer to layer.
+
+    Fixed slopes by head number (ALiBi) are not parameters and are not seen.
+
+    Returns:
+        groups of two layers or more, by their numbers; empty where every layer's heads are its own.
+    """
+    group = list(range(len(heads.sites)))
+    for owned in ownership(heads):
+        first, *others = owned.owners
+        for site in others:
+            if torch.equal(owned.owners[first], owned.owners[site]):
+                group = [group[first] if number == group[site] else number for number in group]
+    found = [tuple(layer for layer, number in enumerate(group) if number == one) for one in dict.fromkeys(group)]
+    return tuple(layers for layers in found if len(layers) > 1)
 
 
 def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[Dependence]) -> tuple[Owned, ...]:

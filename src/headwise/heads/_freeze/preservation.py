@@ -72,17 +72,23 @@ class Keeper:
 
     Args:
         optimizer: the optimizer.
-        parts: what is frozen.
         key: what to remember the layout of these parts by, for later steps of this optimizer.
         masked: whether the frozen parts have no gradient; if they have one, state that is born in a step is set to zero there.
     """
 
-    def __init__(self, optimizer: Optimizer, parts: list[Frozen], key: Hashable, masked: bool = True) -> None:
+    def __init__(self, optimizer: Optimizer, key: Hashable, masked: bool = True) -> None:
         self.optimizer, self.key, self.masked = optimizer, key, masked
         self.memory = _MEMORIES.setdefault(optimizer, _Memory())
-        self.whole = [part.parameter for part in parts if part.index is None]
-        self.parts = [(part, part.parameter) for part in parts if part.index is not None]
+        self.whole: list[nn.Parameter] = []
+        self.parts: list[tuple[Frozen, nn.Parameter]] = []
         self.saved: tuple[_Layout, list[Tensor]] | None = None  # while a step runs
+
+    def add(self, part: Frozen) -> None:
+        """Keeps this from now on."""
+        if part.index is None:
+            self.whole.append(part.parameter)
+        else:
+            self.parts.append((part, part.parameter))
 
     def before(self, *_: Any) -> None:
         """A step begins."""

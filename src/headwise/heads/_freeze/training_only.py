@@ -5,12 +5,12 @@ optimizer state is also put aside before each optimizer step, and put back after
 gets no gradient at all, and optimizers pass it over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -19,7 +19,8 @@ from torch.optim import LBFGS, SGD, Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from headwise.errors import HeadwiseError
-from headwise.heads._freeze.ownership import Owned, ownership
+from headwise.heads._freeze.adapters import adapter_names, learning_parts
+from headwise.heads._freeze.ownership import Owned
 from headwise.heads._freeze.preservation import Frozen, Keeper
 from headwise.heads._headset import HeadSet
 
@@ -42,8 +43,9 @@ def training_only(
 
     Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of latent attention)
     learns as always. Keys and values of grouped queries learn if any head of their group does, and weights that layers share
-    if a head of any of these layers does. Nested blocks train the heads that all of them name. Gradients are masked as they
-    are accumulated, so that clipping sees only what learns; those present on entry are masked too.
+    if a head of any of these layers does; where LoRA is on them, if all of these heads do. Nested blocks train the heads that all of
+    them name. Gradients are masked as they are accumulated, so that clipping sees only what learns; those present on entry are masked
+    too. Parameters that the optimizer is given inside the block are frozen from its next step on.
 
     Args:
         heads: the heads of the model being trained.
@@ -58,25 +60,50 @@ def training_only(
 
     Raises:
         HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state quantized,
-            or holds no parameter of this model.
+            or holds no parameter of this model; heads have adapters other than LoRA; or layers were replaced or added after Heads was built.
     """
+    heads._taps.tree.check(adapters=True)
     optimizer = _checked(optimizer, heads.model)
-    mine = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    parts = [_for(optimizer, part) for part in _plan(heads, head_set, output_projection) if id(part.parameter) in mine]
-    if drift:
-        parts = [_as_part(part) for part in parts]  # a gradient of zero, not none: the optimizer keeps it
-    keeper = Keeper(optimizer, parts, (id(heads), head_set, output_projection), masked)
+    plan = waiting = _plan(heads, head_set, output_projection)  # waiting: what the optimizer does not hold yet
+    keeper = Keeper(optimizer, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
-        for part in parts if masked or drift else ():
-            part.mask(part.parameter)
-            if part.parameter.requires_grad:
-                handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]
-                undo.callback(handle.remove)
-        if parts and not drift:
+
+        def admit(*_: Any) -> None:
+            """Freezes what the optimizer holds by now: groups may be added while the block is open."""
+            nonlocal waiting
+            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            arrived = [part for part in waiting if id(part.parameter) in held]
+            waiting = [part for part in waiting if id(part.parameter) not in held]
+            for part in arrived:
+                part = (
+                    _as_part(part) if drift else _for(optimizer, part)
+                )  # drift: a gradient of zero, not none, so the optimizer acts
+                keeper.add(part)
+                if masked or drift:
+                    undo.enter_context(_without_gradient(part))
+
+        admit()
+        if waiting:
+            undo.callback(optimizer.register_step_pre_hook(admit).remove)
+        if plan and not drift:
             undo.callback(optimizer.register_step_pre_hook(keeper.before).remove)
             undo.callback(optimizer.register_step_post_hook(keeper.after).remove)
             undo.callback(keeper.after)  # for a step that failed half-way
         yield
+
+
+@contextmanager
+def _without_gradient(part: Frozen) -> Iterator[None]:
+    """Takes the gradient of a frozen part, now and whenever it is accumulated."""
+    part.mask(part.parameter)
+    if not part.parameter.requires_grad:
+        yield
+        return
+    handle: RemovableHandle = part.parameter.register_post_accumulate_grad_hook(part.mask)  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
@@ -99,15 +126,17 @@ def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
     return optimizer
 
 
-_PLANS: "WeakKeyDictionary[Heads, dict[tuple[HeadSet, bool], list[Frozen]]]" = WeakKeyDictionary()
+_PLANS: "WeakKeyDictionary[Heads, dict[Hashable, list[Frozen]]]" = WeakKeyDictionary()
 
 
 def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Frozen]:
-    """What is frozen; worked out once for each head set."""
+    """What is frozen; worked out once for each head set, and again if adapters came or went."""
     plans = _PLANS.setdefault(heads, {})
-    key = (head_set, output_projection)
+    key = (head_set, output_projection, adapter_names(heads.model))
     if key not in plans:
-        parts = [_frozen(heads.model, owned, head_set) for owned in ownership(heads) if output_projection or not owned.output]
+        parts = [
+            _frozen(heads.model, owned, head_set) for owned in learning_parts(heads) if output_projection or not owned.output
+        ]
         plans[key] = [part for part in parts if part is not None]
         if len(plans) > KEPT_PLANS:
             del plans[next(iter(plans))]
@@ -123,9 +152,8 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Fr
 
 
 def _frozen(model: nn.Module, owned: Owned, head_set: HeadSet) -> Frozen | None:
-    """The entries that have owners, none of which is in `head_set`."""
-    everyone = HeadSet((site, head) for site, marks in owned.owners.items() for head in range(marks.shape[1]))
-    frozen = owned.touched(everyone) & ~owned.touched(head_set)  # (entries,)
+    """The entries that heads outside `head_set` keep as they are."""
+    frozen = owned.frozen(head_set)  # (entries,)
     if not frozen.any():
         return None
     path, _, name = owned.name.rpartition(".")

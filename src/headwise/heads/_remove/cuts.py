@@ -18,8 +18,9 @@ from headwise.heads._errors import UnsupportedModel
 from headwise.heads._find.dependence import is_norm, on_device, trace, weight_axes
 from headwise.heads._freeze.ownership import Owned, head_axis, ownership
 from headwise.heads._headset import HeadSet
+from headwise.heads._reading import undisturbed
 from headwise.heads._remove.surgery import ConfigView, Surgery
-from headwise.heads._restoration import unchanged
+from headwise.heads._restoration import forked
 from headwise.heads._sites import Site
 
 if TYPE_CHECKING:
@@ -185,14 +186,15 @@ def _observe(heads: "Heads", cores: set[str]) -> dict[str, tuple[dict[str, Any],
 
         return note
 
-    handles = [
-        heads.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True) for path in cores
-    ]
-    try:
-        run(heads.model, heads.example)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with undisturbed(heads) as (twin,):
+        handles = [
+            twin.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True) for path in cores
+        ]
+        try:
+            run(heads, twin.model)
+        finally:
+            for handle in handles:
+                handle.remove()
     return seen
 
 
@@ -212,8 +214,9 @@ def _returns(output: Any, arguments: dict[str, Any], site: Site) -> tuple[str, l
     return "list" if isinstance(output, list) else "tuple", result
 
 
-def run(model: nn.Module, example: dict[str, Any]) -> Any:
-    """One pass without gradients, which leaves no trace; random parts of it come out alike each time."""
-    with unchanged(model), torch.no_grad():
-        torch.manual_seed(0)
-        return model(**on_device(model, example))
+def run(heads: "Heads", model: nn.Module) -> Any:
+    """One pass of a twin of the heads' model, or of a smaller one, on their example; random parts of it come out alike each time."""
+    with torch.no_grad(), forked(model, heads.draws):
+        if heads.draws:
+            torch.manual_seed(0)
+        return model(**on_device(model, heads.example))

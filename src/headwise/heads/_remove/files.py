@@ -17,12 +17,12 @@ from transformers import PreTrainedModel
 
 from headwise._base.opener import identity, open_config, open_weights, read_tensors
 from headwise._base.parsing import read_json
-from headwise._base.writing import make_folder, save_tensors, saving, write_bytes
+from headwise._base.writing import save_tensors, saving, write_bytes
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.plain import removed_before
 from headwise.heads._remove.removal import mark, removed_from
 from headwise.heads._remove.surgery import Surgery, operate
-from headwise.store import _manifest as manifest
+from headwise.store._saving import NOTE, is_note, save_model
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
@@ -31,14 +31,15 @@ FOREIGN = "headwise (open the folder with headwise.load)"  # as model type: what
 HINT, OWN_TYPE = "_headwise", "headwise_model_type"  # in config.json: the first key, and the model type there was
 
 
-def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None) -> None:
+def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
     """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
 
     `state_dict`: tensors to save instead of the model's own, as of transformers' `save_pretrained`. Where the family's configuration
-    can say what is left, plain transformers opens the folder as well; README.md in it says how.
+    can say what is left, plain transformers opens the folder as well; README.md in it says how. `overwrite`: put it in the place of
+    another model that is there.
 
     Raises:
-        HeadwiseError: no heads were removed from the model, or it is not one of transformers' own classes.
+        HeadwiseError: no heads were removed from the model, it is not one of transformers' own classes, or another model is there.
     """
     if not removed_from(model) and not removed_before(model):
         raise HeadwiseError(
@@ -46,24 +47,29 @@ def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] |
             "or remove heads first with Heads(model).remove(head_set)"
         )
     facts = cuts(model)
-    target = make_folder(folder)
-    with saving(target, model.parameters()):
-        if facts:
-            _write_config(model.config, target)
-            if model.can_generate():
-                model.generation_config.save_pretrained(target)
-            _write_tensors(model, target / WEIGHTS, state_dict)
-        else:
-            type(model).save_pretrained(model, target, state_dict=state_dict)
-    if not (target / "README.md").exists():
-        write_bytes(target / "README.md", _note(model, bool(facts)).encode())
-    base, revision = identity(model.config)
-    about = {"base": base, "revision": revision}
-    manifest.write(target, KIND, **about, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}))
+
+    def write(place: Path) -> dict[str, Any]:
+        with saving(place, model.parameters()):
+            if facts:
+                _write_config(model.config, place)
+                if model.can_generate():
+                    model.generation_config.save_pretrained(place)
+                _write_tensors(model, place / WEIGHTS, state_dict)
+            else:
+                type(model).save_pretrained(model, place, state_dict=state_dict)
+        if not (Path(folder) / "README.md").exists() or is_note(Path(folder) / "README.md"):
+            write_bytes(place / "README.md", _note(model, bool(facts)).encode())
+        base, revision = identity(model.config)
+        about = {"base": base, "revision": revision}
+        return {"kind": KIND, **about, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}})}
+
+    save_model(folder, write, overwrite)
 
 
 def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> None:
     """What `model.save_pretrained` is for a model that only headwise can open: `save_removed`; the tensors are one file.
+
+    Like transformers' own it takes the place of a model that is there, which a Trainer relies on.
 
     Raises:
         HeadwiseError: it was asked to send the model to the hub.
@@ -71,7 +77,7 @@ def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> No
     if options.get("push_to_hub"):
         raise HeadwiseError("heads were removed from this model: send it to the hub with headwise.push_to_hub(model, name)")
     if options.get("is_main_process", True):
-        save_removed(self, save_directory, options.get("state_dict"))
+        save_removed(self, save_directory, options.get("state_dict"), overwrite=True)
 
 
 def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> None:
@@ -112,12 +118,12 @@ def _note(model: Any, cut: bool) -> str:
     name = type(model).__name__
     if cut:
         return (
-            f"Open this folder with headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
+            f"{NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
             "have different numbers of heads, or its family's configuration cannot say how many are left, so plain transformers cannot "
             "open it.\n"
         )
     return (
-        f"Open this folder with transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
+        f"{NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
         f"attention heads; headwise is not needed. `config.json` lists them under `headwise_removed`.\n"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headwise.heads._headset import HeadSet
@@ -94,10 +94,8 @@ def _has(config: Any, name: str) -> bool:
 
 
 def _built(model: Any, config: Any) -> PreTrainedModel | None:
-    """A new model of the same class that shares the tensors of `model`; None if its parameters are of other shapes."""
-    from accelerate import init_empty_weights
-
-    with torch.random.fork_rng(devices=[]), init_empty_weights(include_buffers=False):
+    """A new model of the same class that shares the tensors of `model`; None if its own are of other shapes."""
+    with torch.device("meta"):  # in this thread; accelerate's way to do without weights is every thread's
         new: Any = type(model)(config)
     new.tie_weights()  # undone by each parameter that is put in
     own = dict(model.named_parameters())
@@ -107,18 +105,23 @@ def _built(model: Any, config: Any) -> PreTrainedModel | None:
     new.tie_weights()
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(own[name].requires_grad)
-    _same_buffers(model, new)
+    if not _share_tables(model, new):
+        return None
     if model.can_generate():
         new.generation_config = deepcopy(model.generation_config)
     new.train(model.training)
     return new
 
 
-def _same_buffers(model: nn.Module, new: nn.Module) -> None:
-    """Tables that are no weights, such as rotary frequencies, go where those of `model` are, in their precision."""
-    own = dict(model.named_buffers())
+def _share_tables(model: nn.Module, new: nn.Module) -> bool:
+    """Gives `new` the tables of `model` that are no weights, such as rotary frequencies; whether it has them all in the same shapes."""
+    modules = dict(model.named_modules())
     for path, module in new.named_modules():
-        for name, buffer in module._buffers.items():
-            there = own.get(f"{path}.{name}" if path else name)
-            if buffer is not None and there is not None:
-                module._buffers[name] = buffer.to(device=there.device, dtype=there.dtype)
+        if path not in modules:
+            return False
+        for tables, held in ((module._buffers, modules[path]._buffers), (vars(module), vars(modules[path]))):
+            for name, table in [(name, table) for name, table in tables.items() if isinstance(table, Tensor) and table.is_meta]:
+                if not isinstance(held.get(name), Tensor) or held[name].shape != table.shape:
+                    return False
+                tables[name] = held[name]
+    return True

@@ -13,9 +13,11 @@ from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
+from headwise.heads._reading import undisturbed
 from headwise.heads._remove.cuts import plan, run
 from headwise.heads._remove.plain import as_ordinary, what_is_left
 from headwise.heads._remove.surgery import Surgery, operate, set_numbers
+from headwise.heads._sites import is_plain
 
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
@@ -39,21 +41,31 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
         )
     versions = plan(heads, head_set)
     heads._taps.tree.check()
+    _refuse_quantised(heads.model, versions[0])
     model: Any = deepcopy(heads.model)  # without our hooks
     operate(model, versions[0])
     done = [*removed_from(heads.model), _without_adapters(verified(heads, head_set, model, versions), heads.model)]
     if root_of(model) is model:
-        expected = _outputs(model, heads.example, [])
+        expected = _outputs(heads, model, [])
         left = what_is_left(heads.sites, head_set)
-        same = partial(_same_outputs, expected, heads.example)
+        same = partial(_same_outputs, heads, expected)
         if (ordinary := as_ordinary(model, left, heads.sites[0].head_dim, done, same)) is not None:
             return ordinary
     mark(root_of(model), done)
     return model
 
 
-def _same_outputs(expected: list[tuple[str, Tensor]], example: dict[str, Any], model: nn.Module) -> bool:
-    return not _difference(expected, _outputs(model, example, []))
+def _refuse_quantised(model: nn.Module, surgery: Surgery) -> None:
+    for name, parameter in model.named_parameters():
+        if name in surgery.slices and not is_plain(parameter):
+            raise HeadwiseError(
+                f"{name} is kept as {type(parameter).__name__} of {parameter.dtype} on {parameter.device}, and heads are removed from "
+                "plain weights: remove them before the model is quantised, sharded or offloaded, or silence them"
+            )
+
+
+def _same_outputs(heads: "Heads", expected: list[tuple[str, Tensor]], model: nn.Module) -> bool:
+    return not _difference(expected, _outputs(heads, model, []))
 
 
 def mark(model: Any, done: list[Surgery]) -> None:
@@ -90,13 +102,13 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
         UnsupportedModel: none does.
     """
     paths = [site.path for site in heads.sites if len(head_set.layers().get(site.index, ())) < site.n_heads]
-    with heads.silenced(head_set):
-        expected = _outputs(heads.model, heads.example, paths)
+    with undisturbed(heads) as (twin,), twin.silenced(head_set):
+        expected = _seen(twin, twin.model, paths)
     problems = []
     for version in versions:
         set_numbers(model, version)
         try:
-            problem = _difference(expected, _outputs(model, heads.example, paths))
+            problem = _difference(expected, _outputs(heads, model, paths))
         except Exception as error:  # whatever a family's code does with numbers it did not expect
             problem = f"it fails with {type(error).__name__}: {error}"
         if not problem:
@@ -108,8 +120,13 @@ def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list
     )
 
 
-def _outputs(model: nn.Module, example: dict[str, Any], paths: list[str]) -> list[tuple[str, Tensor]]:
-    """What the modules at `paths` and the model give, in float tensors."""
+def _outputs(heads: "Heads", model: nn.Module, paths: list[str]) -> list[tuple[str, Tensor]]:
+    """What the modules at `paths` and the model give on the heads' example, in float tensors."""
+    with undisturbed(model) as (twin,):
+        return _seen(heads, twin, paths)
+
+
+def _seen(heads: "Heads", model: nn.Module, paths: list[str]) -> list[tuple[str, Tensor]]:
     found: list[tuple[str, Tensor]] = []
 
     def note(path: str) -> Any:
@@ -117,7 +134,7 @@ def _outputs(model: nn.Module, example: dict[str, Any], paths: list[str]) -> lis
 
     handles = [model.get_submodule(path).register_forward_hook(note(path)) for path in dict.fromkeys(paths)]
     try:
-        found += [("the output", tensor) for tensor in _tensors(run(model, example))]
+        found += [("the output", tensor) for tensor in _tensors(run(heads, model))]
     finally:
         for handle in handles:
             handle.remove()

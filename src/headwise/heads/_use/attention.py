@@ -1,5 +1,6 @@
 """Attention maps: eager attention while recording, and back."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -14,25 +15,37 @@ from headwise.heads._use.attention_rows import check_maps
 from headwise.heads._use.recording import Tape
 
 VISIBLE = ("eager", "sdpa")  # implementations whose calls can be watched
+# by id: configurations in open blocks, the implementation they had before the first, and how many blocks
+_switched: dict[int, tuple[Any, Any, int]] = {}
+_lock = threading.Lock()
 
 
 @contextmanager
 def implementation(model: nn.Module, name: str, instead_of: Callable[[str], bool]) -> Iterator[None]:
     """Attention by implementation `name` inside the block, if any part of the model now has one that `instead_of` accepts.
 
-    Afterwards every part has its own back.
+    Once the last such block has ended, whichever thread's it is, every part has its own back.
     """
-    parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
-    before = [(part.config, part.config._attn_implementation) for part in parts]  # outermost first
+    configs = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]  # outermost first
     root: Any = root_of(model)
+    with _lock:
+        for config in configs:
+            _, before, blocks = _switched.get(id(config), (config, config._attn_implementation, 0))
+            _switched[id(config)] = config, before, blocks + 1
     try:
-        if any(instead_of(own) for _, own in before if own is not None):
-            root.set_attn_implementation(name)
+        with _lock:
+            present = [config._attn_implementation for config in configs]
+            if any(instead_of(one) for one in present if one is not None):
+                root.set_attn_implementation(name)
         yield
     finally:
-        for config, own in before:  # setting an outer one also sets those inside, which follow
-            if config._attn_implementation != own:
-                config._attn_implementation = own
+        with _lock:
+            for config in configs:  # setting an outer one also sets those inside, which follow
+                _, before, blocks = _switched.pop(id(config))
+                if blocks > 1:
+                    _switched[id(config)] = config, before, blocks - 1
+                elif config._attn_implementation != before:
+                    config._attn_implementation = before
 
 
 def eager(model: nn.Module) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -75,6 +75,17 @@ class Call:
         window = options.get("sliding_window")
         return cls(query, key, seen, causal, True, options.get("scaling"), options.get("softcap"), window)
 
+    def unpacked(self, batch: int, heads: int) -> Call:
+        """The call with one row a head: for one query, transformers from 5.23 on packs the heads that share keys as if they were queries,
+        (batch, key heads, heads per key head, dim)."""
+        shape = (batch, heads, 1, self.query.shape[-1])
+        if self.query.shape == shape or self.query.shape[:-1].numel() != batch * heads:
+            return self
+        mask = self.mask
+        if mask is not None and mask.ndim == 4 and mask.shape[1:3] == self.query.shape[1:3]:
+            mask = mask.reshape(-1, heads, 1, mask.shape[-1])
+        return replace(self, query=self.query.reshape(shape), mask=mask)
+
     def rows(self, site: Site, columns: Tensor) -> Tensor:
         """Attention of the queries in `columns` (batch, n), over all keys: (batch, heads, n, keys)."""
         batch, n = columns.shape
@@ -118,9 +129,10 @@ class QueryRows:
     Args:
         queries: "last": the last real token of each pass; "generated": each generated token; or positions among the real tokens of a
             row, negative ones from the end of the prompt.
+        course: where the tokens of each pass stand.
     """
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, course: Course) -> None:
         if isinstance(queries, str):
             if queries not in ("last", "generated"):
                 raise HeadwiseError(f'attention is True, "last", "generated" or a list of positions; got {queries!r}')
@@ -129,7 +141,7 @@ class QueryRows:
             self.which, self.wanted = "", torch.as_tensor(queries).cpu()
             if self.wanted.ndim != 1 or self.wanted.is_floating_point() or not self.wanted.numel():
                 raise HeadwiseError(f"attention of chosen queries takes positions such as [0, 7, -1]; got {queries!r}")
-        self.course = Course()
+        self.course = course
         self.latest: Tensor | Call | None = None
 
     def start(self, arguments: dict[str, Any]) -> None:
@@ -156,6 +168,8 @@ class QueryRows:
         latest, self.latest = self.latest, None
         if not columns.numel():
             return None
+        if isinstance(latest, Call) and tokens == 1:
+            latest = latest.unpacked(batch, site.n_heads)
         shape = None if latest is None else latest.query.shape if isinstance(latest, Call) else latest.shape
         if latest is None or shape is None or shape[-2] != tokens or shape[:-2].numel() != batch * site.n_heads:
             saw = "none was seen" if shape is None else f"one of shape {tuple(shape)} was seen"
@@ -183,7 +197,8 @@ class QueryRows:
         if self.wanted is not None:
             columns = self.course.columns(kind, tokens, self.wanted[None])
             columns = columns.where(new[columns.clamp(min=0)], -1)
-            return columns[:, (columns >= 0).any(0)]
+            begins = bool(new.all()) and not self.course.earlier(kind)  # only a pass that continues may be left out
+            return columns if begins or bool((columns >= 0).any()) else columns[:, :0]
         made = self.course.chosen("generated", kind, tokens) & new
         order = torch.arange(tokens).where(made, tokens).sort(1).values[:, : int(made.sum(1).max())]
         return order.where(order < tokens, -1)

@@ -12,8 +12,9 @@ from headwise.errors import HeadwiseError
 from headwise.heads._errors import UnsupportedModel
 from headwise.heads._find.verification import tensors_in
 from headwise.heads._inputs import root_of
-from headwise.heads._restoration import unchanged
-from headwise.heads._sites import Site, input_axis
+from headwise.heads._reading import undisturbed
+from headwise.heads._restoration import forked
+from headwise.heads._sites import Site, input_axis, is_plain
 from headwise.heads._use.steering import Directions, read_directions
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
         for path, shift in shifts.items():
             bias: Any = model.get_submodule(path).bias
             bias.copy_(bias.double() + shift.to(bias.device))
-    with heads.steered(directions, scale):
-        expected = _outputs(heads.model, heads.example)
-    found = _outputs(model, heads.example)
+    with undisturbed(heads) as (twin,), twin.steered(directions, scale):
+        expected = _outputs(twin, twin.model)
+    with undisturbed(model) as (baked,):
+        found = _outputs(heads, baked)
     for one, other in zip(expected, found, strict=True):
         allowed = (1e-3 if one.dtype in (torch.float32, torch.float64) else 5e-2) * (1 + float(one.abs().max()))
         if float((one - other).abs().max()) > allowed:
@@ -59,7 +61,7 @@ def _shifts(heads: Heads, vectors: dict[int, Tensor]) -> dict[str, Tensor]:
         sites = [site for site in heads.sites if site.path == path]
         module: Any = heads.model.get_submodule(path)
         weight = module.weight
-        if type(weight) is not nn.Parameter or not weight.is_floating_point() or weight.device.type == "meta":
+        if not is_plain(weight):
             raise UnsupportedModel(
                 f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}: bake() writes into plain weights; "
                 "load the model in full precision and without offloading"
@@ -95,7 +97,7 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
             setattr(part, switch, True)
         if not parts:
             continue
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        with torch.device("meta"):
             wanted = dict(type(model)(config).named_parameters())
         new = [name for name in wanted if name not in own]
         if (
@@ -120,7 +122,8 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
     )
 
 
-def _outputs(model: nn.Module, example: dict[str, Any]) -> list[Tensor]:
-    with unchanged(model), torch.no_grad():
-        torch.manual_seed(0)
-        return list(tensors_in(model(**example)))
+def _outputs(heads: Heads, model: nn.Module) -> list[Tensor]:
+    with torch.no_grad(), forked(model, heads.draws):
+        if heads.draws:
+            torch.manual_seed(0)
+        return list(tensors_in(model(**heads.example)))

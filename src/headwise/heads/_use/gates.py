@@ -1,64 +1,107 @@
-"""Gates: multiply head outputs by a tensor (the mask variable ξ of the papers)."""
+"""Gates: multiply head outputs by a tensor (the mask variable ξ of the papers), or select them by one of truth values."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads._sites import Site
+from headwise.heads._use.generation import Generation, generation_of
 from headwise.heads._use.positions import Pass, read_pass
 
 
 class Gates:
-    """Multiplies every head's output by its gate.
+    """Multiplies every head's output by its gate; gates of truth values select: a closed head puts out 0, even in place of NaN.
 
     Args:
         gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads); where it does not require gradients
             it is copied, so that later changes of the tensor have no effect inside the block.
         sites: the model's sites.
         skip: leave sites alone whose gates are all one (and need no gradient).
+        root: the model whose `generate()` repeats rows for its beams.
     """
 
-    def __init__(self, gates: Tensor, sites: Sequence[Site], skip: bool) -> None:
+    def __init__(self, gates: Tensor, sites: Sequence[Site], skip: bool, root: nn.Module | None = None) -> None:
         self.gates = gates if gates.requires_grad else gates.clone()
+        self.selects = gates.dtype == torch.bool
         self.batch = gates.shape[0] if gates.ndim > 2 else None
+        self.root = root
         self.skipped: frozenset[int] = frozenset()
         if skip and not gates.requires_grad:
             ones = (gates == 1).flatten(0, -3).all(0) if gates.ndim > 2 else gates == 1  # (layers, heads)
             rows = ones.tolist()  # read at once: a device is waited for once, not once a layer
             self.skipped = frozenset(site.index for site in sites if all(rows[site.index][: site.n_heads]))
         self.alike = self.batch is None  # for every row
+        self.needs = "" if self.alike else "rows"
         self._pass = Pass()
+        self._generation: Generation | None = None
         self._rows: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A pass begins: gates per row need to know its rows."""
         if self.batch is not None:
             self._pass = read_pass(arguments)
+            self._generation = None if self.root is None else generation_of(self.root)
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index in self.skipped:
             return x
+        kind = torch.bool if self.selects else x.dtype
         if self.batch is None and not self.gates.requires_grad and not torch.compiler.is_compiling():
-            return x * self._row(site, x)
-        gate = _of(self.gates, site).to(x.device, x.dtype)  # (heads,), (batch, heads) or (batch, tokens, heads)
+            row = self._row(site, x.device, kind)
+            return torch.where(row, x, 0) if self.selects else x * row
+        gate = _of(self.gates, site).to(x.device, kind)  # (heads,), (batch, heads) or (batch, tokens, heads)
         if self.batch is not None:
-            if x.ndim == 2:
-                self._pass.together(site, x, self.batch)
-            gate = per_row(site, x, gate if gate.ndim == 3 else gate[:, None])
-        return on_heads(site, x, lambda heads: heads * gate[..., None])
+            gate = self._by_row(site, x, gate if gate.ndim == 3 else gate[:, None])
+        gate = gate[..., None]
+        return on_heads(site, x, lambda heads: torch.where(gate, heads, 0) if self.selects else heads * gate)
 
-    def _row(self, site: Site, x: Tensor) -> Tensor:
-        """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one multiplication."""
-        key = site.index, x.device, x.dtype
+    def _row(self, site: Site, device: torch.device, kind: torch.dtype) -> Tensor:
+        """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one operation."""
+        key = site.index, device, kind
         if key not in self._rows:
             with torch.inference_mode(False):  # kept, and perhaps used again in a training
-                row = _of(self.gates, site).to(x.device, x.dtype).repeat_interleave(site.head_dim)
+                row = _of(self.gates, site).to(device, kind).repeat_interleave(site.head_dim)
                 self._rows[key] = torch.cat((row, row.new_ones(site.rest))) if site.rest else row
         return self._rows[key]
+
+    def _by_row(self, site: Site, x: Tensor, gate: Tensor) -> Tensor:
+        """Gates (batch, 1 or tokens, heads) that fit x.
+
+        Raises:
+            HeadwiseError: x has other rows or tokens.
+        """
+        rows, tokens = self._pass.count(site, x), gate.shape[1]
+        if rows != self.batch:
+            gate = self._prompt_gates(site, gate, rows)
+        if tokens > 1 and site.batch_first and x.ndim > 2 and x.shape[0] != rows:
+            raise HeadwiseError(
+                f"layer {site.index} ({site.path}) cuts each row up, so which token is which is unknown: give gates (batch, layers, heads)"
+            )
+        return per_row(site, x, gate)
+
+    def _prompt_gates(self, site: Site, gate: Tensor, rows: int) -> Tensor:
+        """Gates of `rows` prompts from those of their beams: `generate()` runs an encoder once for each prompt, then repeats its output.
+
+        Raises:
+            HeadwiseError: the pass has other rows, or the beams of a prompt have different gates here.
+        """
+        count, generation = gate.shape[0], self._generation
+        advice = "give one row of gates for each row of the batch, or gates (layers, heads) for all of them"
+        if generation is not None and rows == generation.rows and count % rows == 0:
+            beams = gate.reshape(rows, -1, *gate.shape[1:])  # (prompts, beams, ...)
+            if torch.equal(beams, beams[:, :1].expand_as(beams)):
+                return beams[:, 0]
+            advice = "here each prompt is read once for all its beams, so their gates must be the same in this layer"
+        elif generation is not None and rows % count == 0:
+            advice = (
+                "generate() repeats each prompt for its beams and returned sequences, one after the other, so repeat its gates: "
+                f"gates.repeat_interleave({rows // count}, 0)"
+            )
+        raise HeadwiseError(f"gates for {count} rows met a pass of {rows} rows at layer {site.index} ({site.path}): {advice}")
 
 
 def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
@@ -72,15 +115,15 @@ def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
     """Fits values (batch, 1 or tokens, ...) to the axes of x before its last: (*x.shape[:-1] or broadcastable, ...).
 
     Raises:
-        HeadwiseError: x has another number of rows or tokens.
+        HeadwiseError: x has another number of tokens.
     """
     batch, tokens = values.shape[:2]
-    leading = x.shape[:-1] if site.batch_first else (x.shape[1], x.shape[0])
-    count = leading.numel() if isinstance(leading, torch.Size) else leading[0] * leading[1]
-    if count % batch or (tokens > 1 and count != batch * tokens):
+    leading = x.shape[:-1] if site.batch_first else torch.Size((x.shape[1], x.shape[0]))
+    count = leading.numel()
+    if tokens > 1 and count != batch * tokens:
         raise HeadwiseError(
-            f"gates for {batch} rows{f' of {tokens} tokens' if tokens > 1 else ''} met an input {tuple(x.shape)} at layer {site.index} "
-            f"({site.path}): give one row of gates per row of the batch, and per-token gates for exactly its tokens"
+            f"gates for {batch} rows of {tokens} tokens met an input {tuple(x.shape)} at layer {site.index} ({site.path}): give gates "
+            "(batch, tokens, layers, heads) for exactly its tokens, or (batch, layers, heads) for all of them"
         )
     if not site.batch_first:
         return values.transpose(0, 1)  # (1 or tokens, batch, ...)
@@ -111,4 +154,4 @@ def check_gates(gates: Any, shape: tuple[int, int]) -> Tensor:
             f"gates of shape {tuple(gates.shape)} do not fit this model of {layers} layers and {heads} heads: expected ({layers}, {heads}), "
             f"(batch, {layers}, {heads}) or (batch, tokens, {layers}, {heads}). Were they made for another model?"
         )
-    return gates if gates.is_floating_point() else gates.to(torch.get_default_dtype())
+    return gates if gates.is_floating_point() or gates.dtype == torch.bool else gates.to(torch.get_default_dtype())

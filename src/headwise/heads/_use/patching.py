@@ -15,6 +15,7 @@ from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
 from headwise.heads._use.course import Course, with_rows
+from headwise.heads._use.generation import following
 from headwise.heads._use.positions import Pass
 from headwise.heads._use.recording import Tape
 from headwise.heads._use.replacement import reference_passes
@@ -28,7 +29,12 @@ Tokens = str | Sequence[int] | Sequence[tuple[int, int]] | Mapping[int, int] | T
 
 @contextmanager
 def patched(
-    heads: Heads, patches: Patches, source: Mapping[str, Any] | Tape, tokens: Tokens, rows: Iterable[int] | None
+    heads: Heads,
+    patches: Patches,
+    source: Mapping[str, Any] | Tape,
+    tokens: Tokens,
+    rows: Iterable[int] | None,
+    prompt: int | None,
 ) -> Iterator[None]:
     """See `Heads.patched`."""
     if not heads.rows_apart:
@@ -49,8 +55,9 @@ def patched(
             )
         found = list(reference_passes(heads, source))
         bank = {layer: Bank(heads.sites[layer], [(t.of(layer), p) for t, p in found]) for layer in layers}
-    edit = Patched(mask, bank, _pairs(tokens), None if rows is None else torch.as_tensor(list(rows)))
-    with heads._taps.applying(edit, [heads.sites[layer] for layer in layers]):
+    course = Course(heads.model, prompt)
+    edit = Patched(mask, bank, _pairs(tokens), None if rows is None else torch.as_tensor(list(rows)), course)
+    with following(heads, edit, [heads.sites[layer] for layer in layers]):
         yield
         edit.check_reached()
 
@@ -71,11 +78,14 @@ class Bank:
         whole = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
         self.outputs = whole[0] if len(whole) == 1 else torch.cat(whole)
 
+        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}  # each of the outputs, never of another copy
+
     def to(self, x: Tensor) -> Tensor:
         """The outputs where x is, and as it is."""
-        if self.outputs.device != x.device or self.outputs.dtype != x.dtype:
-            self.outputs = self.outputs.to(x.device, x.dtype)
-        return self.outputs
+        key = x.device, x.dtype
+        if key not in self._copies:
+            self._copies[key] = self.outputs.to(*key)
+        return self._copies[key]
 
 
 class Patched:
@@ -86,13 +96,16 @@ class Patched:
         bank: by layer what its heads put out in the source.
         pairs: positions (source, target), (rows or 1, n, 2); None: every token, one to one.
         rows: which row of the source each row of a pass gets; None: its own, or the only one.
+        course: where the tokens of each pass stand.
     """
 
-    def __init__(self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None) -> None:
+    needs = "tokens"
+
+    def __init__(self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None, course: Course) -> None:
         self.bank, self.pairs, self.rows = bank, pairs, rows
         self.entries = {layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank}  # (rows, heads) of each patch
         self.n_rows = mask.shape[0]
-        self.course = Course()
+        self.course = course
         self.reached: Tensor | None = None  # which pairs were ever met
         self._index: dict[tuple[int, int, torch.device], tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = {}
         self._columns: dict[tuple[str, int], tuple[Tensor, Tensor, Tensor]] = {}
@@ -168,11 +181,12 @@ class Patched:
 
     def _check_lengths(self, site: Site, lengths: Tensor, tokens: int) -> None:
         own = self.course.lengths(site.kind, tokens)
-        if not torch.equal(own, lengths):
-            row = int((own != lengths).nonzero()[0, 0])
+        wrong = (own != lengths) & (own > 0)  # 0: padding so far
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0, 0])
             raise HeadwiseError(
                 f"row {row} has {int(own[row])} tokens, its source {int(lengths[row])}, so they cannot be patched one to one: say which "
-                "belong together, tokens=[(source, target), ...], or choose some, tokens=[-1]"
+                "belong together, tokens=[(source, target), ...], or choose some, tokens=[-1]; prompt= if the row comes in pieces"
             )
 
     def _pairs_of(self, site: Site, lengths: Tensor, tokens: int) -> Tensor:
@@ -184,11 +198,11 @@ class Patched:
             )
         given = self.pairs.expand(len(lengths), -1, -1)
         there = torch.where(given[..., 0] < 0, given[..., 0] + lengths[:, None], given[..., 0])
-        own = self.course.lengths(site.kind, tokens)
-        for name, side, wrong, size in (
-            ("source", 0, (there < 0) | (there >= lengths[:, None]), lengths),
-            ("input", 1, given[..., 1] < -own[:, None], own),
-        ):
+        wrong_positions = [("source", 0, (there < 0) | (there >= lengths[:, None]), lengths)]
+        if bool((given[..., 1] < 0).any()):
+            own = self.course.lengths(site.kind, tokens)
+            wrong_positions.append(("input", 1, (given[..., 1] < -own[:, None]) & (own[:, None] > 0), own))
+        for name, side, wrong, size in wrong_positions:
             if bool(wrong.any()):
                 row, n = wrong.nonzero()[0].tolist()
                 raise HeadwiseError(
@@ -206,7 +220,8 @@ class Patched:
 
 
 def _passes(heads: Heads, tape: Tape, layer: int) -> list[tuple[Tensor, Pass]]:
-    if tape.pooling != "all" or len(tape.sites) != len(heads.sites):
+    sizes = [[(site.kind, site.n_heads, site.head_dim) for site in sites] for sites in (tape.sites, heads.sites)]
+    if tape.pooling != "all" or sizes[0] != sizes[1]:
         raise HeadwiseError('a recording that serves as a source holds all tokens of this model: heads.recorded(pooling="all")')
     return tape.passes(layer)
 

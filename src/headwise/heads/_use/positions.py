@@ -26,26 +26,43 @@ class Pass:
         batch: number of rows; None if no argument tells.
         lengths: how many tokens a row may have, as far as arguments tell; for projections that see all rows run together.
         masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was passed.
-        cached: whether earlier tokens come from a cache, so that a mask also covers tokens that are not in this pass.
+        starts: by kind of site, how many earlier tokens come from a cache, which a mask covers too (None: unknown); empty without one.
+        uneven: whether arguments differ in rows, as two texts with three images do.
     """
 
     batch: int | None = None
     lengths: frozenset[int] = frozenset()
     masks: Mapping[str, Tensor | None] = field(default_factory=dict)
-    cached: bool = False
+    starts: Mapping[str, int | None] = field(default_factory=dict)
+    uneven: bool = False
     _known: dict[Any, Tensor | None] = field(
         default_factory=dict, compare=False, repr=False
     )  # found once for all layers of a pass
 
     def rows(self, site: Site, x: Tensor) -> Tensor:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
+        batch = self.count(site, x)
         if not site.batch_first:
             x = x.transpose(0, 1)
-        if x.ndim == 2:
-            batch = self.together(site, x, self.batch or 1)
-        else:
-            batch = self.batch if self.batch is not None else x.shape[0]
         return x[..., : site.width].reshape(batch, -1, site.n_heads, site.head_dim)
+
+    def count(self, site: Site, x: Tensor) -> int:
+        """How many rows of the batch are in x, the input of a projection: all of them, in order, whole or cut up (windows).
+
+        Raises:
+            HeadwiseError: x has other rows, those of a second input, or does not show where they end.
+        """
+        if x.ndim == 2:
+            return self.together(site, x, self.batch or 1)
+        rows = x.shape[0 if site.batch_first else 1]
+        if self.batch is None or rows == self.batch:
+            return rows
+        if self.uneven or rows % self.batch or not site.batch_first:
+            raise HeadwiseError(
+                f"layer {site.index} ({site.path}) sees {rows} rows in a pass of {self.batch}, so which belong together is unknown: pass as "
+                "many rows of every input (a text for each image), or build Heads on the part that reads them"
+            )
+        return self.batch
 
     def together(self, site: Site, x: Tensor, batch: int) -> int:
         """Returns `batch` if x (rows × tokens, width) surely holds that many rows of one length.
@@ -80,7 +97,12 @@ class Pass:
             raise HeadwiseError(
                 f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), or record with pooling='all'"
             )
-        mask = mask[:, -tokens:].bool() if self.cached else mask.bool()
+        mask = mask.bool()
+        start = self.starts.get(kind, 0)
+        if start is None:
+            mask = mask[:, -tokens:]
+        elif kind in self.starts and mask.shape[1] >= start + tokens:
+            mask = mask[:, start : start + tokens]  # with a static cache it may go on to all that fits
         if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
             return None
         if mask.shape[1] != tokens:
@@ -105,14 +127,23 @@ class Pass:
         assert weights is not None
         if pooling == "mean":
             return torch.bmm(weights[:, None], x.flatten(2)).view(x.shape[0], *x.shape[2:])
-        return x[torch.arange(x.shape[0], device=x.device), weights]
+        values = x[torch.arange(x.shape[0], device=x.device), weights.clamp(min=0)]
+        if ("none", kind, tokens) not in self._known:
+            without = weights < 0
+            self._known["none", kind, tokens] = without if bool(without.any()) else None
+        empty = self._known["none", kind, tokens]
+        return values if empty is None else values.masked_fill(empty.view(-1, *[1] * (x.ndim - 2)), float("nan"))
 
 
 def _weights(pooling: Pooling, real: Tensor) -> Tensor:
-    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,)."""
+    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,).
+
+    In a row without any real token they are NaN, or -1.
+    """
     if pooling == "mean":
-        return real.float() / real.float().sum(1, keepdim=True).clamp(min=1)
-    return real.int().argmax(1) if pooling == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
+        return real.float() / real.float().sum(1, keepdim=True)
+    place = real.int().argmax(1) if pooling == "cls" else real.shape[1] - 1 - real.int().flip(1).argmax(1)
+    return place.where(real.any(1), -1)
 
 
 def read_pass(arguments: Mapping[str, Any]) -> Pass:
@@ -125,12 +156,40 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
     lengths |= {int(grid[0].prod()) for name in GRIDS if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())}
     own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
     in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
+    text = decoder if in_pair or arguments.get("labels") is not None else own  # a decoder makes its text of labels, or shares it
+    cache = arguments.get("past_key_values")
+    reading = ("decoder", "cross") if in_pair else ("self", "decoder", "cross")  # kinds of site that a cache is for
     return Pass(
         batch=rows[0] if rows else None,
         lengths=frozenset(lengths),
-        masks={"self": own, "decoder": decoder, "cross": decoder if in_pair else own},
-        cached=arguments.get("past_key_values") is not None,
+        masks={"self": own, "decoder": text, "cross": text},
+        starts={} if cache is None else dict.fromkeys(reading, _start(cache)),
+        uneven=len(set(rows)) > 1,
     )
+
+
+def _start(cache: Any) -> int | None:
+    try:
+        return cached_columns(cache)
+    except HeadwiseError:  # of linear attention, say: masks then end with the pass
+        return None
+
+
+def cached_columns(cache: Any) -> int:
+    """Columns that a cache of keys and values holds, padding included.
+
+    Raises:
+        HeadwiseError: it does not say.
+    """
+    if cache is None:
+        return 0
+    try:
+        return int(cache.get_seq_length())
+    except (AttributeError, ValueError) as error:
+        raise HeadwiseError(
+            f"a cache of type {type(cache).__name__} does not say how many tokens it holds, so positions are unknown: "
+            "pass a transformers.Cache, or run the whole text in one pass"
+        ) from error
 
 
 def check_pooling(pooling: str) -> Pooling:

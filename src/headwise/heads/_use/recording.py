@@ -27,21 +27,30 @@ class Tape:
         queries: which rows of attention to keep; None: none, or whole maps.
     """
 
+    changes = False
+
     def __init__(self, sites: Sequence[Site], pooling: Pooling, detach: bool = True, queries: QueryRows | None = None) -> None:
         self.sites, self.pooling, self.detach, self.queries = tuple(sites), pooling, detach, queries
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._passes: dict[int, list[Pass]] = {site.index: [] for site in sites}  # by layer, beside its outputs
-        self._pass = Pass()
+        self.needs = "" if pooling == "all" and queries is None else "tokens"
+        self._pass = self._last = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
+        self._whole = self._failed = 0  # passes that ended well, or by an exception
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A forward pass begins."""
-        self._pass = read_pass(arguments)
+        self._pass = self._last = read_pass(arguments)
         self._latest = None
         if self.queries is not None:
             self.queries.start(arguments)
+
+    def end(self, output: Any) -> None:
+        """A forward pass ended (by an exception: without output): what comes next past the model is none of it."""
+        self._pass = Pass()
+        self._whole, self._failed = self._whole + (output is not None), self._failed + (output is None)
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """Keeps the head outputs of `site`, from the input of its projection, and returns it untouched."""
@@ -69,8 +78,8 @@ class Tape:
             self._keep(self._hidden, site, self._pass.pooled(self.pooling, site.kind, rows))
 
     def pooled(self, state: Tensor) -> Tensor:
-        """A state (batch, tokens, dim) of the present pass, pooled as the tape does."""
-        return self._pass.pooled(self.pooling, self.sites[-1].kind, state)
+        """A state (batch, tokens, dim) of the present or latest pass, pooled as the tape does."""
+        return self._last.pooled(self.pooling, self.sites[-1].kind, state)
 
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
@@ -87,10 +96,29 @@ class Tape:
         for store in stores:
             for passes in store.values():
                 passes.clear()
+        self._whole = self._failed = 0
 
     def of(self, layer: int) -> Tensor:
         """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads, head_dim)."""
+        self._check_passes()
         return _joined(self._heads[layer], "head outputs", layer)
+
+    def _check_passes(self, together: bool = False) -> None:
+        """Raises a HeadwiseError if rows of a failed pass stand among others, or, to be seen together, layers of a stack were not all in
+        the same passes."""
+        if self._whole and self._failed:
+            raise HeadwiseError(
+                "a forward pass inside this block failed, and its rows are on the tape beside those of others: call tape.clear() after it, or "
+                "record each pass in a block of its own"
+            )
+        seen: dict[str, list[Pass]] = {}
+        for site in self.sites if together else ():
+            passes, stack = self._passes[site.index], site.layer_path.rpartition(".")[0]
+            if passes and [id(p) for p in seen.setdefault(stack, passes)] != [id(p) for p in passes]:
+                raise HeadwiseError(
+                    f"layer {site.index} ({site.path}) was not in the same passes as the layers beside it, so their rows do not belong together "
+                    "(layers dropped in training, an early exit): record in evaluation mode, or read layers one by one, tape.of(layer)"
+                )
 
     def passes(self, layer: int) -> list[tuple[Tensor, Pass]]:
         """Head outputs of one layer pass by pass, each with what its arguments say about its rows."""
@@ -103,6 +131,7 @@ class Tape:
 
         Where layers differ in heads, head size or tokens, the rest is NaN.
         """
+        self._check_passes(together=True)
         return _stack([self.of(site.index) for site in self.sites], axis=2 if self.pooling == "all" else 1)
 
     @property
@@ -111,6 +140,7 @@ class Tape:
 
         Sites of one layer (the self and cross attention of a decoder) repeat it; NaN as in `outputs`.
         """
+        self._check_passes(together=True)
         layers = [_joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index) for site in self.sites]
         return _stack(layers, axis=2 if self.pooling == "all" else 1)
 
@@ -120,6 +150,7 @@ class Tape:
 
         Passes follow each other along the batch, as everywhere, padded with NaN to the longest; `steps` has them one by one.
         """
+        self._check_passes(together=True)
         return tuple(
             _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index) for site in self.sites
         )

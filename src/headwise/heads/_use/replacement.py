@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,9 +11,10 @@ from torch import Tensor
 
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site
 from headwise.heads._use.blocks import Edit
+from headwise.heads._use.course import Course
 from headwise.heads._use.gates import on_heads, per_row
 from headwise.heads._use.positions import Pass, read_pass
 from headwise.heads._use.recording import Tape
@@ -37,21 +39,36 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
         )
     if how == "mean":
         means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
-        if means.ndim != 3 or tuple(means.shape[:2]) != heads.shape:
-            raise HeadwiseError(
-                f"reference means have shape {tuple(means.shape)}; expected ({heads.shape[0]}, {heads.shape[1]}, head_dim)"
-            )
+        shape = *heads.shape, max(site.head_dim for site in heads.sites)
+        if tuple(means.shape) != shape:
+            raise HeadwiseError(f"reference means have shape {tuple(means.shape)}; expected {shape}: (layers, heads, head_dim)")
+        for layer, members in head_set.layers().items():
+            _check_finite([means[layer, : heads.sites[layer].n_heads, : heads.sites[layer].head_dim][None]], layer, members)
         return Means(head_set, means)
     if isinstance(reference, Tensor):
         raise HeadwiseError("silencing by 'resample' takes other examples: reference= batches of model inputs, not a tensor")
-    return Resampled(head_set, _examples(heads, head_set, reference), seed)
+    bank = _examples(heads, head_set, reference)
+    for layer, members in head_set.layers().items():
+        _check_finite(bank[layer], layer, members)
+    return Resampled(head_set, bank, seed, Course(heads.model))
+
+
+def _check_finite(examples: list[Tensor], layer: int, members: tuple[int, ...]) -> None:
+    """Raises a HeadwiseError if what would replace a head's output, (tokens, heads, head_dim) of each example, is no number."""
+    finite = torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()  # by head
+    wrong = [head for head in members if not finite[head]]
+    if wrong:
+        raise HeadwiseError(
+            f"head ({layer}, {wrong[0]}) puts out inf or NaN on the reference, which cannot stand for its output: silence it with how='zero', "
+            "or run the model in a type of wider range (float32, bfloat16)"
+        )
 
 
 def mean_outputs(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
     """Mean output of every head over all real tokens of `batches`, (layers, heads, head_dim) in float64.
 
-    Every token weighs the same, so the result does not depend on how examples are batched or padded. The model runs in evaluation
-    mode, outside any open context, and is left as it was.
+    Every token weighs the same, so the result does not depend on how examples are batched or padded. A twin of the model runs, in
+    evaluation mode and outside any open context.
     """
     return mean_of(heads, reference_passes(heads, batches))
 
@@ -83,8 +100,8 @@ def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
 def reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
     for inputs in [batches] if isinstance(batches, Mapping) else batches:
         tape = Tape(heads.sites, "all")
-        with unchanged(heads.model), torch.no_grad(), heads._taps.alone(), heads._taps.applying(tape, heads.sites):
-            heads.model(**inputs)
+        with undisturbed(heads) as (twin,), torch.no_grad(), twin._taps.applying(tape, heads.sites):
+            twin.model(**inputs)
         yield tape, read_pass(dict(inputs))
 
 
@@ -127,38 +144,77 @@ class Means:
 class Resampled:
     """Puts another example's outputs in place of those of a set of heads, token by token.
 
-    Each row draws one reference example; the t-th real token gets that example's t-th, starting over where it is shorter. Draws
-    follow the order of examples, so they do not depend on the batch size.
+    Each prompt draws one reference example, for all its passes and beams; the t-th real token gets that example's t-th, starting over where
+    it is shorter. Draws follow the order of prompts, so they depend neither on the batch size nor on how many passes a text takes.
     """
 
-    def __init__(self, head_set: HeadSet, bank: dict[int, list[Tensor]], seed: int) -> None:
-        self.members, self.bank = head_set.layers(), bank
+    needs = "tokens"
+
+    def __init__(self, head_set: HeadSet, bank: dict[int, list[Tensor]], seed: int, course: Course) -> None:
+        self.members, self.bank, self.course = head_set.layers(), bank, course
         self.generator = torch.Generator().manual_seed(seed)
-        self.passed = Pass()
-        self.chosen: list[int] = []
+        self.number = next(_numbers)
+        self.drawn: list[int] = []  # the example of each prompt
+        self.examples: list[int] = []  # the example of each row of the pass
 
     def start(self, arguments: dict[str, Any]) -> None:
-        """A pass begins: draws a reference example for each of its rows."""
-        self.passed = read_pass(arguments)
-        if self.passed.batch is None:
-            raise HeadwiseError("cannot determine the batch size of this pass: give its inputs as tensors (batch, ...)")
+        """A pass begins: its rows keep their examples, or draw some."""
+        generation = self.course.generation
+        self.course.start(arguments)
+        batch = self.course.batch()
+        begun = generation is not None and generation is self.course.generation
+        if not begun:
+            self.drawn = self._drawn_before() or self._draw(batch)
+        if batch % len(self.drawn):
+            raise HeadwiseError(
+                f"a pass of {batch} rows continues {len(self.drawn)} prompts, so which row belongs to which is unknown: resample them in "
+                "batches that stay as they are"
+            )
+        self.examples = [example for example in self.drawn for _ in range(batch // len(self.drawn))]
+        self._note(self.course.cache)
+
+    def end(self, output: Any) -> None:
+        """A pass ended: the cache that it filled keeps the examples of its rows."""
+        self._note(next((value for value in _values(output) if hasattr(value, "get_seq_length")), None))
+
+    def _draw(self, batch: int) -> list[int]:
+        generation = self.course.generation
+        prompts = batch if generation is None or generation.rows is None else generation.rows
         size = len(next(iter(self.bank.values())))
-        self.chosen = [int(torch.randint(size, (), generator=self.generator)) for _ in range(self.passed.batch)]
+        return [int(torch.randint(size, (), generator=self.generator)) for _ in range(prompts)]
+
+    def _drawn_before(self) -> list[int] | None:
+        """The examples of a cache that was filled inside this block; copies of it have them, too."""
+        noted: dict[int, list[int]] = getattr(self.course.cache, NOTE, {})
+        return noted.get(self.number) if self.course.offset else None
+
+    def _note(self, cache: Any) -> None:
+        if cache is not None:
+            setattr(cache, NOTE, {**getattr(cache, NOTE, {}), self.number: self.drawn})
 
     def at(self, site: Site, x: Tensor) -> Tensor:
         """x: (..., heads × head_dim)."""
         if site.index not in self.members:
             return x
         mask = _member_mask(site, self.members[site.index], x)
-        tokens = x.shape[:-1].numel() // len(self.chosen)
-        real = self.passed.real(site.kind, tokens)
+        tokens = x.shape[:-1].numel() // len(self.examples)
+        positions = self.course.positions(site.kind, tokens).clamp(min=0)  # (batch, tokens)
         rows = []
-        for row, example in enumerate(self.chosen):
+        for row, example in zip(positions, self.examples, strict=True):
             source = self.bank[site.index][example].to(x.device, x.dtype)  # (real tokens, heads, head_dim)
-            places = torch.arange(tokens) if real is None else (real[row].cumsum(0) - 1).clamp(min=0).cpu()
-            rows.append(source[(places % source.shape[0]).to(x.device)])
+            rows.append(source[(row % source.shape[0]).to(x.device)])
         values = per_row(site, x, torch.stack(rows))  # (batch, tokens, heads, head_dim), as x has its axes
         return on_heads(site, x, lambda heads: torch.where(mask, values, heads))
+
+
+NOTE = "headwise_examples"  # on a cache: by block, the examples of its rows
+_numbers = count()
+
+
+def _values(output: Any) -> Iterable[Any]:
+    if isinstance(output, Mapping):
+        return output.values()
+    return output if isinstance(output, (tuple, list)) else ()
 
 
 def _member_mask(site: Site, members: tuple[int, ...], x: Tensor) -> Tensor:

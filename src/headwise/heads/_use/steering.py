@@ -15,6 +15,7 @@ from headwise.heads._headset import HeadSet
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
 from headwise.heads._use.course import Course, with_rows
+from headwise.heads._use.generation import following
 
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
@@ -24,7 +25,7 @@ WHERE = ("all", "last", "generated")
 
 
 @contextmanager
-def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens: str) -> Iterator[None]:
+def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens: str, prompt: int | None) -> Iterator[None]:
     """See `Heads.steered`."""
     if tokens not in WHERE:
         raise HeadwiseError(f"tokens is one of {', '.join(WHERE)}; got {tokens!r}")
@@ -39,13 +40,13 @@ def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens:
             )
     if tokens != "all" and not heads.rows_apart:
         raise HeadwiseError(f'{type(root).__name__} does not keep the rows of a batch apart: steer tokens="all"')
-    edit = Steered(vectors, tokens)
-    with heads._taps.applying(edit, [heads.sites[layer] for layer in vectors]):
+    edit = Steered(vectors, tokens, Course(heads.model, prompt))
+    with following(heads, edit, [heads.sites[layer] for layer in vectors]):
         yield
         if not edit.met:
             raise HeadwiseError(
                 f'no pass inside this block had a token to steer at (tokens="{tokens}"): generated tokens are those that generate() adds to '
-                "the prompt and reads again, so it must generate at least two"
+                "the prompt and reads again, so it must generate at least two; outside generate(), prompt= says where the prompt ends"
             )
 
 
@@ -87,11 +88,11 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
 class Steered:
     """Adds vectors {layer: (heads, head_dim)} to head outputs."""
 
-    def __init__(self, vectors: dict[int, Tensor], tokens: str) -> None:
+    def __init__(self, vectors: dict[int, Tensor], tokens: str, course: Course) -> None:
         self.vectors, self.tokens = vectors, tokens
         self.alike = tokens == "all"  # for every row
-        self.met = self.alike
-        self.course = Course()
+        self.met, self.needs = self.alike, "" if self.alike else "tokens"
+        self.course = course
 
     def start(self, arguments: dict[str, Any]) -> None:
         """A pass begins."""

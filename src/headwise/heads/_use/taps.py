@@ -6,21 +6,24 @@ through the edits of the blocks that are open in its thread, oldest first, so bl
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.errors import HeadwiseError
+from headwise.heads._compiled import anything_compiled, eagerly, forget_compiled
 from headwise.heads._errors import HeadsDidNotFire
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
-from headwise.heads._use.blocks import Block, Edit, Here, aside, holding, in_backward, opened
-from headwise.heads._use.module_tree import Tree, entries_of
+from headwise.heads._use.blocks import Block, Edit, Here, aside, check_readable, holding, in_backward, opened, opened_on
+from headwise.heads._use.junction import taps_on
+from headwise.heads._use.module_tree import Tree, drops_layers, entries_of, positional_names
+from headwise.heads._use.repetition import Repetition, unknown_pass, watch_backward
+from headwise.heads._use.soft_prompts import text_arguments
 
 
 class Tap:
@@ -30,12 +33,7 @@ class Tap:
         self.sites, self.path = {site.call: site for site in sites}, sites[0].path
         self.module = model.get_submodule(self.path)
         self.n_calls = sites[0].n_calls
-        self.block = model.get_submodule(sites[0].layer_path)
-        # address of the layer's input -> number of the projection's first call, and the blocks then open: for recomputation
-        self.by_input: dict[int, tuple[int, tuple[Block, ...]]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "by_input": {}}
+        self.repetition = Repetition(self.path, model.get_submodule(sites[0].layer_path))
 
     def called(self, here: Here) -> Site | None:
         """Which site the present call is; None if the module is used for something else then."""
@@ -57,16 +55,17 @@ class Taps:
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
         self.model = model
         self.taps = [Tap(model, [s for s in sites if s.path == path]) for path in dict.fromkeys(s.path for s in sites)]
-        self.entries = {entry: list(inspect.signature(entry.forward).parameters) for entry in entries_of(model)}
+        self.entries = {entry: positional_names(entry, model) for entry in entries_of(model)}
         self.tree = Tree(model, [tap.path for tap in self.taps])
         self._begin()
 
     def _begin(self) -> None:
         self.installed = False
         self._hooks = Hooks()
-        self._live: list[Block] = []  # of all threads
+        self.live: list[Block] = []  # of all threads
         self._watching = False  # whether every layer's input is remembered
-        self._kept = 0  # reasons to keep the hooks besides: `alone`
+        self._kept = 0  # reasons to keep the hooks besides: `alone`, `follow`
+        self.followed: tuple[Taps, ...] = ()  # whose blocks hold here, too
         self._lock = threading.RLock()
         self._local = threading.local()
 
@@ -79,12 +78,19 @@ class Taps:
 
     @property
     def edits(self) -> list[Edit]:
-        """The edits open in this thread or task, oldest first."""
-        return [block.edit for block in opened(self)]
+        """The edits open on this model in this thread or task, of whatever `Heads`, oldest first."""
+        return [block.edit for block in opened_on(self.modules)]
+
+    @property
+    def modules(self) -> set[nn.Module]:
+        """The projections, and those of the models that this one is a twin of."""
+        return {tap.module for taps in (self, *self.followed) for tap in taps.taps}
 
     def install(self) -> None:
         """Sets the hooks now and keeps them, for `torch.compile`, which ignores hooks that come later."""
         self.tree.check()
+        if not self.installed:
+            forget_compiled()
         self.installed = True
         self._hook()
 
@@ -104,19 +110,20 @@ class Taps:
         self.tree.check()
         block, here = Block(self, edit), self._here()
         with self._lock:
-            self._live.append(block)
+            self.live.append(block)
             self._hook()
         try:
-            with holding(block):
+            with holding(block), nullcontext() if self.installed or not anything_compiled() else eagerly():
                 here.blocks = opened(self)
                 if len(here.blocks) == 1:
                     here.running, here.calls = None, {}
                 yield
+                self.tree.check()
                 self._check_fired(block, must_fire)
         finally:
             here.blocks = tuple(other for other in here.blocks if other.open)
             with self._lock:
-                self._live.remove(block)
+                self.live.remove(block)
                 self._unhook()
 
     @contextmanager
@@ -137,19 +144,22 @@ class Taps:
                 self._kept -= 1
                 self._unhook()
 
+    def follow(self, taps: Taps) -> None:
+        """From now on blocks of `taps`, those of the model that this one is a twin of, hold for passes of this one, too."""
+        self.followed = (taps, *taps.followed)
+        self._kept += 1
+        self._hook()
+
     def acting(self, edit: Edit) -> bool:
         """Whether `edit` is open in this thread or task: for hooks of its own."""
         return any(block.edit is edit for block in opened(self))
 
     def _check_fired(self, block: Block, must_fire: Sequence[Site]) -> None:
-        """Sites of one stack of layers fire together, unless layers are dropped in training; and some must fire at all."""
+        """Sites of one stack of layers fire together, unless layers are dropped at random; and some must fire at all."""
         paths = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}  # projection -> its stack
         alive = {stack for path, stack in paths.items() if block.fired[path]}
-        training = any(entry.training for entry in self.entries)
-        silent = [
-            path for path, stack in paths.items() if not block.fired[path] and (not alive or (stack in alive and not training))
-        ]
-        if silent:
+        silent = [path for path, stack in paths.items() if not block.fired[path] and (not alive or stack in alive)]
+        if silent and not (alive and drops_layers(self.model)):
             raise HeadsDidNotFire(
                 f"no forward pass inside this block reached the heads of {silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, "
                 "so they were not gated or recorded. Run the model that Heads was built on, in the thread that opened the block; if it was "
@@ -166,7 +176,7 @@ class Taps:
             for tap in self.taps:
                 self._hooks.before(tap.module, self._hook_of(tap))
                 if tap.n_calls > 1:
-                    self._hooks.before(tap.block, self._remember(tap), with_kwargs=True)
+                    self._watch(tap)
 
     def _watch_layers(self) -> None:
         """Sets the hooks that recomputation needs, once a pass of any thread could have a backward pass."""
@@ -175,14 +185,18 @@ class Taps:
                 self._watching = True
                 for tap in self.taps:
                     if tap.n_calls == 1:
-                        self._hooks.before(tap.block, self._remember(tap), with_kwargs=True)
+                        self._watch(tap)
+
+    def _watch(self, tap: Tap) -> None:
+        for module, hook in tap.repetition.hooks(self):
+            self._hooks.before(module, hook, with_kwargs=True)
 
     def _unhook(self) -> None:
         with self._lock:
-            if self._live or self._kept:
+            if self.live or self._kept:
                 return
             for tap in self.taps:
-                tap.by_input.clear()
+                tap.repetition.passes.clear()
             if not self.installed:
                 self._hooks.remove()
                 self._watching = False
@@ -198,20 +212,23 @@ class Taps:
         found: Here | None = getattr(self._local, "here", None)
         return self._here() if found is None and not torch.compiler.is_compiling() else found
 
-    def _acting(self, module: nn.Module, original: nn.Module, here: Here) -> tuple[Block, ...]:
+    def _acting(self, module: nn.Module, tap: Tap, here: Here) -> tuple[Block, ...]:
         """The blocks whose edits a call of `module` goes through."""
         if torch.compiler.is_compiling():
             return here.blocks
-        if here.again is not None and in_backward():
-            return here.again
+        repeating = in_backward()
+        if repeating and tap.path in here.repeated:
+            return here.repeated[tap.path]
         found = opened(self)
-        if not found and module is not original and vars(module).get("_is_replica"):
+        if not found and module is not tap.module and vars(module).get("_is_replica"):
             return self._shared()
+        if not found and repeating and self.live:
+            raise unknown_pass(tap.path)
         return found
 
     def _shared(self) -> tuple[Block, ...]:
         """The blocks that hold for replicas, which DataParallel runs in threads of its own."""
-        found = tuple(self._live)
+        found = tuple(self.live)
         if len({block.thread for block in found}) > 1 or not all(getattr(block.edit, "alike", False) for block in found):
             raise HeadwiseError(
                 "under DataParallel one thread at a time may gate a model, with gates (layers, heads) or means: the replicas see neither "
@@ -235,8 +252,10 @@ class Taps:
             if here.running is not None or in_backward() or module not in self.entries:
                 return
             here.running, here.calls = module, {}
+            arguments = {**dict(zip(self.entries[module], args, strict=False)), **kwargs}
+            arguments = text_arguments(self.model, module, arguments, blocks)
             for block in blocks:
-                block.edit.start({**dict(zip(self.entries[module], args, strict=False)), **kwargs})
+                block.start(arguments)
 
         return start
 
@@ -245,54 +264,45 @@ class Taps:
             here = self._place()
             if here is not None and here.running is module:
                 here.running = None
+                blocks = () if torch.compiler.is_compiling() else opened(self)
+                for block in blocks:
+                    block.end(output)
+                if blocks and torch.is_grad_enabled() and self.tree.checkpointed():
+                    watch_backward(output, blocks)
 
         return end
 
     def _hook_of(self, tap: Tap) -> Any:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> Any:
-            here = self._place()
-            blocks = () if here is None else self._acting(module, tap.module, here)
-            if here is None or not blocks:
-                return None
-            for block in blocks:
-                block.fired[tap.path] = True
-            site = tap.called(here)
-            if site is None:
+            meeting = [(self, tap)]
+            if len(module._forward_pre_hooks) > 1 and not torch.compiler.is_compiling():
+                meeting = taps_on(module)
+                if meeting[0][0] is not self:
+                    return None
+            acting: list[tuple[Block, Site]] = []
+            for taps, its_tap in meeting:
+                acting += taps._acting_at(module, its_tap)
+            if len(meeting) > 1:
+                acting.sort(key=lambda pair: pair[0].number)
+            if not acting:
                 return None
             x = args[0]
-            for block in blocks:
+            for block, site in acting:
                 x = block.edit.at(site, x)
             return (x, *args[1:])
 
+        hook.tap = self, tap  # type: ignore[attr-defined]
         return hook
 
-    def _remember(self, tap: Tap) -> Any:
-        """Gradient checkpointing repeats layers during the backward pass, last first, on a GPU in threads of autograd: a layer's input,
-        which the checkpoint keeps alive, tells which pass and which of a shared layer's calls is being repeated."""
-
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-            if torch.compiler.is_compiling() or module is not tap.block:
-                return
-            here, address = self._here(), _address((*args, *(kwargs or {}).values()))
-            here.again = None
-            if not in_backward():
-                if address is not None:
-                    tap.by_input[address] = here.calls.get(tap.path, 0), opened(self)
-            elif address in tap.by_input:
-                here.calls[tap.path], here.again = tap.by_input[address]
-            elif not opened(self) and self._live:
-                raise HeadwiseError(
-                    f"{tap.path} is repeated during a backward pass, and the thread whose pass it belongs to is unknown: turn gradient "
-                    "checkpointing on by model.gradient_checkpointing_enable(), and run forward and backward inside one block"
-                )
-
-        return hook
-
-
-def _address(values: Sequence[Any]) -> int | None:
-    """Where the first tensor among `values` lies in memory; None if it lies nowhere (inside vmap)."""
-    hidden = next((value for value in values if isinstance(value, Tensor)), None)
-    try:
-        return None if hidden is None else hidden.data_ptr()
-    except RuntimeError:
-        return None
+    def _acting_at(self, module: nn.Module, tap: Tap) -> list[tuple[Block, Site]]:
+        """The blocks whose edits a call of `module` goes through, and which site it is."""
+        here = self._place()
+        blocks = () if here is None else self._acting(module, tap, here)
+        if here is None or not blocks:
+            return []
+        if here.running is None and not in_backward():
+            check_readable(self.model, tap.path, blocks)
+        for block in blocks:
+            block.fired[tap.path] = True
+        site = tap.called(here)
+        return [] if site is None else [(block, site) for block in blocks]
