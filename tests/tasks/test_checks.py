@@ -99,7 +99,7 @@ def test_labels_by_name_number_and_order() -> None:
     floats = Task("t", data={"train": [("a", 1.0), ("b", 2.0), ("c", 2.0)]})
     assert (floats.kind, floats.classes) == ("classes", ("1", "2"))
     booleans = Task("t", data={"train": [("a", True), ("b", False)]})
-    assert booleans.classes == ("0", "1")
+    assert booleans.classes == ("False", "True")
 
 
 def test_chance_is_the_best_blind_guess() -> None:

@@ -35,11 +35,18 @@ def test_a_new_kind_is_an_entry_and_a_decoder(wordpiece: Any, monkeypatch: pytes
         ),
     )
 
+    class Encoder(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(1, 1)
+            self.config = type("C", (), {"get_text_config": lambda self: self})()
+
+        def get_input_embeddings(self) -> Any:
+            raise NotImplementedError
+
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.encoder, self.tokenizer = nn.Linear(1, 1), wordpiece
-            self.encoder.config = type("C", (), {"get_text_config": lambda self: self, "to_dict": lambda self: {}})()
+            self.encoder, self.tokenizer = Encoder(), wordpiece
             self.device = torch.device("cpu")
 
         def forward(self, name: str, batch: Any) -> DecoderOutput:

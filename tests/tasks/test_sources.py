@@ -207,19 +207,42 @@ def test_validation_is_made_from_train_where_there_is_none() -> None:
     assert len(task.split("train")) + len(task.split("validation")) == 300
 
 
-def test_hub_datasets_load_through_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+def test_a_hub_name_is_never_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    folder = tmp_path / "set"
-    folder.mkdir()
-    pd.DataFrame(ROWS[:30], columns=["text", "label"]).to_parquet(folder / "train.parquet")
-    pd.DataFrame(ROWS[30:], columns=["text", "label"]).to_parquet(folder / "test.parquet")
+    monkeypatch.chdir(tmp_path)
+    asked = []
+
+    def load(name: str, subset: str | None, revision: str | None) -> dict[str, object]:
+        asked.append(name)
+        return {
+            split: datasets.Dataset.from_list([{"text": f"{split} {i}", "label": i % 2} for i in range(20)])
+            for split in ("train", "test")
+        }
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    assert len(Task("reviews", hub="imdb").split("test")) == 20
+    Path("imdb").mkdir()
+    pd.DataFrame(ROWS, columns=["text", "label"]).to_csv("imdb/train.csv", index=False)
+    assert len(Task("reviews", hub="imdb").split("test")) == 20
+    assert asked == ["imdb", "hf://datasets/imdb"]  # the second is what the library calls the hub's own
+    for folder in (str(tmp_path / "imdb"), "./imdb"):
+        with pytest.raises(HeadwiseError, match="imdb is a folder, not a dataset of the hub: give it as path="):
+            Task("reviews", hub=folder).splits  # noqa: B018
+    assert Task("reviews", path="imdb").classes == ("bad", "good")
+
+
+def test_the_library_itself_leaves_the_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.chdir(tmp_path)
+    name = "headwise-no-such-set"
+    Path(name).mkdir()
+    pd.DataFrame(ROWS, columns=["text", "label"]).to_csv(f"{name}/train.csv", index=False)
     real = datasets.load_dataset
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: real(*a, cache_dir=str(tmp_path / "cache"), **k))
-    task = Task("reviews", hub=str(folder))  # the library takes a folder where it takes a name
-    assert task.classes == ("bad", "good")
-    assert len(task.split("train")) + len(task.split("validation")) == 30
-    assert len(task.split("test")) == 10
+    with pytest.raises(
+        HeadwiseError, match=f"could not be loaded from the hub: .*; to read {name} in the working folder, give path="
+    ):
+        Task("reviews", hub=name).splits  # noqa: B018
 
 
 def test_hub_class_names_subsets_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:

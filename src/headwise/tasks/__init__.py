@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwise.tasks._batches import Batch as Batch, Batches as Batches, batches as batches, collate as collate
     from headwise.tasks._encoding import Encoded as Encoded, encode as encode
     from headwise.tasks._examples import Example as Example, Examples as Examples
+    from headwise.tasks._head_rules import with_dependencies as with_dependencies
     from headwise.tasks._kinds import (
         KINDS as KINDS,
         SEQUENCE_KINDS as SEQUENCE_KINDS,

@@ -57,6 +57,7 @@ class Batch:
         trees: (n, 2 words − 1, 3) start, end (exclusive), class + 1 (0: no constituent) of the spans of each sentence's gold tree
             made binary, (0, 0, -100) beyond a tree; constituents only.
         room: what words and labels have room for; word kinds only.
+        classes: names of the classes that labels number, so that a model that numbers them otherwise can tell; () where there are none.
     """
 
     inputs: dict[str, torch.Tensor]
@@ -70,6 +71,7 @@ class Batch:
     sizes: torch.Tensor | None = None
     trees: torch.Tensor | None = None
     room: Room | None = None
+    classes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -256,6 +258,5 @@ def collate(
     inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
     sizes = None if encoded.sizes is None else torch.from_numpy(spread(encoded.sizes, 0))
     trees = tree_tensor(encoded, chosen, room)
-    return Batch(
-        inputs, labels, torch.from_numpy(chosen), torch.from_numpy(owner), kind, words, context, n_words, sizes, trees, room
-    )
+    index, owners, classes = torch.from_numpy(chosen), torch.from_numpy(owner), encoded.examples.classes
+    return Batch(inputs, labels, index, owners, kind, words, context, n_words, sizes, trees, room, classes)

@@ -1,19 +1,19 @@
-"""From raw tables to Examples: columns found, labels numbered, bad rows named by file, row and value."""
+"""From raw tables to Examples: texts checked, labels numbered, bad rows named by file, row and value."""
 
-import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from headwise._base.names import HALF, shown, writable
-from headwise._base.parsing import whole_number
-from headwise.errors import HeadwiseError, did_you_mean
+from headwise._base.names import HALF, listed, shown, writable
+from headwise.errors import HeadwiseError
 from headwise.tasks import _kinds as kinds
+from headwise.tasks._classes import By, class_name, class_numbers, named, numbers, warn_of_names
+from headwise.tasks._columns import column, known, missing, values
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS
 from headwise.tasks._sentence import Sentence
@@ -21,7 +21,7 @@ from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
 from headwise.tasks._texts import keep
 
-CHUNK = 10_000  # values of a column turned into Python objects at once
+LAYERS = ("upos", "xpos", "heads", "deprels", "entities", "tree", "roles")  # of sentences, that tasks can be asked of
 
 
 def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tuple[str, ...]:
@@ -37,48 +37,9 @@ def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tupl
     if len(named) not in ((len(own),) if own else (1, 2)):
         wanted = f"{len(own)} columns ({', '.join(own)})" if own else "one or two columns"
         raise HeadwiseError(f"task {task!r}: text= names {wanted}, got {named!r}")
+    if len(set(named)) < len(named):
+        raise HeadwiseError(f"task {task!r}: text= names the column {named[0]!r} twice")
     return named
-
-
-def column(raw: Raw, name: str) -> pd.Series:
-    """A column of a table ("a|b": the first of two that is there), or an error that names the file, the column and those it has."""
-    assert raw.table is not None
-    found = known(raw, name)
-    if found is None:
-        have = [str(c) for c in raw.table.columns]
-        hint = f"; name it with {name}=" if name in ("text", "label") else ""  # the default names
-        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {', '.join(have)}{did_you_mean(name, have)}{hint}")
-    if list(raw.table.columns).count(found) > 1:
-        raise HeadwiseError(f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one")
-    return raw.table[found] if raw.rows is None else raw.table[found].iloc[raw.rows].reset_index(drop=True)
-
-
-def known(raw: Raw, name: str) -> str | None:
-    """The column that `name` means, or None where the table has none."""
-    assert raw.table is not None
-    return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
-
-
-def values(raw: Raw, name: str) -> Iterator[Any]:
-    """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
-    whole = column(replace(raw, rows=None), name)
-    pieces = (_piece(whole, raw.rows, begin, begin + CHUNK) for begin in range(0, len(whole), CHUNK))
-    return (value for piece in pieces for value in _listed(raw, name, piece))
-
-
-def _listed(raw: Raw, name: str, piece: pd.Series) -> list[Any]:
-    try:
-        return piece.tolist()
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "pyarrow":
-            raise
-        raise HeadwiseError(f"{raw.origin}: column {name!r} is damaged or not UTF-8 text ({error})") from None
-
-
-def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: int) -> pd.Series:
-    """Rows `begin` to `end` of a column, as far as they are among `rows`; no copy is made of the whole column."""
-    piece = whole.iloc[begin:end]
-    return piece if rows is None else piece.iloc[rows[slice(*np.searchsorted(rows, (begin, end)))] - begin]
 
 
 def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
@@ -87,132 +48,96 @@ def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
 
 
+def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:
+    """The table without the rows in which a text is empty or missing; a warning says how many there were, and which was the first."""
+    rows = zip(*(values(raw, name) for name in columns), strict=True)
+    empty = np.fromiter((any(_blank(value) for value in row) for row in rows), bool, len(raw))
+    if not empty.any():
+        return raw
+    first = raw.where(int(empty.argmax()))
+    warnings.warn(
+        f"task {task!r}: {empty.sum():,} of {len(raw):,} rows have an empty text and are left out; the first: {first}",
+        stacklevel=5,
+    )
+    left = np.arange(len(raw)) if raw.rows is None else raw.rows
+    return replace(raw, rows=left[~empty])
+
+
+def _blank(value: Any) -> bool:
+    return missing(value) or (isinstance(value, str) and not value.strip())
+
+
 def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]) -> tuple[str, ...]:
     for name, value in zip(columns, row, strict=True):
-        if not isinstance(value, str) or not value.strip():
-            what = "is empty" if missing(value) or isinstance(value, str) else f"is {shown(value)}, not text"
-            raise HeadwiseError(f"{raw.where(number)}: {name} {what}; fix or remove the row")
+        if _blank(value):
+            raise HeadwiseError(
+                f"{raw.where(number)}: {name} is empty; fix or remove the row, or leave out such rows with drop_empty=True"
+            )
+        if not isinstance(value, str):
+            raise HeadwiseError(f"{raw.where(number)}: {name} is {shown(value)}, not text; fix or remove the row")
         if not writable(value):
             raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; fix or remove the row")
     return row
 
 
-def missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
-
-
-def guess_kind(raw: Raw, label: str) -> str:
-    """The kind of task a label column asks for: fractions -> number; lists -> tags; the rest -> classes."""
-    if not len(raw):
-        raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
-    count, first, fractions, names = 0, None, False, set()
-    for value in values(raw, label):
-        if missing(value):
-            continue
-        if isinstance(value, (list, tuple, np.ndarray)):
-            return "tags"
-        first = value if not count else first
-        count += 1
-        fractions = fractions or (isinstance(value, float) and not value.is_integer())
-        if not fractions:
-            names.add(class_name(value))
-    if not count:
-        raise HeadwiseError(f"{raw.origin}: column {label!r} is empty; name the label column with label=")
-    if fractions:
-        return "number"
-    if count > 50 and len(names) > count / 2:
-        raise HeadwiseError(
-            f"{raw.origin}: column {label!r} holds {len(names)} different values in {count} rows, such as {shown(first)}; "
-            'give kind="number" or kind="classes" if that is intended, or choose another label='
-        )
-    return "classes"
-
-
-def class_name(value: Any) -> str:
-    """A label as the name of its class: 3, 3.0 and "3" are one class; True is "1"."""
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
-
-
-def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
-    """The classes of a training table: names the source knows, else the values found, sorted (numbers by size)."""
-    own = (raw.names or {}).get(known(raw, label) or label)
-    if own:
-        return own
-    names = {class_name(value) for value in values(raw, label) if not missing(value)} - {"-1"}
-    broken = next((name for name in names if not writable(name)), None)
-    if broken is not None:
-        raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
-    return tuple(sorted(names, key=lambda name: (_number(name), name)) if all(map(_is_number, names)) else sorted(names))
-
-
-def _is_number(name: str) -> bool:
-    return whole_number(name.removeprefix("-")) is not None
-
-
-def _number(name: str) -> int:
-    size = whole_number(name.removeprefix("-")) or 0
-    return -size if name.startswith("-") else size
-
-
-def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, may_miss: bool) -> NDArray[np.int64]:
-    """Labels as class numbers, (n,); -1 where the label is missing or -1, which `may_miss` allows (unlabelled test sets).
-
-    A label may be a class name, or, where every class name is not itself a number, the class number.
-    """
-    number = {name: i for i, name in enumerate(classes)}
-    if not any(map(_is_number, classes)):
-        number |= {str(i): i for i in range(len(classes))}
-    out = np.full(len(raw), -1, dtype=np.int64)
-    for row, value in enumerate(values(raw, label)):
-        name = "-1" if missing(value) else class_name(value)
-        if name in number:
-            out[row] = number[name]
-        elif name != "-1":
-            known = ", ".join(classes[:20])
-            raise HeadwiseError(f"{raw.where(row)}: label {shown(value)} is not among the classes of the training split: {known}")
-        elif not may_miss:
-            raise HeadwiseError(
-                f"{raw.where(row)}: {label} is {value!r}, that is, unlabelled; remove the row or give skip_unlabelled=True"
-            )
-    return out
-
-
-def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
-    """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
-    out = np.empty(len(raw))
-    for row, value in enumerate(values(raw, label)):
-        try:
-            out[row] = math.nan if missing(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {shown(value)}, not a number") from None
-        if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; fix or remove the row")
-    return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out
-
-
-def plain(raw: Raw, kind: str, text: Sequence[str], label: str, classes: Sequence[str], *, may_miss: bool) -> Examples:
-    """Examples of a table of texts (every kind but the word kinds)."""
+def plain(
+    raw: Raw,
+    kind: str,
+    text: Sequence[str],
+    label: str,
+    classes: Sequence[str],
+    *,
+    by: By,
+    may_miss: bool,
+) -> Examples:
+    """Examples of a table of texts (every kind but the word kinds); `by` and `may_miss` as for `class_numbers`."""
     found = texts(raw, text)
+    _warn_of_ties(raw, kind, text, found)
+    if kind in SEQUENCE_KINDS and label in text:
+        raise HeadwiseError(
+            f"{raw.origin}: the column {label!r} is both the text and the label; name another with text= or label="
+        )
     labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
     if kind in SEQUENCE_KINDS:
         if may_miss and known(raw, label) is None:
-            labels = np.full(len(found), math.nan) if KINDS[kind].numbers else np.full(len(found), -1, dtype=np.int64)
+            labels = np.full(len(found), np.nan) if KINDS[kind].numbers else np.full(len(found), -1, dtype=np.int64)
         elif KINDS[kind].numbers:
             labels = numbers(raw, label, may_miss=may_miss)
         else:
-            labels = class_numbers(raw, label, classes, may_miss=may_miss)
+            labels = class_numbers(raw, label, classes, by=by, may_miss=may_miss)
     return Examples(found, labels, kind, tuple(classes))
+
+
+def _warn_of_ties(raw: Raw, kind: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
+    """Warns of rows in which the two texts that a kind compares, the last two, are one text (BLiMP has seven)."""
+    if KINDS[kind].reads in ("pair", "contrast"):
+        same = [number for number, row in enumerate(rows) if row[-1] == row[-2]]
+        if same:
+            warnings.warn(
+                f"{raw.where(same[0])}: {columns[-2]} and {columns[-1]} are the same text, which no model can tell apart; so they are in "
+                f"{len(same):,} of {len(rows):,} rows",
+                stacklevel=5,
+            )
+
+
+def warn_of_gaps(task: str, split: str, examples: Examples) -> None:
+    """Warns of a split in which some examples have labels and others none: it has no score."""
+    if isinstance(examples.labels, list) or examples.labelled:
+        return
+    lacking = np.isnan(examples.labels) if KINDS[examples.kind].numbers else examples.labels < 0
+    if not lacking.all():
+        warnings.warn(
+            f"task {task!r}: {lacking.sum():,} of the {len(examples):,} {split} examples have no label, so this split has no score; fix "
+            "them, or leave such rows out with skip_unlabelled=True",
+            stacklevel=5,
+        )
 
 
 def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Sentence]:
     """Sentences from a table with a column of word lists and a column of tag lists (BIO tags for spans)."""
     from headwise.tasks.readers.tags import spans_from_tags
 
-    names = (raw.names or {}).get(known(raw, label) or label)
+    names = named(raw, label)
     found = []
     for row, (word_list, tags) in enumerate(zip(column(raw, words), column(raw, label), strict=True)):
         where = raw.where(row)
@@ -225,7 +150,10 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
             raise HeadwiseError(
                 f"{where}: {label} is {shown(list(tags))}; expected numbers of the {len(names)} tags the source names"
             )
-        tag_names = [names[int(tag)] if names else class_name(tag) for tag in tags]
+        gap = next((i for i, pair in enumerate(zip(word_list, tags, strict=True), 1) if any(map(_blank, pair))), None)
+        if gap is not None:
+            raise HeadwiseError(f"{where}: word {gap} or its tag is empty; fix or remove the row")
+        tag_names = [names[int(tag)] if names else class_name(tag, where) for tag in tags]
         if not all(writable(part) for part in (*map(str, word_list), *tag_names)):
             raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
         sentence = tuple(str(word) for word in word_list)
@@ -233,6 +161,27 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
             found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))
         else:
             found.append(Sentence(sentence, upos=tuple(tag_names), source=where))
+    return found
+
+
+def annotated(
+    task: str, raw: Mapping[str, Raw], kind: str, words: str, label: str | None, classes: Sequence[str] | None
+) -> dict[str, Examples]:
+    """Examples of a word kind, of annotated sentences or of tables with word lists; `label` is the layer, or the table's column."""
+    layer = label or KINDS[kind].layers[0]
+    sentences = {split: part.sentences for split, part in raw.items() if part.sentences is not None}
+    for split in [split for split in raw if split not in sentences]:
+        sentences[split] = tagged_sentences(raw[split], kind, words, label or "label")
+    if any(part.sentences is None for part in raw.values()):
+        layer = KINDS[kind].layers[0]
+    elif layer not in KINDS[kind].layers:
+        raise HeadwiseError(f"task {task!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}")
+    found = word_level(sentences, kind, layer, classes)
+    if not found:
+        held = [name for name in LAYERS if any(getattr(s, name) is not None for part in sentences.values() for s in part)]
+        fits = next((name for name in held if name in KINDS[kind].layers), None)
+        remedy = f"; for those give label={fits!r}" if fits else ""
+        raise HeadwiseError(f"task {task!r}: no sentence has the layer {layer!r}; they have: {', '.join(held) or 'none'}{remedy}")
     return found
 
 
@@ -245,11 +194,18 @@ def word_level(
     are too common an accident for an error, and their numbers change nothing for the others.
     """
     kept = {split: [s for s in sentences if getattr(s, layer) is not None] for split, sentences in by_split.items()}
+    lost = [split for split, sentences in by_split.items() if sentences and not kept[split]]
+    if lost and len(lost) < len(by_split):
+        warnings.warn(f"no sentence of the split {listed(lost)} has the layer {layer!r}, so it is left out", stacklevel=5)
     found = {split: [kinds.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
     names = list(classes or kinds.class_names(found.get("train", []), kind))
+    if classes is None:
+        place = KINDS[kind].place
+        labels = (row[place] for rows in found.get("train", []) for row in rows)
+        warn_of_names(Counter(label for label in labels if label is not None), f"the training split ({kind})")
     extra = [name for name in kinds.class_names([r for rows in found.values() for r in rows], kind) if name not in set(names)]
     if classes is not None and extra:
-        raise HeadwiseError(f"labels {', '.join(extra[:10])} occur in the data but not in classes=")
+        raise HeadwiseError(f"labels {listed(extra, 10)} occur in the data but not in classes=")
     names += extra
     number = {name: i for i, name in enumerate(names)}
     return {

@@ -37,3 +37,8 @@ def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray
     rng = np.random.default_rng(0)
     as_good = sum(metrics.score(metric, kind, predictions, rng.permutation(labels)) >= score for _ in range(PERMUTATIONS))
     return bool((1 + as_good) / (1 + PERMUTATIONS) > 0.05)
+
+
+def chance_note(task: str, score: float, chance: float, so: str) -> str:
+    """What must be said of a model that is at chance on a task; `so` is what follows for the result."""
+    return f"{task}: the intact model is at chance ({score:.3g}; a guess that ignores the text: {chance:.3g}), so {so}"

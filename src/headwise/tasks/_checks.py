@@ -42,13 +42,21 @@ EXPECTED: dict[str, Check] = {
     "splits": ("a table of texts", lambda value: _table(value, _text)),
     "fractions": ("a table of numbers", lambda value: _table(value, _number)),
     "seed": SEED,
-    **dict.fromkeys(("skip_unlabelled", "skip_bad", "synthetic"), FLAG),
+    **dict.fromkeys(("skip_unlabelled", "drop_empty", "skip_bad", "synthetic"), FLAG),
     "reading": ("a table", lambda value: isinstance(value, Mapping) and all(map(_text, value))),
     "preset": TEXT,
     "grammar": TEXT,
     "size": ("a whole number of at most ten million", lambda value: type(value) is int and value <= 10**7),
 }
-GIVEN = ("text", "fractions", "seed", "skip_unlabelled", "skip_bad", "synthetic")  # their defaults are values, so None is not one
+GIVEN = (
+    "text",
+    "fractions",
+    "seed",
+    "skip_unlabelled",
+    "drop_empty",
+    "skip_bad",
+    "synthetic",
+)  # their defaults are values, so None is not one
 READING: dict[str, Check] = {"columns": ("a list of texts", _texts), "scheme": TEXT, "mentions": TEXT}
 
 

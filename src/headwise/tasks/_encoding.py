@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.store._fingerprints import tokenizer_choices
+from headwise.store._tokenizers import tokenizer_choices, tokenizer_state
 from headwise.tasks._bytes import sized_row
 from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
@@ -129,7 +129,7 @@ def encode(
     Raises:
         HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
     """
-    limit = max_length if max_length is not None else _own_limit(tokenizer)
+    limit = max_length if max_length is not None else own_limit(tokenizer)
     room = (
         None
         if limit is None
@@ -173,8 +173,8 @@ def encode(
     )
 
 
-def _own_limit(tokenizer: Any) -> int | None:
-    # tokenizers without a limit state 1e30
+def own_limit(tokenizer: Any) -> int | None:
+    """Tokens that a tokenizer says a row may have; None: it does not say (it states 1e30)."""
     return int(tokenizer.model_max_length) if tokenizer.model_max_length < 1_000_000 else None
 
 
@@ -237,16 +237,12 @@ def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> 
 
 def tokenizer_fingerprint(tokenizer: Any) -> str:
     """A hash of all that decides what a tokenizer makes of a text; its passing state (truncation, padding) is left aside."""
-    own = [type(tokenizer).__name__, tokenizer.truncation_side, tokenizer.model_input_names, tokenizer_choices(tokenizer)]
     if not tokenizer.is_fast:
-        return _hash({"vocabulary": tokenizer.get_vocab(), "added": tokenizer.get_added_vocab(), "class": own})
+        return _hash(tokenizer_state(tokenizer))
     written = tokenizer.backend_tokenizer.to_str()
-    seen = hashlib.blake2b(f"{written}{own}".encode()).digest()
+    seen = hashlib.blake2b(f"{written}{tokenizer_choices(tokenizer)}".encode()).digest()
     if seen not in _fingerprints:  # reading a large vocabulary takes longer than a short pass of a small model
-        state = json.loads(written)
-        state.pop("truncation", None)
-        state.pop("padding", None)
-        _fingerprints[seen] = _hash({**state, "class": own})
+        _fingerprints[seen] = _hash(tokenizer_state(tokenizer, written))
         if len(_fingerprints) > KEPT:
             _fingerprints.pop(next(iter(_fingerprints)))
     return _fingerprints[seen]

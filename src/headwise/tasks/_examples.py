@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise._base.names import shown
 from headwise.errors import HeadwiseError
-from headwise.tasks._kinds import KINDS
+from headwise.tasks._kinds import KINDS, SEQUENCE_KINDS
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._texts import Texts
 
@@ -55,6 +56,24 @@ class Examples:
             raise HeadwiseError(f"unknown kind {self.kind!r}; expected one of {', '.join(KINDS)}")
         if len(self.texts) != len(self.labels):
             raise HeadwiseError(f"{self.task} {self.name}: {len(self.texts)} texts and {len(self.labels)} labels")
+        if isinstance(self.texts, list) and not all(isinstance(text, tuple) for text in self.texts):
+            wrong = next(text for text in self.texts if not isinstance(text, tuple))
+            raise HeadwiseError(f"{self.task} {self.name}: the text {shown(wrong)} is no tuple; expected (text,) or a pair")
+        if self.kind in SEQUENCE_KINDS:
+            self._check_labels()
+
+    def _check_labels(self) -> None:
+        array = self.labels
+        wanted = np.floating if KINDS[self.kind].numbers else np.integer
+        if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, wanted):
+            held = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            expected = "floats" if wanted is np.floating else "class numbers (whole numbers)"
+            raise HeadwiseError(f"{self.task} {self.name}: labels are {held}; expected an array of {expected}")
+        if self.classes and len(array) and not -1 <= array.min() <= array.max() < len(self.classes):
+            raise HeadwiseError(
+                f"{self.task} {self.name}: labels run from {array.min()} to {array.max()}; expected numbers of the {len(self.classes)} classes, "
+                "from 0, or -1 where there is none"
+            )
 
     def __len__(self) -> int:
         return len(self.texts)

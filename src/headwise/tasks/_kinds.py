@@ -7,7 +7,7 @@ Structured labels are small integer arrays: what decoders train on and what `Exa
 tags: (words,): the class.
 spans: (spans, 3): start, end (exclusive), class.
 dependencies: (words, 3): head (0 = root, k = the k-th word counted from 1), relation class, and 1 if the word counts in the metric
-(0: punctuation).
+(0: punctuation). Of the layer "tree" they are made by head rules (`tasks._head_rules`).
 constituents: (constituents, 3): start, end (exclusive), class; a unary chain is one constituent whose class name joins it, top to bottom:
 "S+VP". Then a row (i, i + 1, -1) for every word that does not count in the metric (punctuation, as evalb has it).
 roles: (predicates + arguments, 4): predicate word, start, end (exclusive), class; class 0 is "V": one row (p, p, p + 1, 0) for every
@@ -15,24 +15,20 @@ predicate p.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.tasks._sentence import Sentence, Tree
+from headwise.tasks._head_rules import with_dependencies
+from headwise.tasks._sentence import Sentence, Tree, bare
 
 TOPS = ("TOP", "ROOT", "S1", "")
 UNCOUNTED = {",", ":", "``", "''", ".", "-NONE-"}  # parts of speech that evalb's usual settings delete
 IGNORED = -100  # what cross-entropy leaves out
 Row = tuple[Any, ...]
-
-
-def bare(label: str) -> str:
-    """A phrase label without function tags and indices: "NP-SBJ-1" -> "NP"; "-LRB-" stays."""
-    return label if label.startswith("-") else label.split("-")[0].split("=")[0]
 
 
 def constituents(tree: Tree) -> list[tuple[int, int, str]]:
@@ -66,9 +62,12 @@ def _spans(sentence: Sentence, value: Any) -> list[Row]:
 
 
 def _dependencies(sentence: Sentence, value: Any) -> list[Row]:
-    relations = sentence.deprels or ("dep",) * len(value)
+    if isinstance(value, Tree):
+        sentence = replace(with_dependencies(sentence), upos=None)  # punctuation by the tree's own tags
+    heads = sentence.heads or ()
+    relations = sentence.deprels or ("dep",) * len(heads)
     dots = punctuation(sentence)
-    return [(head, relation, int(not dot)) for head, relation, dot in zip(value, relations, dots, strict=True)]
+    return [(head, relation, int(not dot)) for head, relation, dot in zip(heads, relations, dots, strict=True)]
 
 
 def _constituents(sentence: Sentence, value: Any) -> list[Row]:
@@ -177,7 +176,7 @@ KINDS: dict[str, Kind] = {
         "word",
         decoder="dependencies",
         counts=("correct", "predicted", "gold", "correct_arcs"),
-        layers=("heads",),
+        layers=("heads", "tree"),
         rows=_dependencies,
         width=3,
         place=1,

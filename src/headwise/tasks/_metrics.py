@@ -239,11 +239,13 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     return metric.function(table, gold)
 
 
-def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> dict[str, float]:
-    """All metrics of a kind by name; bits per byte only where the bytes are known."""
+def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2) -> dict[str, float]:
+    """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
     table = np.asarray(predictions)
-    known = [name for name in KINDS[kind].metrics if name != "bits-per-byte" or (table.shape[1] > 3 and table[:, 3].sum())]
-    return {name: score(name, kind, table, labels) for name in known}
+    undefined = {"f1"} if classes > 2 else set()
+    if table.ndim < 2 or table.shape[1] < 4 or not table[:, 3].sum():
+        undefined.add("bits-per-byte")
+    return {name: score(name, kind, table, labels) for name in KINDS[kind].metrics if name not in undefined}
 
 
 def chance(name: str, kind: str, labels: Any) -> float:

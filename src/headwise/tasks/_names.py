@@ -6,7 +6,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._presets import PRESETS, preset
-from headwise.tasks._sources import TABLES, stem, suffix
+from headwise.tasks._tables import TABLES, stem, suffix
 from headwise.tasks._task import Task
 from headwise.tasks._toml import read_toml, table_for
 
@@ -25,7 +25,7 @@ def find_tasks(
 
     Args:
         names: of tables in `file`; of presets ("sst2"); or "grammar:topic" for a synthetic task of the embedded grammar;
-            or "treebank:dep" for a layer (pos, xpos, ner, dep, con, srl) of the annotated sentences in `data`.
+            or "treebank:dep" for a layer (pos, xpos, ner, dep, tree-dep, con, srl) of the annotated sentences in `data`.
             Without names, every task of `file`.
         data: the folder that holds the presets' sets; None: the hub.
         file: a TOML file that defines tasks.

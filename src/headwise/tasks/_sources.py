@@ -3,12 +3,9 @@
 A source is turned into `{split: Raw}`. One table without splits is called "all"; `splitting` divides it.
 """
 
-import csv
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +13,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise._base.names import HALF, shown, writable
-from headwise._base.parsing import parse_json, reading
+from headwise._base.names import shown
+from headwise._base.parsing import one_line, read_json
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.tasks._files import open_text
 from headwise.tasks._sentence import Sentence
+from headwise.tasks._tables import LINES, TABLES, as_table, of_rows, read_table, stem, suffix
 
 ALL = "all"
-ROWS = 50_000  # of a table read at once
 SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation"}
 SPLIT_NAMES |= {"dev": "validation", "development": "validation", "test": "test", "testing": "test", "eval": "test"}
-TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".json", ".ndjson")
-LINES = ".txt"  # read where it is named, never found in a folder, which may have a README.txt
 SENTENCES = (
     ".conllu",
     ".conll",
@@ -41,7 +35,11 @@ SENTENCES = (
     ".gold_conll",
     ".v4_gold_conll",
 )
-PACKED = (".xz", ".gz", ".bz2")
+TREES = (".ptb", ".mrg", ".trees")  # which may stand beside a .conllu file of the same sentences
+SAVED, SAVED_SPLITS = (
+    ("state.json", "dataset_info.json"),
+    "dataset_dict.json",
+)  # what `save_to_disk` of the datasets library leaves
 
 
 @dataclass(frozen=True)
@@ -67,120 +65,78 @@ class Raw:
         return len((whole if whole is not None else ()) if self.rows is None else self.rows)
 
 
-def suffix(path: Path) -> str:
-    """The suffix that tells the format, compression left aside: "train.jsonl.xz" -> ".jsonl"."""
-    return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED else path.suffix.lower()
-
-
-def stem(path: Path) -> str:
-    """The name without format and compression: "train.jsonl.xz" -> "train"."""
-    return path.name.split(".")[0]
-
-
-def read_table(path: Path, notes: bool = False) -> pd.DataFrame:
-    """Reads parquet, CSV, TSV or JSON lines (a .json file may also be one list of objects), compressed or not; .txt: one text a line.
-
-    Args:
-        path: a file.
-        notes: whether lines at the head of a CSV file that begin with "# " are notes, not its header.
-
-    Raises:
-        HeadwiseError: the file is missing, broken, or of an unknown format.
-    """
-    if not os.path.isfile(path):
-        raise HeadwiseError(f"there is no file {path}")
-    kind = suffix(path)
-    with reading(path, kind[1:]):
-        if kind == ".parquet":
-            return pd.read_parquet(path)
-        if kind == ".csv":  # only an empty cell is missing: "NA" and "null" are ordinary words
-            return _read_csv(path, skiprows=_noted(path) if notes else 0)
-        if kind == ".tsv":  # GLUE's files have quotes that mean nothing
-            return _read_csv(path, sep="\t", quoting=csv.QUOTE_NONE)
-        if kind in (".jsonl", ".ndjson", ".json"):
-            return _read_json(path)
-        if kind == LINES:
-            return pd.DataFrame({"text": _read_lines(path)})
-    raise HeadwiseError(
-        f"{path} has an unknown format {kind!r}; expected one of {', '.join(TABLES)}, or {LINES} (one text a line), also with "
-        f"{', '.join(PACKED)}"
-    )
-
-
-def _read_lines(path: Path) -> list[str]:
-    with open_text(path) as handle:
-        return [line.strip() for line in handle if line.strip()]
-
-
-def _noted(path: Path) -> int:
-    """How many lines at the head of a file begin with "# "."""
-    with open_text(path) as handle:
-        return sum(1 for _ in takewhile(lambda line: line.startswith("# "), handle))
-
-
-def _read_csv(path: Path, **options: Any) -> pd.DataFrame:
-    """A table read piece by piece: pandas makes Python objects of all that it reads at once, before it packs them."""
-    with pd.read_csv(path, keep_default_na=False, na_values=[""], chunksize=ROWS, **options) as pieces:
-        read = list(pieces)
-    return read[0] if len(read) == 1 else pd.concat(read, ignore_index=True)
-
-
-def _read_json(path: Path) -> pd.DataFrame:
-    """JSON lines, or one list of objects."""
-    with open_text(path) as handle:
-        content = handle.read()
-    if content.lstrip()[:1] == "[":
-        rows = parse_json(content, str(path))
-        wrong = next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None)
-        if wrong is not None:
-            raise HeadwiseError(f"{path}, row {wrong}: expected an object, got {shown(rows[wrong - 1])}")
-        return pd.DataFrame(rows)
-    rows = []
-    for number, line in enumerate(content.split("\n"), 1):
-        if line.strip():
-            rows.append(parse_json(line, f"{path}, line {number}"))
-            if not isinstance(rows[-1], dict):
-                raise HeadwiseError(f"{path}, line {number}: expected an object, got {shown(rows[-1])}")
-            if "\\ud" in line.lower() and not writable(json.dumps(rows[-1], ensure_ascii=False)):
-                raise HeadwiseError(f"{path}, line {number} {HALF}; fix or remove the line")
-    return pd.DataFrame(rows)
-
-
 def from_path(path: str | Path | Mapping[str, str | Path], word_level: bool, **reading: Any) -> dict[str, Raw]:
-    """Reads a file, a folder with one file per split, or files named by split.
+    """Reads a file, a folder with one file per split, a folder that `save_to_disk` wrote, or files named by split.
 
     Args:
-        path: a file; a folder with train, validation (valid, val, dev) and test files; or {split: file}.
+        path: a file; a folder with train, validation (valid, val, dev) and test files; a saved Dataset or DatasetDict; or {split: file}.
         word_level: whether sentences are wanted: then JSON lines are read as annotated sentences too.
         reading: passed on to the sentence readers (`skip_bad`, `scheme`, ...).
     """
     if isinstance(path, Mapping):
-        return {split_name(name): _read(Path(file), word_level, reading) for name, file in path.items()}
+        named = one_each([(split_name(name), Path(file)) for name, file in path.items()], "path=")
+        return {name: _read(file, word_level, reading) for name, file in named.items()}
     where = Path(path)
-    if os.path.isdir(where):
+    if os.path.isdir(where) and not is_saved(where):
         return {name: _read(file, word_level, reading) for name, file in folder_files(where).items()}
     return {ALL: _read(where, word_level, reading)}
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether a folder is a Dataset that the datasets library saved."""
+    return all((folder / name).is_file() for name in SAVED)
+
+
 def folder_files(folder: Path) -> dict[str, Path]:
-    """The data files of a folder by split; of a treebank given twice (.conllu and .ptb) the .conllu file."""
-    files = sorted(file for file in folder.iterdir() if suffix(file) in (*TABLES, *SENTENCES))
-    found: dict[str, Path] = {}
-    for file in files:
-        found.setdefault(split_name(stem(file)), file)
+    """The data files of a folder by split, or the folders of a saved DatasetDict; of a treebank given twice (.conllu and .ptb) the .conllu
+    file.
+
+    Raises:
+        HeadwiseError: there is none, or a split has two.
+    """
+    if (folder / SAVED_SPLITS).is_file():
+        names = read_json(folder / SAVED_SPLITS).get("splits")
+        if not isinstance(names, list) or not all(isinstance(name, str) and is_saved(folder / name) for name in names):
+            raise HeadwiseError(f"{folder} is damaged: its {SAVED_SPLITS} names splits that are not there")
+        return one_each([(split_name(name), folder / name) for name in names], str(folder))
+    usual = (file for file in folder.iterdir() if suffix(file) in (*TABLES, *SENTENCES) and not file.name.startswith("."))
+    files = sorted(usual, key=lambda file: (suffix(file) in TREES, file))
+    found = [(split_name(stem(file)), file) for file in files]
+    annotated = {name for name, file in found if suffix(file) == ".conllu"}
+    found = [(name, file) for name, file in found if suffix(file) not in TREES or name not in annotated]
     if not found:
         raise HeadwiseError(
             f"{folder} holds no data file; expected train, validation and test files ending in {', '.join(TABLES)}"
         )
-    return found
+    return one_each(found, str(folder))
+
+
+def one_each(found: Sequence[tuple[str, Path]], where: str) -> dict[str, Path]:
+    """Files by split.
+
+    Raises:
+        HeadwiseError: two of them are of one split.
+    """
+    files: dict[str, Path] = {}
+    for name, file in found:
+        if name in files:
+            raise HeadwiseError(
+                f"{where} has two files of the split {name}: {files[name].name} and {file.name}; keep one, or name the files: "
+                "path={'train': ..., ...}"
+            )
+        files[name] = file
+    return files
 
 
 def split_name(name: str) -> str:
     """Our name of a split: "dev" -> "validation"; unknown names stay, hyphens as underscores."""
-    return SPLIT_NAMES.get(name.lower(), name.lower().replace("-", "_"))
+    name = name.strip().lower()
+    return SPLIT_NAMES.get(name, name.replace("-", "_"))
 
 
 def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
+    if os.path.isdir(path) and is_saved(path):
+        return _from_dataset(_saved(path), str(path))
     if suffix(path) in SENTENCES or (word_level and suffix(path) == ".jsonl"):
         from headwise.tasks.readers import read_sentences
 
@@ -192,24 +148,55 @@ def _read(path: Path, word_level: bool, reading: Mapping[str, Any]) -> Raw:
     return Raw(str(path), table=table)
 
 
-def from_hub(name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None) -> dict[str, Raw]:
-    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of it is ever run.
+def _saved(folder: Path) -> Any:
+    datasets = library()
+    try:
+        return datasets.load_from_disk(str(folder))
+    except Exception as error:  # pyarrow's, JSON's and the library's own
+        raise HeadwiseError(
+            f"{folder} could not be read as a saved Dataset: {type(error).__name__}: {one_line(error)}"
+        ) from error
 
-    `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts as not divided yet.
+
+def library() -> Any:
+    """The datasets library.
+
+    Raises:
+        MissingExtra: it is not installed.
     """
     try:
         import datasets
     except ImportError as error:
         raise MissingExtra("datasets", "data") from error
+    return datasets
+
+
+def from_hub(name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None) -> dict[str, Raw]:
+    """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of it is ever run.
+
+    `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts as not divided yet.
+
+    Raises:
+        HeadwiseError: it cannot be loaded, or its name is that of a folder elsewhere.
+        MissingExtra: the library is not installed.
+    """
+    datasets = library()
+    beside = os.path.exists(name)
+    if beside and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
+        raise HeadwiseError(f"{name} is a folder, not a dataset of the hub: give it as path=")
+    place = f"hf://datasets/{name}" if beside else name  # else the library would read what lies here
     try:
         if subset == "*":
-            every = datasets.get_dataset_config_names(name, revision=revision)
-            parts = [datasets.load_dataset(name, config, revision=revision) for config in every]
+            every = datasets.get_dataset_config_names(place, revision=revision)
+            parts = [datasets.load_dataset(place, config, revision=revision) for config in every]
             loaded = {split: datasets.concatenate_datasets([part[split] for part in parts]) for split in parts[0]}
         else:
-            loaded = datasets.load_dataset(name, subset, revision=revision)
+            loaded = datasets.load_dataset(place, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
-        raise HeadwiseError(f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {error}") from error
+        hint = f"; to read {name} in the working folder, give path={name!r}" if beside else ""
+        raise HeadwiseError(
+            f"the dataset {name!r} ({subset or 'default'}) could not be loaded from the hub: {one_line(error)}{hint}"
+        ) from error
     wanted = {split_name(split) for split in (splits or {}).values()}
     found = {split_name(split): _from_dataset(data, f"{name} {split}") for split, data in loaded.items()}
     found = {split: raw for split, raw in found.items() if not wanted or split in wanted}
@@ -220,62 +207,63 @@ def from_hub(name: str, subset: str | None, revision: str | None, splits: Mappin
 
 
 def _from_dataset(data: Any, origin: str) -> Raw:
-    """A `datasets.Dataset` as a table, with the names of its ClassLabel columns (also inside lists)."""
+    """A dataset as a table, with the names of its ClassLabel columns (also inside lists)."""
+    features = getattr(data, "features", None) or {}  # a stream of rows may not know them
     names: dict[str, tuple[str, ...]] = {}
-    for column, feature in data.features.items():
+    for column, feature in features.items():
         inner = getattr(feature, "feature", feature)
         if type(inner).__name__ == "ClassLabel":
             names[column] = tuple(inner.names)
-    return Raw(origin, table=data.to_pandas(), names=names)
+    table = data.to_pandas() if isinstance(data, library().Dataset) else pd.DataFrame(list(data))
+    return Raw(origin, table=table, names=names)
 
 
 def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
     """Python data: a table or rows, {split: table or rows}, or a function without arguments that reads one of these.
 
-    Rows are dicts, tuples in the order of `columns`, or Sentences.
+    A table is a DataFrame, a Dataset, or {column: values}, which has one of `columns`; rows are dicts, tuples in the order of `columns`,
+    or Sentences.
     """
     data = data() if callable(data) else data
-    if isinstance(data, Mapping):
-        return {split_name(name): _from_rows(rows, columns, f"data[{name!r}]") for name, rows in data.items()}
+    if isinstance(data, Mapping) and not {part for name in columns for part in (name, *name.split("|"))} & set(data):
+        found: dict[str, Raw] = {}
+        for name, rows in data.items():
+            split = split_name(str(name))
+            if split in found:
+                raise HeadwiseError(f"data= has two tables of the split {split}; keep one")
+            found[split] = _from_rows(rows, columns, f"data[{name!r}]")
+        return found
     return {ALL: _from_rows(data, columns, "data")}
 
 
 def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
+    if type(rows).__module__.partition(".")[0] in ("pyarrow", "polars") and type(rows).__name__ in ("Table", "DataFrame"):
+        rows = rows.to_pandas()
     if isinstance(rows, pd.DataFrame):
+        if rows.columns.nlevels > 1:
+            raise HeadwiseError(f"{origin} has columns with {rows.columns.nlevels} levels of names; give it one name a column")
         return Raw(origin, table=rows.reset_index(drop=True))
     if type(rows).__module__.startswith("datasets."):
         return _from_dataset(rows, origin)
+    if isinstance(rows, Mapping):
+        wrong = [name for name, values in rows.items() if isinstance(values, (str, bytes)) or not isinstance(values, Iterable)]
+        if wrong:
+            raise HeadwiseError(f"{origin}: the column {wrong[0]!r} is {shown(rows[wrong[0]])}; expected a list of values")
+        return Raw(origin, table=as_table({str(name): list(values) for name, values in rows.items()}, origin))
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
         raise HeadwiseError(f"{origin} is a {type(rows).__name__}; expected a table, or rows as dicts, tuples or Sentences")
     rows = list(rows)
     if rows and all(isinstance(row, Sentence) for row in rows):
         return Raw(origin, sentences=rows)
     if rows and all(isinstance(row, Mapping) for row in rows):
-        return Raw(origin, table=pd.DataFrame(rows))
+        return Raw(origin, table=of_rows(rows))
     if rows and all(isinstance(row, str) for row in rows):
         rows = [(row,) for row in rows]
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, Sequence) or len(row) > len(columns):
+        if not isinstance(row, Sequence) or isinstance(row, (str, bytes)) or len(row) != len(rows[0]) or len(row) > len(columns):
             raise HeadwiseError(
-                f"{origin}, row {number} is {row!r}; expected a dict, a Sentence, or a tuple ({', '.join(columns)})"
+                f"{origin}, row {number} is {shown(row)}; expected a dict, a Sentence, or a tuple ({', '.join(columns)})"
             )
     return Raw(
         origin, table=pd.DataFrame([list(row) for row in rows], columns=list(columns[: len(rows[0])] if rows else columns))
     )
-
-
-def read_texts(path: Path, count: int) -> list[str]:
-    """The first `count` sentences of a text file (one a line), or of the column `sentence` of a parquet or CSV file or folder of one."""
-    if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix in (".parquet", ".csv", ".txt"))
-        if len(files) != 1:
-            raise HeadwiseError(f"{path} holds {len(files)} parquet, csv or txt files; name one of them")
-        path = files[0]
-    if path.suffix in (".parquet", ".csv"):
-        frame = read_table(path)
-        if "sentence" not in frame:
-            raise HeadwiseError(f"{path} has no column 'sentence'; it has {', '.join(map(str, frame.columns))}")
-        texts = [str(text) for text in frame["sentence"]]
-    else:
-        texts = _read_lines(path)
-    return texts[:count]

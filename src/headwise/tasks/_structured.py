@@ -12,14 +12,15 @@ from headwise.tasks._sentence import Sentence
 from headwise.tasks._splits import by_fraction, text_key
 from headwise.tasks._task import Task
 
-# layer -> kind, layer of Sentence, metric
-LAYERS: dict[str, tuple[str, str, str]] = {
-    "pos": ("tags", "upos", "count-accuracy"),
-    "xpos": ("tags", "xpos", "count-accuracy"),
-    "ner": ("spans", "entities", "count-f1"),
-    "dep": ("dependencies", "heads", "las"),
-    "con": ("constituents", "tree", "count-f1"),
-    "srl": ("roles", "roles", "count-f1"),
+# layer -> kind, layers of Sentence, the first of which that training sentences have is read, metric
+LAYERS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "pos": ("tags", ("upos", "xpos"), "count-accuracy"),
+    "xpos": ("tags", ("xpos",), "count-accuracy"),
+    "ner": ("spans", ("entities",), "count-f1"),
+    "dep": ("dependencies", ("heads",), "las"),
+    "tree-dep": ("dependencies", ("tree",), "las"),
+    "con": ("constituents", ("tree",), "count-f1"),
+    "srl": ("roles", ("roles",), "count-f1"),
 }
 
 
@@ -37,7 +38,9 @@ def structured(
     Args:
         source: a file or folder of annotated sentences (see `tasks.readers`), {split: file}, {split: sentences}, or sentences
             (divided 80/10/10 by seed).
-        layers: which of pos, xpos, ner, dep, con, srl; they name the tasks.
+        layers: which of pos, xpos, ner, dep, tree-dep, con, srl; they name the tasks. "pos" is the universal parts of speech, and the
+            treebank's own (xpos) where the training sentences have no others, as in CoNLL-2012 files; "tree-dep" makes dependencies of
+            constituency trees (`with_dependencies`).
         skip_bad: leave out malformed sentences and count them.
         seed: of the division, where the source has no splits.
         synthetic: whether the text was generated.
@@ -52,10 +55,14 @@ def structured(
     splits = _sentences(source, seed=seed, skip_bad=skip_bad, reading=reading)
     tasks = []
     for layer in layers:
-        kind, attribute, metric = LAYERS[layer]
+        kind, attributes, metric = LAYERS[layer]
+        train = splits.get("train", [])
+        attribute = next((name for name in attributes if any(getattr(s, name) is not None for s in train)), None)
+        if attribute is None:
+            trees = layer == "dep" and any(sentence.tree is not None for sentence in train)
+            remedy = "'tree-dep' makes dependencies of their constituency trees" if trees else "leave it out of layers="
+            raise HeadwiseError(f"no training sentence has the layer {layer!r} ({', '.join(attributes)}); {remedy}")
         found = word_level(splits, kind, attribute, None)
-        if "train" not in found:
-            raise HeadwiseError(f"no training sentence has the layer {layer!r} ({attribute}); leave it out of layers=")
         tasks.append(Task.of(layer, found, metric=metric, synthetic=synthetic))
     return tasks
 

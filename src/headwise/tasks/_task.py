@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from headwise._base.memory import release
-from headwise._base.names import check_name
+from headwise._base.names import check_name, listed
 from headwise.errors import HeadwiseError
 from headwise.tasks import _builders as building, _metrics as metrics, _sources as sources
 from headwise.tasks._checks import check_settings
+from headwise.tasks._classes import find_classes, guess_kind, numbered_by
+from headwise.tasks._columns import column
 from headwise.tasks._dividing import divided
 from headwise.tasks._examples import Examples, in_order
 from headwise.tasks._kinds import KINDS, WORD_KINDS
@@ -32,9 +34,11 @@ class Task:
 
     Args:
         name: the task's name; results and models refer to it.
-        path: a file (parquet, CSV, TSV, JSON lines, CoNLL-U, ...), a folder with train, validation and test files, or {split: file}.
-        data: a DataFrame, rows (dicts, tuples (text..., label), or Sentences), {split: any of these}, or a function that reads them.
-        hub: the name of a dataset on the Hugging Face hub; `subset` its configuration, `revision` its version.
+        path: a file (parquet, CSV, TSV, JSON lines, CoNLL-U, ...), a folder with train, validation and test files or one that
+            `Dataset.save_to_disk` wrote, or {split: file}.
+        data: a DataFrame, a Dataset, {column: values}, rows (dicts, tuples (text..., label), or Sentences), {split: any of these}, or a
+            function that reads them.
+        hub: the name of a dataset on the Hugging Face hub, never a folder; `subset` its configuration, `revision` its version.
 
         text: the text column, or two for pairs (minimal pairs: good, bad), four for a contrast; "a|b" is the first of two columns that is there.
             Word kinds read from a table: the column of word lists.
@@ -49,6 +53,7 @@ class Task:
         group: a column kept as `Examples.groups` (phenomenon, genre, ...).
         seed: of that division.
         skip_unlabelled: leave out rows without a label (or with -1) instead of raising.
+        drop_empty: leave out rows whose text is empty, with a warning that counts them, instead of raising.
         skip_bad: leave out malformed sentences of treebank files and count them, instead of raising.
         synthetic: whether the text was generated; shown wherever its numbers are.
         reading: options of the sentence readers: `columns` and `scheme` (CoNLL columns), `mentions` (CoNLL-U).
@@ -77,6 +82,7 @@ class Task:
         group: str | None = None,
         seed: int = 0,
         skip_unlabelled: bool = False,
+        drop_empty: bool = False,
         skip_bad: bool = False,
         synthetic: bool = False,
         reading: Mapping[str, Any] | None = None,
@@ -84,6 +90,8 @@ class Task:
         check_settings(check_name(name), dict(locals()))  # all arguments by name
         if sum(source is not None for source in (path, data, hub)) != 1:
             raise HeadwiseError(f"task {name!r}: give exactly one of path=, data=, hub=")
+        if classes is not None and len(set(classes)) < len(classes):
+            raise HeadwiseError(f"task {name!r}: classes= names a class twice: {listed(classes)}")
         if kind is not None and kind not in KINDS:
             raise HeadwiseError(f"task {name!r}: unknown kind {kind!r}; expected one of {', '.join(KINDS)}")
         self.name, self.synthetic = name, synthetic
@@ -93,7 +101,7 @@ class Task:
         self.metric_given = metric is not None  # else a model may remember another, which it was trained and judged by
         self.origin: dict[str, Any] | None = None  # what `tasks.find_tasks` finds it by, so that a saved model can say it
         self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
-        self._together, self._group = together, group
+        self._together, self._group, self._drop_empty = together, group, drop_empty
         self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
         metrics.check_known(metric, name)
         if kind is not None and metric is not None:
@@ -169,8 +177,11 @@ class Task:
     @cached_property
     def _examples(self) -> dict[str, Examples]:
         raw = self._read()
-        kind = self._kind or building.guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label")
-        found = self._word_level(raw, kind) if kind in WORD_KINDS else self._plain(raw, kind)
+        kind = self._kind or guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label", self.text[0])
+        if kind in WORD_KINDS:
+            found = building.annotated(self.name, raw, kind, self.text[0], self._label, self._classes)
+        else:
+            found = self._plain(raw, kind)
         found = self._with_validation(found)
         building.check(self.name, found)
         metrics.check_classes(self._metric, self.name, next(iter(found.values())).classes)
@@ -189,7 +200,7 @@ class Task:
         if self._splits:
             missing = [name for name in self._splits.values() if sources.split_name(name) not in raw]
             if missing:
-                raise HeadwiseError(f"task {self.name!r}: the source has no split {missing[0]!r}, only: {', '.join(raw)}")
+                raise HeadwiseError(f"task {self.name!r}: the source has no split {missing[0]!r}, only: {listed(raw)}")
             raw = {ours: raw[sources.split_name(theirs)] for ours, theirs in self._splits.items()}
         if not raw:
             raise HeadwiseError(f"task {self.name!r}: the source has no split at all")
@@ -202,34 +213,23 @@ class Task:
 
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         label = self._label or "label"
-        classes: Sequence[str] = ()
-        if kind == "classes":
-            classes = self._classes or building.find_classes(raw.get("train", next(iter(raw.values()))), label)
+        train = raw.get("train", next(iter(raw.values())))
+        classes = tuple(self._classes or find_classes(train, label)) if kind == "classes" else ()
+        by = numbered_by(train, label, self._classes is not None)
         found = {}
         for split in list(raw):
             part = raw.pop(split)  # the table of a split is not kept beside the examples made from it
             may_miss = self._skip_unlabelled or split.startswith("test")
-            examples = building.plain(part, kind, self.text, label, tuple(classes), may_miss=may_miss)
+            if self._drop_empty:
+                part = building.without_empty(self.name, part, self.text)
+            examples = building.plain(part, kind, self.text, label, classes, by=by, may_miss=may_miss)
             if self._group is not None:
-                examples = replace(examples, groups=tuple(building.column(part, self._group).astype(str)))
+                examples = replace(examples, groups=tuple(column(part, self._group).astype(str)))
             if self._skip_unlabelled:
                 labels = np.asarray(examples.labels)
                 examples = examples.subset(~np.isnan(labels) if KINDS[kind].numbers else labels >= 0)
+            building.warn_of_gaps(self.name, split, examples)
             found[split] = examples
-        return found
-
-    def _word_level(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
-        layer = self._label or KINDS[kind].layers[0]
-        sentences = {split: part.sentences for split, part in raw.items() if part.sentences is not None}
-        for split in [split for split in raw if split not in sentences]:
-            sentences[split] = building.tagged_sentences(raw[split], kind, self.text[0], self._label or "label")
-        if any(part.sentences is None for part in raw.values()):
-            layer = KINDS[kind].layers[0]
-        elif layer not in KINDS[kind].layers:
-            raise HeadwiseError(f"task {self.name!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}")
-        found = building.word_level(sentences, kind, layer, self._classes)
-        if not found:
-            raise HeadwiseError(f"task {self.name!r}: no sentence has the layer {layer!r}")
         return found
 
     @property

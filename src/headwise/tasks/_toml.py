@@ -20,7 +20,8 @@ from headwise._base.parsing import parse_toml
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._checks import check_settings
 from headwise.tasks._presets import preset
-from headwise.tasks._sources import SENTENCES, TABLES, stem, suffix
+from headwise.tasks._sources import SAVED_SPLITS, SENTENCES, is_saved
+from headwise.tasks._tables import TABLES, stem, suffix
 from headwise.tasks._task import Task
 
 SETTINGS = tuple(name for name in inspect.signature(Task).parameters if name not in ("name", "data"))
@@ -85,8 +86,8 @@ def _paths(source: str | Path, names: Sequence[str]) -> Iterator[tuple[str, Mapp
 
 
 def _read_of(place: Path, whole: bool) -> Any:
-    """The files of a folder that a task reads: all of a preset's, else those that hold data."""
-    if whole or not place.is_dir():
+    """The files of a folder that a task reads: all of a preset's or of a saved Dataset, else those that hold data."""
+    if whole or not place.is_dir() or is_saved(place) or (place / SAVED_SPLITS).is_file():
         return place
     return {file.name: file for file in sorted(place.iterdir()) if suffix(file) in (*TABLES, *SENTENCES)}
 

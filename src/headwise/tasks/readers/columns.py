@@ -11,6 +11,7 @@ from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 
 NAMES = ("words", "lemmas", "upos", "xpos", "ner", "_")
 USUAL: dict[int, tuple[str, ...]] = {2: ("words", "ner"), 3: ("words", "xpos", "ner"), 4: ("words", "xpos", "_", "ner")}
+NUMBERED = ("_", "words", "ner", "_", "_")  # Universal NER: the word's number, the word, its tag, and who annotated it
 
 
 def read(
@@ -22,7 +23,8 @@ def read(
         path: the file, compressed or not.
         skip_bad: leave out malformed sentences and count them.
         columns: what each column is: words, lemmas, upos, xpos, ner, or "_" for one to pass over. Default by number: 2: words, ner;
-            3: words, xpos, ner; 4 (CoNLL-2003): words, xpos, _, ner.
+            3: words, xpos, ner; 4 (CoNLL-2003): words, xpos, _, ner; 5, the first of which counts the words (Universal NER): _, words,
+            ner, _, _.
         scheme: of the ner column: "bio" (IOB2), "iob1" (CoNLL-2003 as first published), "bioes".
 
     Raises:
@@ -38,8 +40,9 @@ def read(
         if not kept:
             return None
         tabs = any("\t" in line for _, line in kept)
-        rows = [(place, line.split("\t") if tabs else line.split()) for place, line in kept]
-        names = wanted or USUAL.get(len(rows[0][1]))
+        rows = [(place, [cell.strip() for cell in line.split("\t")] if tabs else line.split()) for place, line in kept]
+        counted = len(rows[0][1]) == len(NUMBERED) and [row[0] for _, row in rows] == [str(i + 1) for i in range(len(rows))]
+        names = wanted or (NUMBERED if counted else USUAL.get(len(rows[0][1])))
         if names is None:
             raise HeadwiseError(f"{block.where(rows[0][0])}: {len(rows[0][1])} columns; say what they are with columns=")
         for place, row in rows:

@@ -42,7 +42,7 @@ def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
         tree = brackets.parse(text, where)
     return Sentence(
         words,
-        xpos=columns[4],
+        xpos=None if set(columns[4]) == {"-"} else columns[4],
         entities=tuple(star_spans(columns[10], where)),
         tree=tree,
         roles=tuple(_predicate(column, columns, where) for column in columns[FIXED : width - 1]),

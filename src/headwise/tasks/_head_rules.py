@@ -1,0 +1,133 @@
+"""Dependencies from the phrases of English treebanks: a table says which child carries a phrase of each of the Penn Treebank's labels.
+
+Every phrase takes its head word from the child that carries it, and the head words of the other children depend on it: one root, and no
+crossing arcs. The table stands in the tradition of Magerman (1995) and Collins (1999), changed towards the basic Stanford dependencies
+(de Marneffe et al. 2006):
+
+- the lexical verb carries a verb phrase, and its auxiliaries (modals, "to", forms of have, be, do and get) depend on it; a form of be
+  that has no other verb after it carries the phrase itself, and what follows depends on it;
+- a preposition carries its phrase; the clause carries an SBAR, and the word that introduces it depends on the clause's verb;
+- the first part of a coordination carries it, and further parts, conjunctions and commas depend on that one, in flat noun phrases too;
+- the last noun before any comma carries a noun phrase, and a possessive 's depends on it;
+- punctuation depends on the head of the phrase it stands in, and never carries one that holds anything else.
+
+The relation of a word is the label of the largest phrase that it carries, without function tags, or its part of speech where it carries
+none. A noun phrase also names the phrase around it if that is a clause, a verb phrase, a prepositional or another noun phrase: "NP|S"
+(mostly subjects), "NP|VP" (objects), "NP|PP", "NP|NP". The relation of punctuation is "punct", that of the root "root".
+"""
+
+from dataclasses import replace
+from itertools import accumulate
+
+from headwise._base.names import shown
+from headwise.errors import HeadwiseError
+from headwise.tasks._sentence import Sentence, Tree, bare
+
+PUNCTUATION = {",", ":", ".", "``", "''", '"', "-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "HYPH", "NFP"}
+ASIDE = {"EDITED", "PRN", "META", "CODE", "LST", "LS"}  # heads only where a phrase has nothing else
+AUXILIARIES = {"be", "am", "are", "is", "was", "were", "been", "being", "'m", "'re", "'s", "m", "re", "s", "ai"}
+AUXILIARIES |= {"have", "has", "had", "having", "'ve", "'d", "ve", "d", "do", "does", "did", "doing", "done"}
+AUXILIARIES |= {"get", "gets", "got", "getting", "gotten"}
+UNWANTED = (
+    PUNCTUATION | ASIDE | {"CC", "CONJP"},
+    PUNCTUATION | ASIDE,
+    PUNCTUATION,
+    set[str](),
+)  # as heads
+SEPARATORS = {"CC", "CONJP", ",", ":"}  # between the parts of a coordination
+VERBAL = "VB VBD VBG VBN VBP VBZ"
+NOUNS = "NN NNS NNP NNPS NX NML"
+CLAUSES = "S SQ SINV SBARQ"
+AROUND = {**dict.fromkeys((*CLAUSES.split(), "SBAR"), "S"), "VP": "VP", "PP": "PP", "NP": "NP"}
+
+# What carries a phrase: one group of labels after another, < the first and > the last child with one of them; VERB is the rule for verbs
+_NOUN_PHRASE = (
+    f"> {NOUNS} ADD GW | < NP | > PRP | > $ | > CD QP | > JJR JJS JJ ADJP VBG VBN | > WHNP | > WP WDT WP$ "
+    "| > DT RB EX FW | > S SBAR | >"
+)
+TABLE: dict[str, str] = {
+    **dict.fromkeys(("NP", "NX", "NML", "NAC", "WHNP"), _NOUN_PHRASE),
+    "VP": f"VERB | < {VERBAL} | < MD TO | < ADJP NP | < S | <",
+    "S": f"< VP | < {CLAUSES} | < {VERBAL} MD | > ADJP | < SBAR UCP | > NP | > PP ADVP | >",
+    **dict.fromkeys(("SINV", "SQ"), f"VERB | < {VERBAL} | < MD | < {CLAUSES} | < ADJP NP PP | <"),
+    "SBARQ": f"< {CLAUSES} | < VP | < SBAR | < WHNP WHADVP WHPP WHADJP | <",
+    "SBAR": f"< {CLAUSES} | < SBAR | < VP FRAG | < WHNP WHADVP WHPP WHADJP | < IN DT | <",
+    "PP": "< IN TO VBG VBN RP | < PP | < FW JJ RB ADVP | <",
+    "WHPP": "< IN TO | < WHPP | <",
+    "ADJP": f"> JJ JJR JJS VBN VBG {NOUNS} | < ADJP | > $ CD QP | > RB RBR RBS ADVP | > IN | >",
+    "WHADJP": "> JJ JJR JJS | > WHADJP | > WRB | >",
+    "ADVP": f"> RB RBR RBS | < ADVP | > WRB | > JJ JJR JJS {NOUNS} NP | > IN TO RP | > CD DT | >",
+    "WHADVP": "> RB RBR JJ | > WHADVP | > WRB | > CC IN | >",
+    "QP": f"> $ | > CD | < QP {NOUNS} | > JJ JJR JJS | > RB DT | >",
+    "PRT": "< RP IN RB | <",
+    "CONJP": "< RB IN CC | <",
+    "PRN": f"< {CLAUSES} | < SBAR VP | < NP PP ADJP ADVP | <",
+    "RRC": "< VP | < ADJP | < NP | < PP ADVP | <",
+    "FRAG": f"< {CLAUSES} VP | < SBAR | < NP ADJP PP ADVP | < WHNP WHADVP | <",
+}
+RULES = {label: [(rule.split()[0], frozenset(rule.split()[1:])) for rule in rules.split(" | ")] for label, rules in TABLE.items()}
+
+
+def with_dependencies(sentence: Sentence) -> Sentence:
+    """The sentence with `heads` and `deprels` made from its constituency tree, by the rules that the page on structured tasks describes.
+
+    Raises:
+        HeadwiseError: it has no tree, or one over other words.
+    """
+    where = sentence.source or str(sentence)
+    if sentence.tree is None:
+        raise HeadwiseError(f"{shown(where)} has no constituency tree to make dependencies of")
+    if sentence.tree.words() != sentence.words:
+        raise HeadwiseError(f"{shown(where)}: its tree has the words {shown(sentence.tree.words())}, not those of the sentence")
+    heads, relations = dependencies(sentence.tree)
+    return replace(sentence, heads=heads, deprels=relations)
+
+
+def dependencies(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The head of every word (0: the root, k: the k-th word counted from 1) and its relation; the tree must hold no traces."""
+    leaves = list(tree.leaves())
+    heads, relations = [0] * len(leaves), ["root"] * len(leaves)
+    places = iter(range(len(leaves)))
+
+    def head_word(node: Tree) -> int:
+        if not node.children:
+            return next(places)
+        words = [head_word(child) for child in node.children]
+        chosen = words[head_child(node)]
+        for child, word in zip(node.children, words, strict=True):
+            if word != chosen:
+                heads[word] = chosen + 1
+                relations[word] = (
+                    "punct" if bare(leaves[word].label) in PUNCTUATION else relation(bare(child.label), bare(node.label))
+                )
+        return chosen
+
+    head_word(tree)
+    return tuple(heads), tuple(relations)
+
+
+def relation(phrase: str, around: str) -> str:
+    """What a phrase (or part of speech) is to the phrase around it."""
+    return f"NP|{AROUND[around]}" if phrase == "NP" and around in AROUND else phrase
+
+
+def head_child(node: Tree) -> int:
+    """Which child of a phrase carries it."""
+    labels = [bare(child.label) for child in node.children]
+    candidates = next(found for unwanted in UNWANTED if (found := [i for i, label in enumerate(labels) if label not in unwanted]))
+    parts = list(accumulate(label in SEPARATORS for label in labels))
+    for side, wanted in RULES.get(bare(node.label), [("<", frozenset[str]())]):
+        if side == "VERB":  # a verb that is no auxiliary, else the verb phrase under the auxiliaries
+            verbs = [i for i in candidates if labels[i] in VERBAL.split() and _plain(node.children[i]) not in AUXILIARIES]
+            phrases = [i for i in candidates if labels[i] == "VP"]
+            found = sorted(verbs + phrases, key=lambda i: (parts[i], i in phrases))
+        else:
+            found = [i for i in candidates if labels[i] in wanted] if wanted else candidates
+        if found:
+            first = [i for i in found if parts[i] == parts[found[0]]] if wanted else found  # of a coordination the first part
+            return first[-1] if side == ">" else first[0]
+    raise AssertionError("every rule ends with any child")
+
+
+def _plain(leaf: Tree) -> str:
+    return str(leaf.word).lower().replace("’", "'")
