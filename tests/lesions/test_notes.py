@@ -1,12 +1,14 @@
 """What a dissociation says beside its figures: advice that can be followed, why something is missing, what a range is not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 import xarray as xr
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
@@ -20,12 +22,14 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import Dissociation
 from headwise.lesions._evaluation import INTACT, Lesions, TaskOutcome
+from headwise.lesions._intervals import interval, why_none
 from headwise.lesions._notes import random_note
-from headwise.lesions._statistics import interval, too_few_splits, why_none
+from headwise.lesions._statistics import too_few_splits
 from headwise.models import MultiTaskModel
 from headwise.models._memory import remember
 from headwise.tasks._source import TaskSource
 from headwise.training._evaluation import evaluate
+from words import BERT, word_tokenizer
 
 SETTINGS = {
     "bootstrap": 299,
@@ -179,18 +183,23 @@ def test_training_and_dissociation_call_the_same_models_at_chance(share: float) 
     found = evaluate(model, task, quiet=True)
     labels = np.asarray(found.labels)
     turned = np.where(np.arange(len(labels)) < round(share * len(labels)), labels, 1 - labels)
-    trained = type(found)(found.task, found.split, found.examples, turned, found.losses)
+    trained = replace(found, predictions=turned)
     lesioned = TaskOutcome("classes", "accuracy", turned[None], found.losses[None], labels, trained.chance, {})
     assert lesioned.at_chance == trained.at_chance == (share < 0.65)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that reads no word of the two tasks of the embedded grammar that it remembers: its predictions are constant."""
+    """A model that remembers two tasks of the embedded grammar and whose predictions are constant."""
     folder = tmp_path_factory.mktemp("synthetic")
     tasks = TaskSource(names=("grammar:tense", "grammar:topic"), size=480).find()
-    config = BertConfig(vocab_size=30, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8)
-    model = MultiTaskModel(BertModel(config), planted.tokenizer(), tasks)
+    found = sorted({word for task in tasks for (text,) in task.split("train").texts for word in text.split()})
+    size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 8}
+    model = MultiTaskModel(
+        BertModel(BertConfig(vocab_size=len(BERT) + len(found), **size)), word_tokenizer([*BERT, *found], "[CLS]", "[SEP]"), tasks
+    )
+    for decoder in model.decoders.values():
+        torch.nn.init.zeros_(decoder.out.weight)  # type: ignore[arg-type, union-attr]
     remember(model, tasks, 16)
     model.save(folder / "model")
     return folder

@@ -115,8 +115,8 @@ def test_removal_gives_the_same_and_is_chosen_where_it_pays(monkeypatch: pytest.
 def test_a_model_that_cannot_be_entered_in_the_middle_is_noticed() -> None:
     model = bert()
     blocks, kept = model.bert.encoder.layer, {}
-    blocks[0].register_forward_hook(lambda module, args, output: kept.update(first=_state(output)[:, :1]))
-    blocks[3].register_forward_hook(lambda module, args, output: _changed(output, _state(output) + kept["first"]))
+    blocks[0].attention.register_forward_hook(lambda module, args, output: kept.update(first=_state(output)[:, :1]))
+    blocks[3].register_forward_hook(lambda module, args, output: _changed(output, _state(output) + kept.pop("first")))
     subject = subject_of("classes", model)
     sets = [HeadSet(), *(HeadSet([head]) for head in subject.heads.all())]
     expected = evaluate(subject, sets, way="one by one")
@@ -135,11 +135,12 @@ def _changed(output: Any, state: torch.Tensor) -> Any:
 
 
 def test_no_trace_is_left() -> None:
-    subject = CASES["bert"]()
-    subject.model.train()
-    before = {name: dict(module.__dict__) for name, module in subject.model.named_modules()}
+    model = bert()
+    subject = subject_of("classes", model)
+    model.train()
+    before = {name: dict(module.__dict__) for name, module in model.named_modules()}
     evaluate(subject, [HeadSet(), *(HeadSet([head]) for head in subject.heads.all())])
-    for name, module in subject.model.named_modules():
+    for name, module in model.named_modules():
         assert set(module.__dict__) == set(before[name])
         assert module.training
-    assert all(weight.requires_grad and weight.grad is None for weight in subject.model.parameters())
+    assert all(weight.requires_grad and weight.grad is None for weight in model.parameters())

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from headwise._base.inference import crossed_t, false_discovery, t_interval, why_no_t
+from headwise._base.inference import crossed_t, false_discovery, share_interval, t_interval, why_no_t
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._dissociation import overall
+from headwise.lesions._intervals import interval, mean_interval, resample_counts
 from headwise.lesions._resampling import metric_draws
 from headwise.lesions._statistics import (
     every_resplit,
-    interval,
     permutation_test,
-    resample_counts,
     resplit,
     resplit_test,
     seed_interval,
@@ -164,3 +163,73 @@ def test_units_that_all_agree_have_no_interval_but_a_reason() -> None:
     low, high = interval(draws)
     assert np.isnan([low[0], high[0]]).all()
     assert low[1] < 0 < high[1]
+
+
+@pytest.mark.parametrize("kind", ["skewed", "few that differ", "two classes"])
+def test_the_interval_of_a_mean_equals_a_loop_over_resamples(kind: str) -> None:
+    """The wider of percentiles and bootstrap of t, both with three more examples that differ."""
+    rng = np.random.default_rng(1)
+    n, draws = 60, 199
+    values = rng.gamma(0.5, size=n) if kind != "few that differ" else rng.permutation(np.arange(n) < 4).astype(float)
+    strata = [(np.arange(20), 1.0), (np.arange(20, n), -1.0)] if kind == "two classes" else [(np.arange(n), 1.0)]
+    counts = np.zeros((draws, n), np.int64)
+    for number, (rows, _) in enumerate(strata):
+        counts[:, rows] = resample_counts(len(rows), draws, number)
+    low, high = mean_interval(values, counts, strata=strata)
+
+    def mean_and_error(which: list[np.ndarray]) -> tuple[float, float]:
+        mean, square = 0.0, 0.0
+        for (rows, weight), x in zip(strata, which, strict=True):
+            own = values[rows]
+            added = 3 * (own[own != 0] ** 2).mean()
+            mean, square = mean + weight * x.mean(), square + (((x - x.mean()) ** 2).sum() + added) / len(x) ** 2
+        return mean, square**0.5
+
+    value, error = mean_and_error([values[rows] for rows, _ in strata])
+    sampled = [mean_and_error([np.repeat(values[rows], counts[draw, rows]) for rows, _ in strata]) for draw in range(draws)]
+    smallest = min(len(rows) for rows, _ in strata)
+    if smallest < 50:
+        assert np.isnan([low, high]).all()
+        return
+    t = sorted((mean - value) / spread for mean, spread in sampled)
+    ends = [value - float(np.quantile(t, q, method="weibull")) * error for q in (0.975, 0.025)]
+    tail = stats.norm.cdf(stats.t.ppf(0.025, n - 1) * (n / (n - 1)) ** 0.5)
+    scale = (1 + 3 / np.count_nonzero(values)) ** 0.5
+    percentiles = [
+        value + scale * (float(np.quantile([m for m, _ in sampled], q, method="weibull")) - value) for q in (tail, 1 - tail)
+    ]
+    assert (low, high) == pytest.approx((min(ends[0], percentiles[0]), max(ends[1], percentiles[1])))
+
+
+def test_the_interval_of_a_difference_of_two_classes_adds_their_errors() -> None:
+    rng = np.random.default_rng(2)
+    values = np.concatenate([rng.normal(5, 1, 400), rng.normal(3, 2, 300)])
+    strata = [(np.arange(400), 1.0), (np.arange(400, 700), -1.0)]
+    counts = np.hstack([resample_counts(400, 1999, 0), resample_counts(300, 1999, 1)])
+    oracle = stats.ttest_ind(values[:400], values[400:], equal_var=False).confidence_interval()
+    assert mean_interval(values, counts, strata=strata) == pytest.approx((oracle.low, oracle.high), abs=0.03)
+
+
+def test_few_examples_that_differ_widen_the_interval_and_none_leave_it_out() -> None:
+    draws = np.random.default_rng(3).normal(0.1, 0.02, size=999)
+    low, high = interval(draws, examples=80)
+    for differing in (1, 2.5, 40):
+        wide = interval(draws, examples=80, value=0.1, differing=differing)
+        scale = (1 + 3 / differing) ** 0.5
+        assert wide == pytest.approx((0.1 - (0.1 - low) * scale, 0.1 + (high - 0.1) * scale))
+    counts = resample_counts(80, 199, 0)
+    assert np.isnan(mean_interval(np.zeros(80), counts)).all()
+    assert np.isnan(mean_interval(np.ones(49), resample_counts(49, 199, 0))).all()
+
+
+def test_shares_have_exact_intervals() -> None:
+    """Either end is the share that would give so few, or so many, in 2.5 % of samples."""
+    for right, n in ((50, 50), (0, 80), (77, 80), (120, 400)):
+        low, high = share_interval(right, n)
+        if right:
+            assert stats.binom.sf(right - 1, n, low) == pytest.approx(0.025)
+        if right < n:
+            assert stats.binom.cdf(right, n, high) == pytest.approx(0.025)
+        assert (low == 0) == (right == 0)
+        assert (high == 1) == (right == n)
+    assert np.isnan(share_interval(49, 49)).all()

@@ -139,7 +139,7 @@ def test_a_models_head_must_answer_the_task() -> None:
     classes = Task("mood", data={"train": [("a cat", "x"), ("a dog", "y"), ("old dog", "z")]}, kind="classes")
     with pytest.raises(HeadwiseError, match="a causal-lm model answers next-token, minimal-pairs"):
         as_task_model(gpt2(), tokenizer(), classes)
-    with pytest.raises(HeadwiseError, match="needs 3 outputs, the model's head has 2"):
+    with pytest.raises(HeadwiseError, match="The task has 3: x, y, z; the model has 2: LABEL_0, LABEL_1"):
         as_task_model(BertForSequenceClassification(BertConfig(**SIZE)), tokenizer(), classes)
     with pytest.raises(HeadwiseError, match="BertModel has no trained head: it is not a sequence classifier"):
         as_task_model(BertModel(BertConfig(**SIZE)), tokenizer(), classes)

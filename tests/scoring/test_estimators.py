@@ -242,7 +242,14 @@ def test_compare_scores_against_scipy() -> None:
     y = x + rng.normal(size=(12, 12))
     x[3, 4] = np.nan
     arrays = {name: xr.DataArray(v, dims=("layer", "head")) for name, v in (("x", x), ("y", y))}
-    (row,) = compare_scores(arrays).to_dict("records")
+    with pytest.raises(HeadwiseError, match="below 0"):
+        compare_scores(arrays)
+    sized = {"x": arrays["x"].assign_attrs(sense="signed"), "y": np.abs(arrays["y"])}
+    (row,) = compare_scores(sized).to_dict("records")
+    (expected,) = compare_scores({"x": np.abs(arrays["x"]), "y": np.abs(arrays["y"])}).to_dict("records")
+    assert row["spearman"] == expected["spearman"]
+    assert row["overlap"] == expected["overlap"]
+    (row,) = compare_scores(arrays, by="signed").to_dict("records")
     both = ~np.isnan(x)
     assert row["spearman"] == pytest.approx(stats.spearmanr(x[both], y[both]).statistic)
     tops = [set(np.argsort(-v[both], kind="stable")[:42]) for v in (x, y)]

@@ -13,6 +13,7 @@ QUICK = {
     "causal-gating": {"steps": 40, "lr": 0.3},
     "shapley": {"permutations": 2},
 }
+SIGNED = ("ablation", "shapley", "causal-gating")
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,7 @@ def test_every_estimator_finds_the_planted_heads(
     k = {"k": 1} if method == "subset" else {"fraction": 1 / 8} if method == "l0" else {}
     scores = score(model, list(both.values()), method=method, quiet=True, **QUICK.get(method, {}), **k)
     assert scores.dims == ("task", "layer", "head")
+    assert scores.attrs["sense"] == ("signed" if method in SIGNED else "magnitude")
     for name, carrier in CARRIERS.items():
         assert top_heads(scores.sel(task=name), n=1) == HeadSet([carrier]), scores.sel(task=name).to_numpy()
 

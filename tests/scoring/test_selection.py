@@ -12,7 +12,7 @@ from scipy import stats
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring._selection import count_for, random_heads, top_heads
+from headwise.scoring._selection import bottom_heads, count_for, random_heads, top_heads
 
 
 def scores(values: object) -> xr.DataArray:
@@ -37,19 +37,59 @@ def test_missing_heads_are_never_chosen_nor_counted() -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(arrays(float, (3, 4), elements=st.sampled_from([-1.0, 0.0, 0.5, 2.0])), st.integers(0, 12), st.integers(0, 2))
-def test_top_heads_equal_brute_force(values: np.ndarray, n: int, keep: int) -> None:
+@given(
+    arrays(float, (3, 4), elements=st.sampled_from([-1.0, 0.0, 0.5, 2.0])),
+    st.integers(0, 12),
+    st.integers(0, 2),
+    st.sampled_from([("signed", "signed"), ("signed", "magnitude"), ("magnitude", "magnitude")]),
+    st.booleans(),
+)
+def test_top_heads_equal_brute_force(values: np.ndarray, n: int, keep: int, senses: tuple[str, str], top: bool) -> None:
+    sense, by = senses
+    choose = top_heads if top else bottom_heads
+    given = scores(values).assign_attrs(sense=sense)
     if n > 3 * (4 - keep):
         with pytest.raises(HeadwiseError, match="min_per_layer"):
-            top_heads(scores(values), n=n, min_per_layer=keep)
+            choose(given, n=n, min_per_layer=keep, by=by)
         return
-    chosen = top_heads(scores(values), n=n, min_per_layer=keep)
-    ranked = sorted(((l, h) for l in range(3) for h in range(4)), key=lambda lh: (-values[lh], lh))
+    chosen = choose(given, n=n, min_per_layer=keep, by=by)
+    size = np.abs(values) if senses == ("signed", "magnitude") else values
+    first = -size if top else size
+    ranked = sorted(((l, h) for l in range(3) for h in range(4)), key=lambda lh: (first[lh], lh))
     expected: list[tuple[int, int]] = []
     for layer, head in ranked:
         if len(expected) < n and sum(other == layer for other, _ in expected) < 4 - keep:
             expected.append((layer, head))
     assert chosen == HeadSet(expected)
+
+
+def test_scores_below_zero_must_say_what_they_mean() -> None:
+    values = scores([[0.5, -2.0], [1.0, 0.0]])
+    for choose in (top_heads, bottom_heads):
+        with pytest.raises(HeadwiseError, match=r"below 0.*attrs\['sense'\].*by='signed'"):
+            choose(values, n=1)
+        with pytest.raises(HeadwiseError, match="sense is 'absolute'"):
+            choose(values.assign_attrs(sense="absolute"), n=1)
+        with pytest.raises(HeadwiseError, match="by is 'size'"):
+            choose(values, n=1, by="size")
+    assert top_heads(values, n=1, by="signed") == HeadSet([(1, 0)])
+    assert bottom_heads(values, n=1, by="signed") == HeadSet([(0, 1)])
+    assert top_heads(np.abs(values), n=1) == HeadSet([(0, 1)])  # none is below 0: nothing to declare
+
+
+def test_a_number_of_heads_is_not_a_fraction() -> None:
+    with pytest.raises(HeadwiseError, match="for 5 heads say n=5"):
+        top_heads(scores(np.ones((3, 4))), 5)
+    with pytest.raises(HeadwiseError, match="for 2 heads say n=2"):
+        random_heads(np.ones((3, 4)), 2)
+    with pytest.raises(HeadwiseError, match=r"for 1 head say n=1, for all heads fraction=1\.0"):
+        bottom_heads(scores(np.ones((3, 4))), 1)
+    for wrong in (2.5, "2", True, -1, 13):
+        with pytest.raises(HeadwiseError, match=r"n is .*; it must be a whole number from 0 to 12"):
+            top_heads(scores(np.ones((3, 4))), n=wrong)  # type: ignore[arg-type]
+    with pytest.raises(HeadwiseError, match="it must be a number"):
+        top_heads(scores(np.ones((3, 4))), "0.3")  # type: ignore[arg-type]
+    assert len(top_heads(scores(np.ones((3, 4))), n=np.int64(3))) == 3  # type: ignore[arg-type]
 
 
 def test_random_sets_are_uniform_over_the_allowed_ones() -> None:

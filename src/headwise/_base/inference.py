@@ -49,6 +49,17 @@ def t_interval(values: ArrayLike, level: float = 0.95, axis: int = -1) -> tuple[
     return mean - half, mean + half
 
 
+def share_interval(right: int, examples: int, level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share of examples (Clopper and Pearson 1934), which holds near 0 and 100 %, too; NaN below 50 examples.
+
+    (Wilson's covers 91 % of the time where 99 % are right and 50 were asked.)
+    """
+    if examples < MIN_EXAMPLES:
+        return float("nan"), float("nan")
+    bounds = scipy.stats.binomtest(right, examples).proportion_ci(level, method="exact")
+    return float(bounds.low), float(bounds.high)
+
+
 def sign_flip_p(differences: ArrayLike, alternative: Alternative = "two-sided", *, draws: int = 9999, seed: int = 0) -> float:
     """The sign-flip test of paired differences, one per unit: under H0 each is as likely to have the other sign.
 

@@ -1,12 +1,14 @@
 """Names that people and files give, where they become file names: checked once, so that nothing leaves the folder a user names."""
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
 
 HALF = "holds half of a character (a lone surrogate), which no encoding can write"  # said of a text that is not `writable`
+COMMANDS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # categories of characters: control, format, half of one, ends of lines and paragraphs
 LONGEST = 100  # characters of a name: a file system takes 255 bytes, and a character may need four of them with a suffix after
 
 
@@ -78,6 +80,28 @@ def as_fraction(value: float) -> str:
 def cut(text: str) -> str:
     """The beginning of a long text, and how long it is."""
     return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
+def listed(names: Iterable[Any], most: int = 20) -> str:
+    """Names in a row as messages list them, the first ones where there are many; each cut where it is long."""
+    every = [cut(str(name)) for name in names]
+    return ", ".join(every[:most]) + (f" and {len(every) - most} more" if len(every) > most else "")
+
+
+def spelling(name: str) -> str:
+    """A name apart from case, spaces, underscores, characters that are not seen and the form in which characters are encoded."""
+    seen = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    return " ".join(seen.replace("_", " ").split()).casefold()
+
+
+def legible(text: str, most: int = 2000) -> str:
+    """A text from anywhere as it may be stored and shown: characters that would command a terminal as escapes, the middle of a long one left
+    out. Lines stay lines."""
+    if len(text) > most:
+        text = f"{text[: most // 2]} … ({len(text) - most} characters left out) … {text[len(text) - most // 2 :]}"
+    return "".join(
+        letter if unicodedata.category(letter) not in COMMANDS or letter in "\n\t" else ascii(letter)[1:-1] for letter in text
+    )
 
 
 def one_spelling(given: Any, allowed: Sequence[Any]) -> Any:

@@ -65,8 +65,12 @@ def open_tokenizer(name: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     place = model_place(name)
-    remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
     folder, options = in_gguf(place)
+    remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
+    if options:  # the file holds its own, and nothing can be saved into it
+        remedy = (
+            "convert the model to GGUF again with its tokenizer, or pass tokenizer= in Python: that of the model it was made from"
+        )
     try:
         found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options))
     except ForeignCode:

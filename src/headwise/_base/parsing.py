@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headwise._base.names import shown
 from headwise.errors import HeadwiseError
 
 DEEPEST = 100  # levels of lists and tables within each other; nothing that headwise reads needs more than a dozen
@@ -27,15 +28,29 @@ def reading(path: str | Path, what: str) -> Iterator[None]:
         raise HeadwiseError(f"{path} could not be read as {what}: {type(error).__name__}: {one_line(error)}") from error
 
 
-def parse_json(content: str | bytes, where: str) -> Any:
+def parse_json(content: str | bytes, where: str, unique: bool = False) -> Any:
     """A JSON value.
 
+    Args:
+        content: the text.
+        where: what it is, for messages.
+        unique: whether an object may hold a name but once; otherwise the last value counts, as in all of JSON.
+
     Raises:
-        HeadwiseError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too long.
+        HeadwiseError: it is not UTF-8, not JSON, nested too deeply, or holds a number that is too long, or a name twice.
     """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise HeadwiseError(f"{where} has the name {shown(twice)} twice in one object: rename or remove all but one")
+        return found
+
     try:
         text = content.decode("utf-8-sig") if isinstance(content, bytes) else content.removeprefix("\ufeff")
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=once if unique else None)
     except RecursionError:
         raise _too_deep(where) from None
     except ValueError as error:  # of decoding, of JSON, of a number of thousands of digits

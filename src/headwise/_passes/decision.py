@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headwise._passes.settings import Reading
+from headwise.models._classes import renumbered
 from headwise.store._decision import Decision, decision
 from headwise.tasks._task import Task
 
@@ -21,4 +22,6 @@ def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, 
     """
     given = [task.name for task in tasks if task.metric_given]  # else the metric that the model remembers holds
     facts = {**settings.decides(), "silenced": sorted(settings.silenced or ()), "metric given for": given, **more}
+    if outputs := renumbered(model, tasks):
+        facts["outputs of the model for classes"] = outputs
     return decision(operation, facts, model=model, tokenizer=settings.tokenizer, tasks=tasks, splits=splits)

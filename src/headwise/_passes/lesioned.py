@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base.progress import track
+from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
-from headwise._passes.stack import Stack, find_stack, recording, repeat, skipping
+from headwise._passes.stack import Stack, find_stack
 from headwise._passes.subject import Subject
 from headwise.heads import HeadSet
-from headwise.tasks._batches import collate
+from headwise.models._finite import check_answers
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}
@@ -50,17 +51,17 @@ class Plan:
 
     Attributes:
         intact: lesions of nothing.
-        shared: by block, lesions whose lowest head lies in it, run from there on.
+        shared: by block, lesions whose lowest head lies in it or above, run from there on.
         removed, gated: the others.
-        stack: the model's blocks, where lower layers are shared.
-        note: why they are not, where they are not.
+        entrances: the blocks in which passes may begin.
+        note: why lower layers are not shared, where they are not.
     """
 
     intact: list[int] = field(default_factory=list)
     shared: dict[int, list[int]] = field(default_factory=dict)
     removed: list[int] = field(default_factory=list)
     gated: list[int] = field(default_factory=list)
-    stack: Stack | None = None
+    entrances: Entrances = field(default_factory=Entrances)
     note: str = ""
 
     def ways(self) -> dict[str, Any]:
@@ -103,10 +104,8 @@ def evaluate(
         return Outcome(*store.arrays(), {"replaced": len(sets)})
     with frozen(subject.model), torch.inference_mode():
         plan = make_plan(subject, sets, way)
-        if plan.shared and not _sharing_holds(subject, sets, plan):
-            plan = make_plan(subject, sets, "gated")
-            plan.note = "lower layers were not shared: starting in the middle of this model changed its result"
-            warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=2)
+        if plan.shared:
+            _find_entrances(subject, sets, plan)
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)
         smaller = f"{description}, smaller models"
@@ -136,16 +135,33 @@ def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> P
             plan.removed.append(i)
         else:
             plan.gated.append(i)
-    if share and isinstance(stack, Stack):
-        plan.stack = stack
     return plan
+
+
+def _find_entrances(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> None:
+    """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or to whole passes."""
+    highest = plan.shared[max(plan.shared)][0]
+    gates = _gates(subject, [sets[highest]])  # (1, layers, heads), which change nothing below any block that is tried
+    batch = subject.shortest()
+    entrances = find_entrances(
+        subject.heads,
+        lambda times, opened: subject.forward(batch.repeated(times), opened(gates).repeat(times, 1, 1)).loss,
+        plan.shared,
+    )
+    plan.entrances, plan.note = entrances, entrances.note
+    shared, plan.shared = plan.shared, {}
+    for block, lesions in shared.items():
+        begin = entrances.begins[block]
+        (plan.shared.setdefault(begin, []) if begin else plan.gated).extend(lesions)
+    if not plan.shared:
+        warnings.warn(f"{plan.note}; full passes are used instead, which takes longer", stacklevel=3)
 
 
 def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
     heads, encoder = subject.heads, subject.model.encoder
     if subject.device.type != "cpu":
         return False  # passes are quick there, and the copy is not
-    if subject.model.contexts or not bool(subject.base[heads.valid.to(subject.device)].all()):
+    if subject.model.contexts or subject.silenced:
         return False  # contexts hold on to the modules of the model as it is
     counts = {layer: len(found) for layer, found in head_set.layers().items()}
     if any(
@@ -161,7 +177,9 @@ def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
 
 def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
     masks = np.stack([head_set.to_mask(subject.heads.shape) for head_set in sets])
-    return subject.base * (1 - torch.as_tensor(masks, dtype=subject.base.dtype, device=subject.device))
+    return subject.scored & ~torch.as_tensor(
+        masks, device=subject.device
+    )  # truth values: a silenced head need not put out a number
 
 
 def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str) -> None:
@@ -177,7 +195,7 @@ def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Stor
         if not plan.shared and budget and subject.device.type != "cpu":
             together = [*plan.intact, *plan.gated]  # with nothing to keep, the intact model is a lesion like any other
         elif plan.intact or plan.shared:
-            with recording(plan.stack, [block - 1 for block in plan.shared]) as kept:
+            with plan.entrances.recording() as kept:
                 output = subject.forward(batch)
             for lesion in plan.intact:
                 store.put([lesion], chosen, output)
@@ -187,39 +205,9 @@ def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Stor
             for start in range(0, len(lesions), at_once):
                 some = lesions[start : start + at_once]
                 wide = batch.repeated(len(some))
-                with _below(plan.stack, block, kept, len(some), len(batch.owner)):
-                    rows = _above(plan.stack, block, gates[some]).repeat_interleave(len(chosen), dim=0)
+                with plan.entrances.entered(block, kept, len(some)):
+                    rows = plan.entrances.open_gates(block, gates[some]).repeat_interleave(len(chosen), dim=0)
                     store.put(some, chosen, subject.forward(wide, rows))
-
-
-def _below(stack: Stack | None, block: int, kept: dict[int, Any], times: int, rows: int) -> Any:
-    if stack is None or block == 0:
-        return nullcontext()
-    return skipping(stack, block, repeat(kept[block - 1], times, rows))
-
-
-def _above(stack: Stack | None, block: int, gates: Tensor) -> Tensor:
-    """The gates with those of layers that do not run at 1: nothing there can be gated."""
-    if stack is None or block == 0:
-        return gates
-    gates = gates.clone()
-    gates[:, [i for i, of in enumerate(stack.block_of) if of < block]] = 1
-    return gates
-
-
-def _sharing_holds(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> bool:
-    """Checks once, on one real example, that two copies started from kept layers give what a full pass gives."""
-    assert plan.stack is not None
-    block = max(plan.shared)
-    lesion = plan.shared[block][0]
-    batch = collate(subject.encoded, subject.plan().plan[-1][:1]).to(subject.device)  # the shortest
-    gates = _gates(subject, [sets[lesion]])  # (1, layers, heads)
-    with recording(plan.stack, [block - 1]) as kept:
-        subject.forward(batch)
-    full = subject.forward(batch, gates).loss
-    with _below(plan.stack, block, kept, 2, len(batch.owner)):
-        started = subject.forward(batch.repeated(2), _above(plan.stack, block, gates).repeat(2, 1, 1)).loss
-    return torch.allclose(full.float().repeat(2), started.float(), rtol=1e-3, atol=1e-4)
 
 
 @contextmanager
@@ -246,7 +234,7 @@ class _Store:
     """Predictions and losses as they come, in the order of the examples."""
 
     def __init__(self, subject: Subject, lesions: int) -> None:
-        self.shape = (lesions, len(subject.encoded))
+        self.task, self.shape = subject.task.name, (lesions, len(subject.encoded))
         self.parts: list[tuple[list[int], NDArray[np.int64], Tensor, Tensor]] = []
 
     def put(self, lesions: list[int], chosen: NDArray[np.int64], output: Any) -> None:
@@ -267,4 +255,5 @@ class _Store:
             predictions[place] = flat[start:stop].reshape(len(lesions), len(chosen), *columns)
             losses[place] = lost[start:stop].reshape(len(lesions), len(chosen))
             start = stop
+        check_answers(self.task, predictions, losses)
         return predictions, losses

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from headwise.heads import Heads
 
@@ -81,14 +81,16 @@ def recording(stack: Stack | str | None, wanted: Sequence[int] | None = None) ->
 class StandIn:
     """What is called instead of a block's `forward` while some thread or task skips the block; for all others it runs the block."""
 
+    headwise = True  # nothing of the user's
+
     def __init__(self, block: nn.Module) -> None:
-        self.block, self.own, self.users = block, block.__dict__.get("forward"), 0
+        self.block, self.before, self.users = block, block.__dict__.get("forward"), 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for skipped, output in reversed(_skipped.get()):
             if self.block in skipped:
                 return output
-        return self.own(*args, **kwargs) if self.own else type(self.block).forward(self.block, *args, **kwargs)
+        return self.before(*args, **kwargs) if self.before else type(self.block).forward(self.block, *args, **kwargs)
 
 
 @contextmanager
@@ -116,17 +118,6 @@ def skipping(stack: Stack, below: int, output: Any) -> Iterator[None]:
                 stand_in.users -= 1
                 if not stand_in.users:
                     del block.__dict__["forward"]
-                    if stand_in.own:
-                        block.__dict__["forward"] = stand_in.own
+                    if stand_in.before:
+                        block.__dict__["forward"] = stand_in.before
         _skipped.reset(token)
-
-
-def repeat(value: Any, times: int, batch: int) -> Any:
-    """A block's output (or a batch's part) for a batch repeated `times` times, whole batch after whole batch."""
-    if times == 1:
-        return value
-    if isinstance(value, Tensor):
-        return value.repeat(times, *[1] * (value.ndim - 1)) if value.ndim and value.shape[0] == batch else value
-    if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(repeat(part, times, batch) for part in value)
-    return value

@@ -1,8 +1,9 @@
 """One model asked one task: what every estimator works on."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,23 @@ import torch
 from torch import Tensor
 
 from headwise._base.progress import track
+from headwise._base.switches import Switch
+from headwise._passes.answers import Answers, judged
 from headwise._passes.products import quick_products
 from headwise._passes.settings import Reading
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.heads._reading import twins_of
 from headwise.models._decoders.output import DecoderOutput
-from headwise.models._memory import LENGTH, as_trained, length_of
+from headwise.models._finite import no_answers
+from headwise.models._memory import as_trained
 from headwise.models._model import MultiTaskModel
-from headwise.models._opening import open_model
+from headwise.models._opening import check_gradients, open_model
 from headwise.models._plain import TaskModel
+from headwise.models._reading import read, reading_length
 from headwise.settings import operation
-from headwise.tasks._batches import BUSY, MOST, Batch, Batches, batches
-from headwise.tasks._encoding import Encoded, encode
+from headwise.tasks._batches import BUSY, MOST, Batch, Batches, batches, collate
+from headwise.tasks._encoding import Encoded
 from headwise.tasks._prefetch import on_device
 from headwise.tasks._task import Task
 
@@ -31,16 +37,18 @@ class Subject:
     """One model asked one task.
 
     Attributes:
-        model: answers `model(task.name, batch)` with one loss and one prediction per example.
+        model: answers `model(task.name, batch)` with one loss and one prediction per example: a twin of the user's, where it can have one.
         heads: of its encoder.
         task: the task.
         encoded: the examples, tokenised.
         batch_size: examples at a time.
         seed: for estimators that draw.
         base: (layers, heads), 1 for a head that takes part, 0 for one that stays silenced or does not exist.
+        silenced: the heads that stay silenced.
         quiet: show no progress.
         precision: of the arithmetic of all passes, "float32", "tf32" or "bf16".
         most_tokens: of a batch; None: as many as `batch_size` examples have.
+        nan_losses: how many losses of each pass were NaN, left on the device: see `check_losses`.
     """
 
     model: MultiTaskModel | TaskModel
@@ -53,10 +61,22 @@ class Subject:
     quiet: bool
     precision: str = "float32"
     most_tokens: int | None = None
+    silenced: HeadSet = field(default_factory=HeadSet)
+    nan_losses: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def device(self) -> torch.device:
         return self.model.device
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Those of the intact model, from passes that read it: an estimator keeps what it comes by."""
+        return Answers(len(self.encoded))
+
+    @cached_property
+    def judged(self) -> dict[str, Any]:
+        """How good the intact model is on these examples, for the attributes of a result."""
+        return judged(self)
 
     @property
     def scored(self) -> Tensor:
@@ -73,6 +93,10 @@ class Subject:
         order = [np.arange(i, min(i + size, len(self.encoded))) for i in range(0, len(self.encoded), size)]
         return Batches(self.encoded, order, None, 0, 0.15)
 
+    def shortest(self) -> Batch:
+        """The shortest example, as a batch on the model's device: to try something on."""
+        return collate(self.encoded, self.plan().plan[-1][:1]).to(self.device)
+
     def shuffled(self, epoch: int) -> Batches:
         """All examples once, in random order: for estimators that learn."""
         return batches(self.encoded, self.batch_size, seed=self.seed, epoch=epoch)
@@ -82,24 +106,46 @@ class Subject:
         shown = track(plan, description, quiet=self.quiet or not description)
         return on_device(shown, self.device)
 
-    def forward(self, batch: Batch, gates: Tensor | None = None) -> DecoderOutput:
-        """The task's losses and predictions with head outputs multiplied by gates.
+    def forward(self, batch: Batch, gates: Tensor | None = None, lowest: int = 0) -> DecoderOutput:
+        """The task's losses and predictions with head outputs multiplied by gates, or selected by gates of truth values.
 
         Args:
             batch: n examples in r rows.
-            gates: (layers, heads), (n, layers, heads) or (r, tokens, layers, heads); default: 0 for the silenced heads, 1 else.
+            gates: (layers, heads), (n, layers, heads) or (r, tokens, layers, heads); default: only the silenced heads are closed. They
+                stay silenced under gates of numbers; those of truth values name them too.
+            lowest: layers under this one do not run.
         """
-        gates = self.base if gates is None else gates
+        if gates is None or gates.is_floating_point():
+            with self.lesioned(lowest), nullcontext() if gates is None else self._gated(batch, gates):
+                return self.plain(batch)
+        with self._gated(batch, gates):
+            return self.plain(batch)
+
+    def _gated(self, batch: Batch, gates: Tensor) -> AbstractContextManager[None]:
         if gates.ndim == 3 and len(batch.owner) != len(batch):
             gates = gates[batch.owner]  # an example's gates hold for all its rows
-        with self.heads.gated(gates):
-            return self.plain(batch)
+        return self.heads.gated(gates)
+
+    def lesioned(self, lowest: int = 0) -> AbstractContextManager[None]:
+        """Passes inside run without the heads that stay silenced, of layers from `lowest` on; what these put out need not be numbers."""
+        heads = HeadSet(head for head in self.silenced if head[0] >= lowest)
+        return self.heads.silenced(heads) if heads else nullcontext()
 
     def plain(self, batch: Batch) -> DecoderOutput:
         """The task's losses and predictions of the model as it is now."""
         with computing(self.precision, self.device):
             output: DecoderOutput = self.model(self.task.name, batch)
+        self.nan_losses.append(output.loss.detach().isnan().sum())
         return output
+
+    def check_losses(self) -> None:
+        """Refuses what was computed from passes with losses that are NaN, whose gradients may be numbers all the same.
+
+        Raises:
+            HeadwiseError: there were such losses.
+        """
+        if self.nan_losses and bool(torch.stack(self.nan_losses).any()):
+            raise no_answers(self.task.name, "some", len(self.encoded))
 
     def describe(self, method: str, **settings: Any) -> dict[str, Any]:
         """The attributes of a result: what was scored, and how."""
@@ -111,6 +157,7 @@ class Subject:
             "seed": self.seed,
             **({} if self.precision == "float32" else {"precision": self.precision}),
             **weights_type(self.model),
+            **self.judged,
             **settings,
         }
 
@@ -138,14 +185,13 @@ def computing(precision: str, device: torch.device) -> AbstractContextManager[An
     return _tf32()
 
 
-@contextmanager
-def _tf32() -> Iterator[None]:
+def _allow_tf32() -> Callable[[], object]:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    return lambda: torch.set_float32_matmul_precision(before)
+
+
+_tf32 = Switch(_allow_tf32)
 
 
 def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskModel | TaskModel:
@@ -157,8 +203,33 @@ def opened(model: Any, tasks: Iterable[Task], settings: Reading) -> MultiTaskMod
 def prepare(model: Any, task: Task, settings: Reading) -> Subject:
     """Prepares one model and one task for an estimator: heads found, examples drawn and tokenised."""
     answering = opened(model, [task], settings)
+    check_gradients(answering.encoder)
     (task,) = as_trained(answering, [task])
     heads = settings.heads or Heads(answering.encoder)
+    answering, heads = twins_of(answering, heads, frozen=True) or (answering, heads)
+    silenced = heads.check(settings.silenced or HeadSet())
+    scored = heads.valid.cpu() & ~torch.as_tensor(silenced.to_mask(heads.shape))  # (layers, heads)
+    return Subject(
+        model=answering,
+        heads=heads,
+        task=task,
+        encoded=drawn(answering, task, settings),
+        batch_size=settings.batch_size or size_of_batches(answering.device),
+        seed=settings.seed,
+        base=scored.to(device=answering.device, dtype=torch.float32),
+        quiet=settings.quiet,
+        precision=settings.precision,
+        most_tokens=MOST.get(answering.device.type) if settings.batch_size is None else None,
+        silenced=silenced,
+    )
+
+
+def drawn(model: MultiTaskModel | TaskModel, task: Task, settings: Reading) -> Encoded:
+    """The examples that an operation reads, drawn and tokenised.
+
+    Raises:
+        HeadwiseError: there are none, they have no labels, or the tokenizer does not fit the model.
+    """
     examples = task.split(settings.split)
     if not examples.labelled:
         raise HeadwiseError(f"task {task.name!r}: its {settings.split!r} split has no labels; choose another with split=")
@@ -166,20 +237,12 @@ def prepare(model: Any, task: Task, settings: Reading) -> Subject:
         examples = examples.sample(settings.examples, settings.seed)
     if len(examples) == 0:
         raise HeadwiseError(f"task {task.name!r}: there are no examples to read in its {settings.split!r} split")
-    silenced = torch.as_tensor((settings.silenced or HeadSet()).to_mask(heads.shape))
-    base = (heads.valid.cpu() & ~silenced).to(device=answering.device, dtype=torch.float32)  # (layers, heads)
-    return Subject(
-        model=answering,
-        heads=heads,
-        task=task,
-        encoded=encode(examples, answering.tokenizer, length_of(answering, task.name, settings.max_length) or LENGTH),
-        batch_size=settings.batch_size or (32 if answering.device.type == "cpu" else 256),
-        seed=settings.seed,
-        base=base,
-        quiet=settings.quiet,
-        precision=settings.precision,
-        most_tokens=MOST.get(answering.device.type) if settings.batch_size is None else None,
-    )
+    return read(model.encoder, model.tokenizer, examples, reading_length(model, task.name, settings.max_length))
+
+
+def size_of_batches(device: torch.device) -> int:
+    """Examples of a batch, where nobody says."""
+    return 32 if device.type == "cpu" else 256
 
 
 open_subject = operation(Reading)(prepare)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from headwise._base.inference import MIN_EXAMPLES, constant
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, Lesions
+from headwise.lesions._intervals import interval, resample_counts, why_none
 from headwise.lesions._resampling import metric_draws
-from headwise.lesions._statistics import interval, resample_counts, why_none
 
 Array = NDArray[np.float64]
 BLOCK = 100  # bootstrap draws held in memory at once
@@ -38,7 +38,8 @@ class Analysis:
         rp: (lesions, tasks), relative performance (Eq. 5); corrected: the same, chance-corrected.
         draws: (bootstrap, lesions, tasks), relative performance of each bootstrap sample; empty if none was asked for, NaN for tasks
             with fewer than 50 examples, whose intervals would be too narrow.
-        answers: (lesions, tasks), the same number where two lesions leave a task the same predictions on every example.
+        differing: (1 + lesions, 1 + lesions, tasks), on how many examples the answers to a task differ between two lesions; the first
+            is the intact model.
         level: of the intervals.
     """
 
@@ -50,7 +51,7 @@ class Analysis:
     rp: Array
     corrected: Array
     draws: Array
-    answers: NDArray[np.int64]
+    differing: NDArray[np.int64]
     level: float
 
     @property
@@ -70,42 +71,44 @@ class Analysis:
     def d_bounds(self) -> Bounds:
         """Bootstrap interval of D, or why there is none."""
         every = list(range(len(self.tasks)))
-        return self._bounds(self.d, d.overall(self.draws), every, every)
+        return self._bounds(self.d, d.overall(self.draws), every, self._apart(every, every))
 
     def d_i_bounds(self) -> list[Bounds]:
         """Bootstrap interval of each task's D_i, or why there is none."""
         every, draws = list(range(len(self.tasks))), d.per_task(self.draws)
-        return [self._bounds(value, draws[:, task], every, [task]) for task, value in enumerate(self.d_i)]
+        return [self._bounds(value, draws[:, task], [task], self._apart(every, [task])) for task, value in enumerate(self.d_i)]
 
     def pair_bounds(self) -> dict[tuple[int, int], Bounds]:
         """Bootstrap interval of D of each pair, or why there is none."""
-        pairs = combinations(range(len(self.tasks)), 2)
         return {
-            (a, b): self._bounds(float(d.overall(_pair(self.rp, a, b))), d.overall(_pair(self.draws, a, b)), [a, b], [a, b])
-            for a, b in pairs
+            (a, b): self._bounds(
+                float(d.overall(_pair(self.rp, a, b))), d.overall(_pair(self.draws, a, b)), [a, b], self._apart([a, b], [a, b])
+            )
+            for a, b in combinations(range(len(self.tasks)), 2)
         }
 
     def rp_bounds(self, lesions: Sequence[int], task: int) -> Bounds:
         """Bootstrap interval of a task's mean relative performance under some lesions, or why there is none."""
-        return self._bounds(self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [], [task])
+        apart = float(self.differing[0, [1 + lesion for lesion in lesions], task].mean())
+        return self._bounds(self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [task], apart)
 
-    def _bounds(self, value: float, draws: Array, lesions: Sequence[int], tasks: Sequence[int]) -> Bounds:
-        """The interval of a figure that compares `lesions` on `tasks`."""
+    def _apart(self, lesions: Sequence[int], tasks: Sequence[int]) -> float:
+        """On how many examples the answers under a task's own lesion differ from those under another one, on average; all tasks together."""
+        return float(
+            sum(np.mean([self.differing[1 + task, 1 + lesion, task] for lesion in lesions if lesion != task]) for task in tasks)
+        )
+
+    def _bounds(self, value: float, draws: Array, tasks: Sequence[int], apart: float) -> Bounds:
+        """The interval of a figure of some tasks, whose lesions differ on `apart` examples."""
         if np.isnan(value):
             return Bounds(np.nan, np.nan, "it is undefined")
         fewest = min(tasks, key=lambda task: int(self.examples[task]))
         examples = int(self.examples[fewest])
-        low, high = interval(draws, self.level, examples=examples)
+        low, high = interval(draws, self.level, examples=examples, value=value, differing=apart)
         why = why_none(draws, self.level, examples=examples)
         if len(draws) and examples < MIN_EXAMPLES:
             why = f"{self.tasks[fewest]} has {why}"
-        elif (
-            why
-            and lesions
-            and len(draws)
-            and constant(draws)
-            and (np.ptp(self.answers[np.ix_(lesions, tasks)], axis=0) == 0).all()
-        ):
+        elif why and len(draws) and constant(draws) and not apart:
             why = SAME_ANSWERS
         return Bounds(float(low), float(high), why)
 
@@ -167,7 +170,7 @@ def analyse(
     resampled = performance_draws(lesions, tasks, [INTACT, *own], bootstrap, seed)  # (bootstrap, 1 + lesions, tasks)
     resampled[..., examples < MIN_EXAMPLES] = np.nan
     rows = [list(lesions.sets).index(name) for name in own]
-    answers = [[outcome.answers[row] for outcome in map(lesions.tasks.__getitem__, tasks)] for row in rows]
+    differing = [lesions.tasks[name].differing([list(lesions.sets).index(INTACT), *rows]) for name in tasks]
     return Analysis(
         tasks=tuple(tasks),
         intact=intact,
@@ -177,7 +180,7 @@ def analyse(
         rp=d.relative_performance(performance, intact),
         corrected=d.chance_corrected(performance, intact, chance),
         draws=d.relative_performance(resampled[:, 1:], resampled[:, 0]),
-        answers=np.array(answers),
+        differing=np.stack(differing, axis=-1),
         level=level,
     )
 

@@ -1,8 +1,10 @@
 """`headwise.lesion`: every set of heads silenced, every task evaluated, every example kept."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,14 +14,16 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._settings import Lesion
+from headwise.models._classes import by_order
 from headwise.models._memory import as_trained
 from headwise.settings import operation
 from headwise.tasks import KINDS, _metrics as metrics
-from headwise.tasks._chance import at_chance
+from headwise.tasks._chance import at_chance, chance_note
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
 INTACT = "intact"
+LITTLE = "lesions show little: was it trained for this task, and is the tokenizer its own?"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,16 @@ class TaskOutcome:
         """The metric of every lesion, (lesions,)."""
         return np.array([metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions])
 
-    @cached_property
-    def answers(self) -> list[int]:
-        """For every lesion, the first one with the same predictions on every example."""
-        found: dict[bytes, int] = {}
-        return [found.setdefault(np.ascontiguousarray(rows).tobytes(), number) for number, rows in enumerate(self.predictions)]
+    def differing(self, rows: Sequence[int]) -> NDArray[np.int64]:
+        """On how many examples two of some lesions differ: in whether they are right, for accuracy, else in what they predict."""
+        answers = self.predictions[list(rows)]
+        if self.metric == "accuracy" and self.labels is not None:
+            answers = answers == self.labels
+        counts = np.zeros((len(rows), len(rows)), dtype=np.int64)
+        for one, two in combinations(range(len(rows)), 2):
+            unlike = answers[one] != answers[two]  # (examples,), or (examples, columns) of counts
+            counts[one, two] = counts[two, one] = (unlike.any(-1) if unlike.ndim > 1 else unlike).sum()
+        return counts
 
     @cached_property
     def at_chance(self) -> bool:
@@ -75,7 +84,17 @@ class Lesions:
     settings: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Lesions, each task's metric under each (.performance)\n{self.performance}"
+        return "\n".join([f"Lesions, each task's metric under each (.performance)\n{self.performance}", *self.notes])
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know: tasks at which the intact model is no better than a guess, and classes that were matched by order."""
+        weak = [
+            chance_note(name, outcome.values[0], outcome.chance, LITTLE)
+            for name, outcome in self.tasks.items()
+            if outcome.at_chance
+        ]
+        return [*weak, *self.settings.get("by_order", {}).values()]
 
     @cached_property
     def performance(self) -> pd.DataFrame:
@@ -138,8 +157,20 @@ def lesion(
             intact model is always evaluated too.
 
     Returns:
-        per-example predictions and metrics: `.performance` (lesions × tasks) and `.table()` (one row per lesion, task, example).
+        per-example predictions and metrics: `.performance` (lesions × tasks, the intact model first) and `.table()` (one row per lesion,
+        task, example); `.notes` has what a reader must know. A model that is at chance on a task is warned of.
     """
+    found = lesions(model, tasks, head_sets, settings)
+    for name, outcome in found.tasks.items():
+        if outcome.at_chance:
+            warnings.warn(chance_note(name, outcome.values[0], outcome.chance, LITTLE), stacklevel=3)
+    return found
+
+
+def lesions(
+    model: Any, tasks: Task | Sequence[Task], head_sets: Mapping[str, HeadSet] | Sequence[HeadSet], settings: Lesion
+) -> Lesions:
+    """The same; nobody is warned of a model at chance."""
     from headwise._passes.lesioned import evaluate
     from headwise._passes.subject import opened, prepare, weights_type
     from headwise.heads import Heads
@@ -160,7 +191,7 @@ def lesion(
         level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
     noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")}
-    return Lesions(sets, outcomes, noted | weights_type(answering))
+    return Lesions(sets, outcomes, noted | weights_type(answering) | by_order(answering, several))
 
 
 def _reference(model: Any, task: Task, settings: Lesion) -> Any:
@@ -169,7 +200,7 @@ def _reference(model: Any, task: Task, settings: Lesion) -> Any:
 
     subject = prepare(model, task, settings.with_changes(split="train", examples=settings.reference_examples))
     inputs = [batch.inputs for batch in subject.read(subject.plan())]
-    return subject.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
+    return settings.heads.mean_outputs(inputs) if settings.how == "mean" else inputs
 
 
 def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str, HeadSet]:

@@ -1,5 +1,6 @@
 """`headwise.dissociate`: are they different heads?"""
 
+import warnings
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -11,16 +12,17 @@ from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import _dissociation as d
-from headwise.lesions._evaluation import INTACT, lesion
+from headwise.lesions._evaluation import INTACT, lesions
+from headwise.lesions._notes import guesses
 from headwise.lesions._result import Dissociation, at, by
 from headwise.lesions._settings import Dissociate, Lesion
 from headwise.lesions._statistics import TestOfD, resplit_test
-from headwise.models._memory import LENGTH, as_trained, length_of
-from headwise.scoring._estimators import score
+from headwise.models._memory import as_trained
+from headwise.scoring._estimators import estimate
 from headwise.scoring._files import given_scores
 from headwise.scoring._selection import count_for, random_heads, top_heads
 from headwise.scoring._settings import Score
-from headwise.settings import operation
+from headwise.settings import checked, operation
 from headwise.store._entry import Entry, kept
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
@@ -46,6 +48,14 @@ def dissociate(model: Any, tasks: Sequence[Task], settings: Dissociate) -> Disso
             raise HeadwiseError(f"a task is called {name!r}, which names a row of the result; rename it")
     if settings.scores is not None:
         settings = settings.with_changes(scores=given_scores(settings.scores))  # counts by its content
+    found = _kept(model, several, settings)
+    for note in guesses(found):
+        warnings.warn(note, stacklevel=3)
+    return found
+
+
+def _kept(model: Any, several: list[Task], settings: Dissociate) -> Dissociation:
+    """A dissociation as it is kept in `out`, or computed."""
     if settings.out is None:
         return _dissociate(model, several, settings)
     decided = asked("dissociate", model, several, settings, "train", settings.split)
@@ -64,6 +74,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     """A dissociation that is not there yet."""
     from headwise._passes.subject import opened, weights_type
     from headwise.heads import Heads
+    from headwise.models._reading import reading_length
 
     names = tuple(task.name for task in several)
     model = opened(model, several, settings)
@@ -75,10 +86,10 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
         raise HeadwiseError(f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced")
     scores = settings.scores
     own = {"heads": heads, "tokenizer": None, "trust_remote_code": False, "device": None}
-    reading = {**settings.part(Lesion), **own}
+    reading = checked(Lesion, {**settings.part(Lesion), **own})
     if scores is None:
         chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "out": None}
-        scores = score(model, several, **{**chosen, **own})
+        scores = estimate(model, several, True, checked(Score, {**chosen, **own}))
     elif list(scores["task"].to_numpy()) != list(names):
         raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
 
@@ -86,10 +97,11 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     sets = {name: _chosen(scores, name, fraction, least) for name in names}
     random = random_heads(heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least)
     swept = {at(name, share): _chosen(scores, name, share, least) for share in shares for name in names}
-    found = lesion(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, **reading)
+    found = lesions(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, reading)
     also = tuple(dict.fromkeys(settings.also))
     for how in also:
-        found = found.joined(lesion(model, several, {by(name, how): chosen for name, chosen in sets.items()}, how=how, **reading))
+        further = {by(name, how): chosen for name, chosen in sets.items()}
+        found = found.joined(lesions(model, several, further, reading.with_changes(how=how)))
     noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed", "precision")
     result = Dissociation(
         scores=scores,
@@ -108,7 +120,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
             **{name: getattr(settings, name) for name in noted},
             **weights_type(model),
             "synthetic": [task.name for task in several if task.synthetic],
-            "max_length": {task.name: length_of(model, task.name, settings.max_length) or LENGTH for task in several},
+            "max_length": {task.name: reading_length(model, task.name, settings.max_length) for task in several},
         },
     )
     if settings.test_draws:
@@ -130,14 +142,12 @@ def _check(tasks: Sequence[Task]) -> None:
             )
 
 
-def _test(
-    model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: dict[str, Any]
-) -> TestOfD:
+def _test(model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: Lesion) -> TestOfD:
     """Lesions both tasks again under every re-split; only the metrics are kept."""
 
     def evaluate(splits: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
         sets = {f"{i} {side}": chosen for i, pair in enumerate(splits) for side, chosen in zip("AB", pair, strict=True)}
-        table = lesion(model, [a, b], sets, **reading).performance
+        table = lesions(model, [a, b], sets, reading).performance
         intact = table.loc[INTACT].to_numpy()
         values = table.drop(INTACT).to_numpy().reshape(len(splits), 2, 2)  # (splits, lesions, tasks)
         return [float(value) for value in d.overall(d.relative_performance(values, intact))]

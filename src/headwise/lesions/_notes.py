@@ -8,6 +8,7 @@ import numpy as np
 from headwise._base.inference import MIN_EXAMPLES
 from headwise._base.least import MIN_DRAWS, least_random
 from headwise.lesions._statistics import too_few_splits
+from headwise.tasks._chance import chance_note
 
 if TYPE_CHECKING:
     from headwise.lesions._result import Dissociation
@@ -16,17 +17,15 @@ if TYPE_CHECKING:
 def notes(result: "Dissociation") -> list[str]:
     """What a reader must know before trusting the figures."""
     a = result.analysis
-    found = []
+    found = guesses(result)
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
         if intact <= 0:
             found.append(f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful")
-        elif result.lesions.tasks[name].at_chance:
-            beyond = "" if intact > chance else ", and nothing can be corrected for chance (D_corrected)"
-            found.append(
-                f"{name}: the intact model is at chance ({intact:.3g}; a guess that ignores the text: {chance:.3g}), so its lesions show "
-                f"little{beyond}"
-            )
-        elif len(a.tasks) > 1 and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all():
+        elif (
+            len(a.tasks) > 1
+            and not result.lesions.tasks[name].at_chance
+            and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all()
+        ):
             found.append(f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction")
     few = a.examples < MIN_EXAMPLES
     if len(a.draws):
@@ -42,6 +41,21 @@ def notes(result: "Dissociation") -> list[str]:
             found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
     ways = {outcome.ways["note"] for outcome in result.lesions.tasks.values() if "note" in outcome.ways}
     return [*found, *sorted(ways)]
+
+
+def guesses(result: "Dissociation") -> list[str]:
+    """A sentence for each task at which the intact model is no better than a guess, on what lesions or else on what scores were read."""
+    a = result.analysis
+    found = []
+    for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
+        if intact <= 0:
+            continue
+        if result.lesions.tasks[name].at_chance:
+            beyond = "" if intact > chance else ", and nothing can be corrected for chance (D_corrected)"
+            found.append(chance_note(name, intact, chance, f"its lesions show little{beyond}"))
+        elif note := result.scores.attrs.get("at_chance", {}).get(name):
+            found.append(note)
+    return found
 
 
 def other_test(result: "Dissociation") -> str:

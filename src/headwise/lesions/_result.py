@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from headwise._base.tables import csv_text
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._analysis import Analysis, analyse
@@ -20,6 +21,7 @@ from headwise.lesions._statistics import TestOfD, permutation_test
 from headwise.lesions._tables import TABLES
 from headwise.scoring._files import NAME, load_scores, save_scores
 from headwise.store import _manifest as manifest
+from headwise.store._atomic import write_text
 from headwise.tasks import KINDS
 
 if TYPE_CHECKING:
@@ -192,7 +194,7 @@ class Dissociation:
             save_scores(self.scores, aside / NAME)
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
-                self.table(kind).reset_index().to_csv(aside / f"{kind}.csv", index=False)
+                write_text(aside / f"{kind}.csv", csv_text(self.table(kind).reset_index()))
         return Path(folder)
 
 

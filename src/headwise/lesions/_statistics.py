@@ -1,4 +1,4 @@
-"""How sure the dissociation scores are: bootstrap over examples, the re-split test of D, and its permutation form."""
+"""How sure D is: its interval over seeds, its re-split test, and its permutation test."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from headwise._base.inference import MIN_ARRANGEMENTS, MIN_EXAMPLES, MIN_SEEDS, SAME, constant, t_interval
-from headwise._base.least import least_resamples
+from headwise._base.inference import MIN_ARRANGEMENTS, MIN_SEEDS, t_interval
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._dissociation import overall
@@ -38,56 +37,6 @@ class TestOfD:
     null: Array
     exact: bool = False
     note: str = ""
-
-
-def resample_counts(n: int, draws: int, seed: int | np.random.Generator) -> NDArray[np.int64]:
-    """How often each of n examples occurs in each bootstrap sample: (draws, n), rows summing to n."""
-    if n < 1:
-        raise HeadwiseError("there are no examples to resample")
-    # numpy's multinomial draws one binomial per example: about thirty times slower
-    drawn = np.random.default_rng(seed).integers(n, size=(draws, n)) + n * np.arange(draws)[:, None]
-    return np.bincount(drawn.ravel(), minlength=draws * n).reshape(draws, n)
-
-
-def interval(draws: ArrayLike, level: float = 0.95, axis: int = 0, *, examples: int | None = None) -> tuple[Array, Array]:
-    """The percentile interval of bootstrap draws along `axis`; NaN where there is none, and `why_none` says why.
-
-    Args:
-        draws: the bootstrap's values.
-        level: of the interval.
-        axis: of the draws.
-        examples: how many were resampled. A bootstrap of few is too narrow, so that its percentiles are taken further out: those of a
-            normal at Student's t times √(n ÷ (n − 1)), for n = 50 the 2.1st and 97.9th (Hesterberg 2015, §5.3).
-    """
-    values = np.asarray(draws, dtype=float)
-    rest = tuple(size for place, size in enumerate(values.shape) if place != axis % values.ndim)
-    if values.shape[axis] < least_resamples(level) or (examples is not None and examples < MIN_EXAMPLES):
-        return np.full(rest, np.nan), np.full(rest, np.nan)
-    tail = (1 - level) / 2
-    if examples is not None:
-        tail = float(scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))))
-    low, high = np.quantile(values, [tail, 1 - tail], axis=axis, method="weibull")  # of R draws, the k-th lies at k ÷ (R + 1)
-    none = constant(values, axis)
-    return np.where(none, np.nan, low), np.where(none, np.nan, high)
-
-
-def why_none(draws: ArrayLike, level: float = 0.95, *, examples: int | None = None) -> str:
-    """Why one figure's bootstrap draws give no interval; empty where they do.
-
-    Args:
-        draws: (resamples,).
-        level, examples: as of `interval`.
-    """
-    values = np.asarray(draws, dtype=float)
-    if not len(values):
-        return "no resamples were asked for (bootstrap is 0)"
-    if examples is not None and examples < MIN_EXAMPLES:
-        return f"{examples} held-out examples; {MIN_EXAMPLES} are needed"
-    if len(values) < least_resamples(level):
-        return f"{len(values)} resamples; {least_resamples(level)} are needed for {100 * level:g} %"
-    if np.isnan(values).any():
-        return "the value is undefined in some resamples"
-    return SAME.format(unit="resample of the examples") if constant(values) else ""
 
 
 def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:

@@ -8,19 +8,21 @@ from headwise.errors import HeadwiseError, did_you_mean
 from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._model import MultiTaskModel
+from headwise.store._saving import save_model
 
 
-def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None) -> Any:
+def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None, *, overwrite: bool = False) -> Any:
     """The `AutoModelForSequenceClassification` that answers task `name` with the same logits.
 
     Args:
         model: the multi-task model.
         name: a task of kind "classes" or "number".
         folder: if given, model and tokenizer are saved there.
+        overwrite: put them in the place of another model that is there.
 
     Raises:
         HeadwiseError: the task is not at sequence level, the family's own classifier has another shape, or the task sees
-            an encoder of its own (masked heads, adapters), which a plain model cannot express.
+            an encoder of its own (masked heads, adapters), which a plain model cannot express; or the folder holds another model.
     """
     from transformers import AutoModelForSequenceClassification
 
@@ -60,10 +62,15 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     # a classifier of some families has no pooler; the encoder's own is not used by it
     plain.load_state_dict({key: weights[key] for key in wanted})
     plain.eval()
+
+    def write(place: Path) -> dict[str, Any]:
+        with saving(place, plain.state_dict().values()):
+            plain.save_pretrained(place)
+            model.tokenizer.save_pretrained(place)
+        return {}
+
     if folder is not None:
-        with saving(folder, plain.state_dict().values()):
-            plain.save_pretrained(folder)
-            model.tokenizer.save_pretrained(folder)
+        save_model(folder, write, overwrite)
     return plain
 
 

@@ -25,7 +25,8 @@ class Remembering(Protocol):
 def remember(model: Any, tasks: Sequence[Task], max_length: int) -> None:
     """Notes in a model how it is trained and judged on each task, for whatever is done with it later."""
     for task in tasks:
-        model.tasks[task.name] = replace(SavedTask.of(task), max_length=max_length, origin=task.origin)
+        facts = {"metric": str(task.metric), "max_length": max_length, "origin": task.origin}
+        model.tasks[task.name] = replace(model.tasks[task.name], **facts)
 
 
 def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from headwise import models as decoders
 from headwise._base.adapters import check_savable
 from headwise._base.opener import fill, open_tokenizer
-from headwise._base.writing import make_folder, save_tensors, saving
+from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._attention import without_plans
+from headwise.models._classes import answered
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
-from headwise.store import _manifest as manifest
+from headwise.store._saving import save_model
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -39,7 +40,8 @@ class MultiTaskModel(nn.Module):
         options: per task name, settings of its decoder.
 
     Attributes:
-        tasks: by name, the facts of each task.
+        tasks: by name, the facts of each task; its classes are in the order of its decoder's outputs.
+        by_order: empty: a decoder's outputs always have names.
         contexts: by task name, a function that gives a context entered around that task's forward passes. Methods whose
             tasks see different encoders (masked heads, adapters) put theirs here, so that the model is whole without them.
         adapters: modules such a method adds beside the encoder, by task name.
@@ -61,6 +63,7 @@ class MultiTaskModel(nn.Module):
         self.tokenizer = tokenizer
         self.pooling = pooling or default_pooling(encoder.config)
         self.tasks: dict[str, SavedTask] = {}
+        self.by_order: dict[str, str] = {}
         self.options: dict[str, dict[str, Any]] = {}
         self.decoders = nn.ModuleDict()
         self.adapters = nn.ModuleDict()
@@ -143,8 +146,8 @@ class MultiTaskModel(nn.Module):
         if name not in self.tasks:
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks) or 'none'}")
         with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
-            output: DecoderOutput = self.decoders[name](self.states(batch), batch)
-        return output
+            states = self.states(batch)
+            return answered(self.tasks[name].classes, batch, name, lambda numbered: self.decoders[name](states, numbered))
 
     @classmethod
     def from_pretrained(
@@ -154,19 +157,30 @@ class MultiTaskModel(nn.Module):
         opened = decoders.open_model(name, need="encoder", pooling=pooling, **opening)
         return cls(opened.encoder, opened.tokenizer, tasks, opened.pooling)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it."""
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Writes encoder, tokenizer, decoders and adapters as safetensors, with a manifest; `headwise.load(folder)` opens it.
+
+        Args:
+            folder: where; it appears whole or not at all.
+            overwrite: put this model in the place of another one that is there.
+
+        Raises:
+            HeadwiseError: another model is there.
+        """
+        save_model(folder, self.write, overwrite)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes what `save` does into an empty folder, without the manifest, whose fields it returns."""
         if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
             check_savable(self.encoder)
         removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
-        folder = make_folder(folder)
         with saving(folder, self.state_dict().values()):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")
         for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
             save_tensors({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
         tasks = [task.to_json() for task in self.tasks.values()]
-        manifest.write(folder, KIND, tasks=tasks, pooling=self.pooling, options=self.options, notes=self.notes, **removed)
+        return {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "options": self.options, "notes": self.notes, **removed}
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
@@ -195,6 +209,12 @@ def _start_from_pooler(decoder: SequenceDecoder, encoder: Any) -> None:
     if family is None or not family.dense.startswith("@") or decoder.dense is None or decoder.pooling != family.pooling:
         return
     body = encoder.get_base_model() if hasattr(encoder, "get_base_model") else encoder
-    pooler = body.get_submodule(family.dense.removeprefix("@."))
-    decoder.dense.load_state_dict({key: value.clone() for key, value in pooler.state_dict().items()})
+    pooler: Any = body.get_submodule(family.dense.removeprefix("@."))
+    dense = pooler
+    if hasattr(pooler, "get_base_layer"):  # PEFT's all-linear targets poolers too
+        merged = deepcopy(pooler)
+        if not pooler.disable_adapters:
+            merged.merge()
+        dense = merged.get_base_layer()
+    decoder.dense.load_state_dict({key: value.clone() for key, value in dense.state_dict().items()})
     pooler.requires_grad_(False)

@@ -1,5 +1,6 @@
 """`open_model`: whatever a user calls a model (a name, a folder, a live model) becomes a model here, and nowhere else."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,9 @@ from headwise._base.places import model_place
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts
 from headwise.heads._remove.removal import removed_from
+from headwise.models._classes import order_note, output_names
 from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.models._finite import check_weights
 from headwise.models._model import MultiTaskModel, with_padding
 from headwise.models._plain import ANSWERS, AUTO, TaskModel, as_task_model, head_kind, is_peft
 from headwise.models._pooling import default_pooling
@@ -62,7 +65,8 @@ def open_model(
         a `MultiTaskModel` or a `TaskModel`, in evaluation mode if it was read; for "heads" a transformers model.
 
     Raises:
-        HeadwiseError: there is no such model, it is not complete, it needs code of its own, or it cannot do what is asked of it.
+        HeadwiseError: there is no such model, it is not complete, it needs code of its own, it cannot do what is asked of it, or its
+            weights hold NaN.
     """
     asked = list(tasks) if isinstance(tasks, Iterable) else [tasks]
     by_name = isinstance(model, str | Path)
@@ -70,7 +74,7 @@ def open_model(
         device = ("cuda" if torch.cuda.is_available() else "cpu") if by_name else None
     elif device is not None:
         device = checked_device(device)
-    with trusting(trust_remote_code), _drawing(need, seed):
+    with trusting(trust_remote_code), _drawing(need, seed, by_name):
         if by_name:
             place = model_place(model)
             plain = not (Path(place) / manifest.NAME).is_file() or manifest.read(place)["kind"] in PLAIN
@@ -78,6 +82,7 @@ def open_model(
                 tokenizer = open_tokenizer(place)
             model = _read(place, asked, need, _dtype(dtype, need, device)) if plain else _saved(place, dtype)
         made = _made(model, asked, need, tokenizer, pooling)
+    check_weights(made)
     return made if device is None else made.to(device)
 
 
@@ -107,6 +112,7 @@ def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling:
     """A live model in the form that is needed."""
     if need == "trains":
         cuts(getattr(model, "encoder", model))  # says now, not after the training, if it could not be saved
+        check_gradients(getattr(model, "encoder", model))
     if need == "heads":
         return model.encoder if isinstance(model, MultiTaskModel | TaskModel) else model
     if isinstance(model, MultiTaskModel | TaskModel) and need != "encoder":
@@ -116,6 +122,7 @@ def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling:
         if isinstance(model, MultiTaskModel):
             for task in missing:
                 model.add_task(task)
+        _say_order(model, tasks)
         return model
     if isinstance(model, MultiTaskModel):
         return model
@@ -133,11 +140,22 @@ def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling:
         return MultiTaskModel(body, tokenizer, (), pooling or default_pooling(model.config))
     root: Any = model.get_base_model() if is_peft(model) else model  # type: ignore[operator]
     if root.base_model is not root:  # it has a head of its own
-        return as_task_model(model, tokenizer, tasks or [_own_task(root)])
+        answering = as_task_model(model, tokenizer, tasks or [_own_task(root)])
+        _say_order(answering, tasks)
+        return answering
     if need == "answers":
         raise no_head(str(root.config.name_or_path or "the model"), "head", f"{type(root).__name__} is an encoder without a head")
     with_padding(model, tokenizer)
     return MultiTaskModel(model, tokenizer, tasks, pooling)
+
+
+def check_gradients(model: Any) -> None:
+    """Raises a HeadwiseError if torch takes no gradients through the weights of a live model."""
+    if isinstance(model, nn.Module) and any(weight.is_inference() for weight in model.parameters()):
+        raise HeadwiseError(
+            f"{type(model).__name__} was made inside torch.inference_mode(), so that torch takes no gradients through its weights: make or open "
+            "it outside"
+        )
 
 
 def _read(place: str, tasks: Sequence[TaskLike], need: str, dtype: Any) -> Any:
@@ -213,13 +231,23 @@ def _body(model: Any) -> Any:
     return body
 
 
+def _say_order(model: MultiTaskModel | TaskModel, tasks: Iterable[TaskLike]) -> None:
+    """Warns of tasks whose classes are matched with a model's outputs by order alone; raises where they do not fit at all."""
+    for task in tasks:
+        if task.kind != (learnt := model.tasks[task.name].kind):
+            raise HeadwiseError(
+                f"task {task.name!r} is of kind {task.kind!r}, and the model has learnt it as {learnt!r}: rename the task"
+            )
+        if note := order_note(model, task):
+            warnings.warn(note, stacklevel=2)
+
+
 def _own_task(model: Any) -> SavedTask:
     """What a plain model answers by itself."""
     kind = ANSWERS[head_kind(model)][0]
     if kind == "classes" and model.config.num_labels == 1:
         kind = "number"
-    labels: Mapping[int, str] = model.config.id2label
-    classes = tuple(labels[i] for i in range(len(labels))) if kind in ("classes", "tags") else ()
+    classes = output_names(model.config) if kind in ("classes", "tags") else ()
     return SavedTask(file_name(Path(model.config.name_or_path or "model").name), kind, classes, "accuracy")
 
 
@@ -235,11 +263,15 @@ def _dtype(given: Any, need: str, device: Any) -> Any:
 
 
 @contextmanager
-def _drawing(need: str, seed: int | None) -> Iterator[None]:
-    """New decoders follow the seed alone, a pooler that a checkpoint lacks is the same each time where nothing is trained."""
+def _drawing(need: str, seed: int | None, by_name: bool) -> Iterator[None]:
+    """New decoders follow the seed alone, a pooler that a checkpoint lacks is the same each time where nothing is trained; of a live
+    model nothing else is new, so that torch's random state, which belongs to all threads, stays untouched."""
     if need == "trains":
         if seed is not None:
             torch.manual_seed(seed)
+        yield
+        return
+    if not by_name:
         yield
         return
     with torch.random.fork_rng(devices=[]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._attention import without_plans
+from headwise.models._classes import answered, numbering, output_names
 from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import sequence_output
 from headwise.models._model import with_padding
-from headwise.store import _manifest as manifest
+from headwise.store._saving import save_model
 from headwise.tasks._kinds import IGNORED, KINDS
 
 KIND = "task-model"
@@ -53,14 +55,21 @@ class TaskModel(nn.Module):
     Attributes:
         encoder: the whole transformers model: `Heads(model.encoder)` finds its heads.
         decoders: empty: the head is part of the model.
-        tasks: by name, the facts of each task.
+        tasks: by name, the facts of each task; its classes are those of the model's outputs, in their order.
+        by_order: by name, what is said of a task whose classes could not be matched by name.
+
+    Args:
+        model, tokenizer: of transformers.
+        tasks: what it is asked.
+        remembered: the tasks are what a saved model remembers, so that their classes are in the order of its outputs.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike]) -> None:
+    def __init__(self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike], remembered: bool = False) -> None:
         super().__init__()
         self.encoder, self.tokenizer = model, tokenizer
         self.head = head_kind(model.get_base_model() if is_peft(model) else model)
-        self.tasks = {task.name: SavedTask.of(task) for task in tasks}
+        self.tasks: dict[str, SavedTask] = {}
+        self.by_order: dict[str, str] = {}
         self.decoders = nn.ModuleDict()
         self.contexts: dict[str, Callable[[], AbstractContextManager[Any]]] = {}
         self.notes: dict[str, Any] = {}
@@ -71,40 +80,69 @@ class TaskModel(nn.Module):
                 raise HeadwiseError(
                     f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers {', '.join(ANSWERS[self.head])}"
                 )
-            outputs = model.config.num_labels
-            wanted = 1 if task.kind == "number" else len(task.classes or ())
-            if self.head.endswith("classification") and outputs != wanted:
-                raise HeadwiseError(
-                    f"task {task.name!r} needs {wanted} outputs, the model's head has {outputs}: set num_labels={wanted}"
-                )
+            self.tasks[task.name] = self._answered(SavedTask.of(task), remembered)
+
+    def _answered(self, task: SavedTask, remembered: bool) -> SavedTask:
+        """A task with its classes as the model's head numbers them."""
+        if not self.head.endswith("classification"):
+            return task
+        names = output_names(self.encoder.config)
+        if task.kind == "number":
+            if len(names) != 1:
+                raise HeadwiseError(f"task {task.name!r} needs 1 output, the model's head has {len(names)}: set num_labels=1")
+            return task
+        if remembered and len(task.classes) == len(names):
+            return task
+        matched = numbering(names, task.classes, task.name)
+        if not matched.note:
+            return replace(task, classes=names)
+        self.by_order[task.name] = matched.note
+        read = dict(zip(matched.outputs, task.classes, strict=True))
+        return replace(task, classes=tuple(read.get(output, name) for output, name in enumerate(names)))
 
     @property
     def device(self) -> torch.device:
         return next(self.encoder.parameters()).device
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`."""
-        folder = Path(folder)
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Writes the model as transformers does, so that it opens there too, with a manifest for `headwise.load`.
+
+        Args:
+            folder: where; it appears whole or not at all.
+            overwrite: put this model in the place of another one that is there.
+
+        Raises:
+            HeadwiseError: another model is there.
+        """
+        save_model(folder, self.write, overwrite)
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes what `save` does into an empty folder, without the manifest, whose fields it returns."""
         removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
         with saving(folder, self.encoder.state_dict().values()):
             self.encoder.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
         tasks = [task.to_json() for task in self.tasks.values()]
-        manifest.write(folder, KIND, architecture=type(self.encoder).__name__, tasks=tasks, notes=self.notes, **removed)
+        architecture = type(self.encoder).__name__
+        return {"kind": KIND, "architecture": architecture, "tasks": tasks, "notes": self.notes, **removed}
 
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         """One loss and one prediction per example of a batch of task `name`."""
         if name not in self.tasks:
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks)}")
-        kind = self.tasks[name].kind
+        kind, classes = self.tasks[name].kind, self.tasks[name].classes
         with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
             if self.head.endswith("-lm"):
                 logits = self.token_logits(kind, batch)
             else:
                 logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
+        if classes and logits.shape[-1] != len(classes):
+            raise HeadwiseError(
+                f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: set model.config.id2label"
+            )
         if self.head == "sequence-classification":
-            return sequence_output(kind, logits, batch.labels)
-        return OUTPUTS[kind](logits, batch)
+            return answered(classes, batch, name, lambda numbered: sequence_output(kind, logits, numbered.labels))
+        return answered(classes, batch, name, lambda numbered: OUTPUTS[kind](logits, numbered))
 
     def token_logits(self, kind: str, batch: Any) -> Any:
         """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
@@ -132,7 +170,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     # of a PEFT model: what its adapter was trained on
     model = load_cut(folder, removed) if removed else open_weights(record["architecture"], folder)
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    found = TaskModel(model, open_tokenizer(folder), tasks)
+    found = TaskModel(model, open_tokenizer(folder), tasks, remembered=True)
     found.notes = dict(record["notes"])
     return found.eval()
 

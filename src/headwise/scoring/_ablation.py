@@ -11,8 +11,6 @@ from headwise.heads import HeadSet
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._kinds import KINDS
-from headwise.tasks._metrics import every
 from headwise.tasks._task import Task
 
 
@@ -20,8 +18,9 @@ class Ablation(Reading):
     """Settings of `ablation`."""
 
     examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
-    measure: Literal["metric", "loss"] = option(
-        "metric", "The drop of the metric, or the rise of the loss, which also sees changes too small to turn a prediction."
+    measure: Literal["loss", "metric"] = option(
+        "loss",
+        "The rise of the loss, or the drop of the metric, which misses changes too small to turn a prediction: many heads are then equal.",
     )
     way: str = option(
         "auto", "How lesions are run, see `headwise._passes.lesioned`; the result does not depend on it.", decides=False
@@ -30,10 +29,11 @@ class Ablation(Reading):
 
 @operation(Ablation)
 def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
-    """The drop in the metric when one head is silenced (Michel et al. 2019, §3.2, "leave one out").
+    """The rise of the loss, or the drop of the metric, when one head is silenced (Michel et al. 2019, §3.2, "leave one out").
 
     Returns:
-        (layer, head), in units of the metric (0.01 is one point of accuracy); negative where the task does better without the head.
+        (layer, head), in units of the loss or the metric (0.01 is one point of accuracy); negative where the task does better without
+        the head.
     """
     measure = settings.measure
     subject = prepare(model, task, settings)
@@ -43,8 +43,8 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     scores = np.full(subject.heads.shape, np.nan)
     for number, head in enumerate(heads, start=1):
         scores[head] = values[number] - values[0]
-    intact = {"performance": {task.name: every(task.kind, outcome.predictions[0])}} if KINDS[task.kind].reads == "tokens" else {}
-    return as_scores(scores, subject, "ablation", measure=measure, **intact)
+    subject.answers.fill(outcome.predictions[0], outcome.losses[0])
+    return as_scores(scores, subject, "ablation", "signed", measure=measure)
 
 
 def metric_values(subject: Subject, predictions: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:

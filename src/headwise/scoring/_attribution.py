@@ -1,15 +1,17 @@
 """`attention-attribution`: how much of the answer flows along each attention edge (Hao et al. 2021)."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import xarray as xr
 from torch import Tensor, nn
 
+from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
-from headwise._passes.stack import Stack, find_stack, recording, skipping
+from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import Site
@@ -49,18 +51,46 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
                 "of several softmaxes, or in an unknown order; choose another method, for instance 'gate-gradient'"
             )
     total = torch.zeros_like(subject.base, dtype=torch.float64)
-    stack = find_stack(subject.heads)
     with frozen(subject.model), _eager(subject):
+        example = subject.shortest()
+        with torch.no_grad():
+            entrances = find_entrances(
+                subject.heads, lambda times, opened: subject.forward(example.repeated(times), opened(subject.scored)).loss
+            )
         for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
-            with torch.no_grad(), recording(stack) as kept:
-                subject.forward(batch)
+            with torch.no_grad(), entrances.recording() as kept:
+                subject.answers.keep(batch, subject.forward(batch))
             for site in subject.heads.sites:
-                below = _skipped(stack, site, kept)
+                below = _Below(entrances, entrances.begin(site.index), kept)
                 total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(dim=0, dtype=torch.float64)
-    return as_scores(total / len(subject.encoded), subject, "attention-attribution", steps=steps)
+    return as_scores(total / len(subject.encoded), subject, "attention-attribution", "magnitude", steps=steps)
 
 
-def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: Any = None) -> Tensor:
+@dataclass(frozen=True)
+class _Below:
+    """What passes that begin in a block start from.
+
+    Attributes:
+        entrances: the blocks in which passes may begin.
+        block: in which these do; 0: they are whole.
+        kept: what blocks returned in the plain pass.
+    """
+
+    entrances: Entrances
+    block: int
+    kept: dict[int, Any]
+
+    @property
+    def lowest(self) -> int:
+        """The lowest layer that runs."""
+        stack = self.entrances.stack
+        return 0 if stack is None or not self.block else stack.block_of.index(self.block)
+
+    def entered(self) -> AbstractContextManager[None]:
+        return self.entrances.entered(self.block, self.kept)
+
+
+def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: _Below | None = None) -> Tensor:
     """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
     total: Any = 0.0
     maps = None
@@ -68,10 +98,11 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
         gates = subject.base.clone()
         gates[site.index] *= level  # scaling a layer's maps scales its head outputs, which are linear in them
         if below is not None:
-            gates[: site.index] = 1  # layers that do not run cannot be gated
+            gates = below.entrances.open_gates(below.block, gates)
         edges = _Edges(site)
-        with torch.enable_grad(), below or nullcontext(), edges.watching(subject):
-            answer = torch.exp(-subject.forward(batch, gates).loss).sum()
+        lowest = 0 if below is None else below.lowest
+        with with_gradients(subject.model), below.entered() if below else nullcontext(), edges.watching(subject):
+            answer = torch.exp(-subject.forward(batch, gates, lowest).loss).sum()
             # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
             (slope,) = torch.autograd.grad(answer, edges.found(subject))
         total = total + weight / level * slope
@@ -83,7 +114,7 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
     return attr[:, list(site.head_order)]
 
 
-def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: Any) -> Tensor:
+def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: _Below) -> Tensor:
     """Each example's largest attribution per head, (examples, heads), over its real tokens."""
     attr = attributions(subject, batch, site, steps, below)  # (rows, heads, queries, keys)
     real = batch.inputs["attention_mask"].bool()  # (rows, tokens)
@@ -92,28 +123,7 @@ def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: Any)
     by_row = attr.amax(dim=(2, 3))  # (rows, heads)
     largest = by_row.new_full((len(batch), site.n_heads), -torch.inf)
     owner = batch.owner[:, None].expand_as(by_row)
-    return largest.scatter_reduce_(0, owner, by_row, "amax") * subject.base[site.index, : site.n_heads]
-
-
-def _skipped(stack: Stack | str, site: Site, kept: dict[int, Any]) -> Any:
-    if not isinstance(stack, Stack) or stack.block_of[site.index] == 0:
-        return None
-    block = stack.block_of[site.index]
-    return _Again(stack, block, kept[block - 1])
-
-
-class _Again:
-    """`skipping` that can be entered many times."""
-
-    def __init__(self, stack: Stack, block: int, output: Any) -> None:
-        self.parts = (stack, block, output)
-
-    def __enter__(self) -> None:
-        self.open = skipping(*self.parts)
-        self.open.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self.open.__exit__(*error)
+    return largest.scatter_reduce_(0, owner, by_row, "amax").where(subject.scored[site.index, : site.n_heads], 0)
 
 
 class _Edges:

@@ -43,18 +43,20 @@ def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArra
     first = _fit(subject, torch.full_like(subject.base, 1.0), 0.0, steps, lr)
     opened = torch.sigmoid(_fit(subject, first, -force, steps, lr))
     closed = torch.sigmoid(_fit(subject, first, force, steps, lr))
-    scores = as_scores(closed - (1 - opened), subject, "causal-gating", pressure=pressure, force=force, steps=steps, lr=lr)
-    return scores.assign_coords(
-        opened=as_scores(opened, subject, "").drop_attrs(), closed=as_scores(closed, subject, "").drop_attrs()
-    )
+    used = {"pressure": pressure, "force": force, "steps": steps, "lr": lr}
+    scores = as_scores(closed - (1 - opened), subject, "causal-gating", "signed", **used)
+    gates = {"opened": opened, "closed": closed}
+    return scores.assign_coords({name: as_scores(gate, subject, "", "magnitude").drop_attrs() for name, gate in gates.items()})
 
 
 def _saved_per_head(subject: Subject) -> float:
     with frozen(subject.model), torch.inference_mode():
         saved = 0.0
         for batch in subject.read(subject.plan()):
-            without = subject.forward(batch, torch.zeros_like(subject.base)).loss.sum()
-            saved += float(without - subject.forward(batch).loss.sum())
+            without = subject.forward(batch, torch.zeros_like(subject.scored)).loss.sum()
+            intact = subject.forward(batch)
+            subject.answers.keep(batch, intact)
+            saved += float(without - intact.loss.sum())
     mean = saved / len(subject.encoded)
     # heads that save next to nothing together would put no pressure on any gate
     return max(mean, 1e-2) / int(subject.scored.sum())

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_SEEDS, t_interval
+from headwise._base.senses import Sense, importance
 from headwise.errors import HeadwiseError
 from headwise.scoring._selection import count_for
 
@@ -21,6 +22,7 @@ def compare_scores(
     *,
     fraction: float = 0.3,
     level: float = 0.95,
+    by: Sense = "magnitude",
 ) -> pd.DataFrame:
     """Rank correlation and overlap of the top heads, for every pair of score arrays, with intervals.
 
@@ -29,6 +31,7 @@ def compare_scores(
             compared. Arrays may share a further dim "seed": then statistics are taken within seeds and averaged.
         fraction: the share of heads called top.
         level: of the intervals.
+        by: as for `top_heads`: signed scores are compared by their size, or as they are ("signed").
 
     Returns:
         one row per pair (a, b): `spearman` (average ranks for ties) and `overlap` (|A∩B| ÷ n of the top heads, 0–1), each with
@@ -42,7 +45,7 @@ def compare_scores(
         raise HeadwiseError(f"{len(named)} array given; a comparison needs at least two")
     rows = []
     for (a, left), (b, right) in combinations(named.items(), 2):
-        x, y = _common(a, left, b, right)  # (seeds, heads)
+        x, y = _common(a, left, b, right, by)  # (seeds, heads)
         rows.append({"a": a, "b": b, **_agreement(x, y, fraction, level)})
     return pd.DataFrame(rows)
 
@@ -88,14 +91,14 @@ def _named(scores: xr.DataArray | Mapping[str, xr.DataArray]) -> dict[str, xr.Da
     return {str(name): scores.isel({along[0]: i}) for i, name in enumerate(names)}
 
 
-def _common(a: str, left: xr.DataArray, b: str, right: xr.DataArray) -> tuple[Array, Array]:
+def _common(a: str, left: xr.DataArray, b: str, right: xr.DataArray, by: Sense) -> tuple[Array, Array]:
     """Both as (seeds, heads), over the heads that both have; one seed where there is no such dim."""
     flat = []
     for name, array in ((a, left), (b, right)):
         array = array if "seed" in array.dims else array.expand_dims("seed")
         if set(array.dims) != {"seed", "layer", "head"}:
             raise HeadwiseError(f"scores {name!r} have dims {array.dims}; expected layer and head (and seed)")
-        flat.append(array.transpose("seed", "layer", "head").to_numpy().astype(float))
+        flat.append(importance(array.transpose("seed", "layer", "head"), by))
     if flat[0].shape != flat[1].shape:
         raise HeadwiseError(
             f"scores {a!r} and {b!r} have shapes {flat[0].shape} and {flat[1].shape}: are they of the same model?"

@@ -1,6 +1,8 @@
 """`headwise.score`: one call for every estimator."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +11,17 @@ import xarray as xr
 
 from headwise._base.lazy import ByName
 from headwise._base.opener import identity
+from headwise._base.senses import MEANING, SENSES, importance
 from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.models._memory import LENGTH, as_trained, length_of
+from headwise.models._classes import by_order
+from headwise.models._memory import as_trained
 from headwise.scoring._files import keep
-from headwise.scoring._selection import count_for, top_heads
+from headwise.scoring._selection import bottom_heads, count_for, top_heads
 from headwise.scoring._settings import WHERE, Reading, Score, check_options, estimator
 from headwise.settings import operation
 from headwise.store._entry import kept
-from headwise.tasks._kinds import KINDS
-from headwise.tasks._metrics import every
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
 
@@ -42,29 +44,43 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
         task: the task, or several that the model answers.
 
     Returns:
-        (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`. Higher is more important. NaN where
-        a layer has no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced.
+        (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`. `attrs["performance"]` has every metric of the
+        intact model on the examples that were read, by task; a model that is at chance on them is warned of. `attrs["sense"]` is "magnitude"
+        where higher is more important, or "signed" where 0 is no effect and heads below it are in the task's way. NaN where a layer has
+        no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced.
     """
     check_options(settings.method, settings.own)
     several = not isinstance(task, Task)
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
+    found = _kept(model, tasks, several, settings)
+    for note in found.attrs.get("at_chance", {}).values():
+        warnings.warn(note, stacklevel=3)
+    return found
+
+
+def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
+    """Scores as they are kept in `out`, or computed."""
     if settings.out is None:
-        return _score(model, tasks, several, settings)
+        return estimate(model, tasks, several, settings)
     if settings.out.suffix == ".nc":
         raise HeadwiseError(f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc")
     decided = asked("score", model, tasks, settings, settings.split, together=several)
     found, notes = kept(
-        settings.out, decided, lambda entry: keep(_score(model, tasks, several, settings), entry.folder, **entry.seals())
+        settings.out, decided, lambda entry: keep(estimate(model, tasks, several, settings), entry.folder, **entry.seals())
     )
+    if "performance" not in found.attrs:
+        notes = [*notes, f"{settings.out} does not say how good the intact model is: scores were kept without that before"]
     return found.assign_attrs(notes=notes) if notes else found
 
 
-def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
-    """Scores that are not there yet."""
+def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.DataArray:
+    """Scores that are not there yet; nobody is warned of a model at chance."""
+    from headwise._passes.answers import JUDGED
     from headwise._passes.subject import opened
     from headwise.heads import Heads
+    from headwise.models._reading import reading_length
 
     names = [task.name for task in tasks]
     answering = opened(model, tasks, settings)
@@ -78,17 +94,16 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
         else:
             found.append(_iterated(answering, one, settings, settings.iterative, options))
     read = as_trained(answering, tasks)
-    performance: dict[str, dict[str, float]] = {}
-    for task, scores in zip(read, found, strict=True):
-        if KINDS[task.kind].reads == "tokens":
-            performance |= scores.attrs.get("performance") or {task.name: _performance(answering, task, options, scores)}
+    facts = [_judged(answering, task, options, scores) for task, scores in zip(read, found, strict=True)]
+    by_task = {name: {task: value for one in facts for task, value in one.get(name, {}).items()} for name in JUDGED}
     name, revision = identity(answering.encoder.config)
     judged = {
-        **({"performance": performance} if performance else {}),
+        **{name: values for name, values in by_task.items() if values},
+        **by_order(answering, tasks),
         "model": name,
         "revision": revision,
         "metrics": {task.name: task.metric for task in read},
-        "max_length": {name: length_of(answering, name, settings.max_length) or LENGTH for name in names},
+        "max_length": {name: reading_length(answering, name, settings.max_length) for name in names},
     }
     if not several:
         return found[0].assign_attrs(judged)
@@ -98,16 +113,17 @@ def _score(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.
     return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
 
 
-def _performance(model: Any, task: Task, options: dict[str, Any], scores: xr.DataArray) -> dict[str, float]:
-    """Every metric of a language-model task on the examples that were scored: accuracy alone says little of such a model."""
-    from headwise._passes.lesioned import evaluate
+def _judged(model: Any, task: Task, options: dict[str, Any], scores: xr.DataArray) -> dict[str, Any]:
+    """How good the intact model is on the examples that were scored, as scores say it, or asked for those of a user's function."""
+    known = scores.attrs.get("performance")
+    if isinstance(known, Mapping) and task.name in known:
+        return scores.attrs
     from headwise._passes.subject import open_subject
 
-    read = {name: value for name, value in options.items() if name in Reading.model_fields}
+    reading = {name: value for name, value in options.items() if name in Reading.model_fields}
     if "examples" in scores.attrs:  # estimators differ in how many they read by default
-        read["examples"] = scores.attrs["examples"]
-    subject = open_subject(model, task, **read)
-    return every(task.kind, evaluate(subject, [HeadSet()]).predictions[0])
+        reading["examples"] = scores.attrs["examples"]
+    return open_subject(model, task, **reading).judged
 
 
 def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict[str, Any]) -> xr.DataArray:
@@ -118,9 +134,24 @@ def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict
     parameters = signature(function).parameters
     takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
     values = function(model, task, **{name: value for name, value in options.items() if takes_all or name in parameters})
-    if isinstance(values, xr.DataArray):
-        return values
     label = getattr(function, "__name__", type(function).__name__)
+    scores = values if isinstance(values, xr.DataArray) else _labelled(values, label, task, options)
+    return scores.assign_attrs(sense=_sense(scores, function, label))
+
+
+def _sense(scores: xr.DataArray, function: Callable[..., Any], label: str) -> str:
+    """What scores of a user's function mean, as they or the function say it; where none is below 0 both senses are one."""
+    sense = scores.attrs.get("sense", getattr(function, "sense", None))
+    if sense is None and not bool((scores < 0).any()):
+        return "magnitude"
+    if sense not in SENSES:
+        said = "does not say what scores below 0 mean" if sense is None else f"has the sense {sense!r}"
+        raise HeadwiseError(f"method {label!r} {said}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}")
+    return str(sense)
+
+
+def _labelled(values: Any, label: str, task: Task, options: dict[str, Any]) -> xr.DataArray:
+    """A plain array of a user's function as scores."""
     array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=float)
     shape = options["heads"].shape
     if array.shape != shape:
@@ -136,26 +167,29 @@ def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict
 def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]) -> xr.DataArray:
     """Ranks from 0 to 1 by the round in which a head was silenced, and by its score within the round."""
     silence = settings.silence
+    from headwise._passes.answers import JUDGED, unjudged
+
     heads: Heads = options["heads"]
     start = options.get("silenced") or HeadSet()
     left = HeadSet(heads.all() - start)
     size = int(slice_size) if isinstance(slice_size, int) or slice_size > 1 else count_for(slice_size, heads.total)
     if size < 1:
         raise HeadwiseError(f"iterative={slice_size} is less than one head of {heads.total} at a time")
-    sign = 1 if silence == "most" else -1
     order: list[tuple[int, int]] = []
-    scores = None
+    scores, judged = None, {}
     while left:
-        scores = _one(settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))})
-        slice_ = top_heads(sign * scores, n=min(size, len(left)))
-        values = scores.to_numpy()
-        order += sorted(slice_, key=lambda head: (-sign * values[head], head))
+        with nullcontext() if scores is None else unjudged():  # the first round reads the intact model
+            scores = _one(settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))})
+        judged = judged or {name: scores.attrs[name] for name in JUDGED if name in scores.attrs}
+        first, sign = (top_heads, -1) if silence == "most" else (bottom_heads, 1)
+        slice_ = first(scores, n=min(size, len(left)))
+        values = sign * importance(scores)
+        order += sorted(slice_, key=lambda head: (values[head], head))
         left = HeadSet(left - slice_)
     if scores is None:
         raise HeadwiseError("every head is already silenced; there is nothing to score")
     ranks = np.full(heads.shape, np.nan)
     for place, head in enumerate(order if silence == "least" else order[::-1]):
         ranks[head] = place / max(1, len(order) - 1)
-    attrs = {**scores.attrs, "iterative": slice_size, "silence": silence}
-    attrs.pop("performance", None)  # that of the last round, with most heads silenced
+    attrs = {**scores.attrs, **judged, "iterative": slice_size, "silence": silence, "sense": "magnitude"}
     return xr.DataArray(ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs)

@@ -7,8 +7,13 @@ from torch import Tensor
 
 from headwise._base.progress import track
 from headwise._passes.frozen import frozen
+from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject
 from headwise.errors import HeadwiseError
+from headwise.models._finite import check_losses
+
+LOOK = 50  # steps after which losses are looked at
+REMEDY = "lower the learning rate (lr), or score a model whose losses are numbers"
 
 
 def fit_gates(
@@ -31,12 +36,17 @@ def fit_gates(
         steps: batches.
         lr: Adam's learning rate.
         description: for the progress bar.
+
+    Raises:
+        HeadwiseError: a loss is NaN or infinite.
     """
     if steps < 1:
         raise HeadwiseError(f"steps is {steps}; at least 1 is needed")
     optimizer = torch.optim.Adam(weights, lr=lr)
+    losses: list[torch.Tensor] = []
+    setting = f"task {subject.task.name!r}, learning rate {lr:.3g}"
     plan, epoch, used = subject.shuffled(0), 0, 0
-    with frozen(subject.model), torch.enable_grad():
+    with frozen(subject.model), with_gradients(subject.model):
         for step in track(range(steps), description, quiet=subject.quiet):
             if used == len(plan):
                 epoch, used = epoch + 1, 0
@@ -47,6 +57,11 @@ def fit_gates(
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
+            losses.append(loss.detach())
+            if len(losses) == LOOK or step == steps - 1:  # not in every step: a GPU would wait
+                first = step + 1 - len(losses)
+                check_losses(torch.stack(losses).cpu(), lambda at, first=first: f"step {first + at} ({setting})", remedy=REMEDY)
+                losses.clear()
 
 
 def generator(subject: Subject) -> torch.Generator:

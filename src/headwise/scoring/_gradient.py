@@ -8,6 +8,7 @@ import xarray as xr
 from torch import Tensor
 
 from headwise._passes.frozen import frozen
+from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, prepare
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import VARIANTS, Reading
@@ -56,9 +57,8 @@ def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArra
     subject = prepare(model, task, settings)
     with frozen(subject.model):
         total = _total(subject, chosen)
-    return as_scores(
-        _normalised(total, subject.scored, chosen), subject, "gate-gradient", variant=settings.variant, **vars(chosen)
-    )
+    scores = _normalised(total, subject.scored, chosen)
+    return as_scores(scores, subject, "gate-gradient", "magnitude", variant=settings.variant, **vars(chosen))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class _Options:
 def example_gradients(subject: Subject, batch: Batch, level: float = 1.0) -> Tensor:
     """Every example's own ∂L/∂ξ where all gates stand at `level`, (batch, layers, heads), from one backward pass."""
     gates = (level * subject.base).repeat(len(batch), 1, 1).requires_grad_()  # (batch, layers, heads)
-    return _gradient(subject, batch, gates)
+    return _gradient(subject, batch, gates, intact=level == 1)
 
 
 def token_gradients(subject: Subject, batch: Batch) -> Tensor:
@@ -82,10 +82,15 @@ def token_gradients(subject: Subject, batch: Batch) -> Tensor:
     return _gradient(subject, batch, gates)
 
 
-def _gradient(subject: Subject, batch: Batch, gates: Tensor) -> Tensor:
-    with torch.enable_grad():
+def _gradient(subject: Subject, batch: Batch, gates: Tensor, intact: bool = True) -> Tensor:
+    rows = gates[batch.owner] if gates.ndim == 3 and len(batch.owner) != len(batch) else gates  # as in `Subject.forward`
+    # the gates stay open until layers have been repeated, under gradient checkpointing
+    with with_gradients(subject.model), subject.heads.gated(rows):
         # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own loss
-        (gradient,) = torch.autograd.grad(subject.forward(batch, gates).loss.sum(), gates)
+        output = subject.plain(batch)
+        (gradient,) = torch.autograd.grad(output.loss.sum(), gates)
+    if intact:
+        subject.answers.keep(batch, output)
     return gradient * subject.base
 
 

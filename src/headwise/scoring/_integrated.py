@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import xarray as xr
 
+from headwise._base.senses import Sense
 from headwise._passes.frozen import frozen
 from headwise._passes.subject import prepare
 from headwise.scoring._gradient import example_gradients
@@ -45,7 +46,8 @@ def integrated_gradients(model: Any, task: Task, settings: IntegratedGradients) 
             )  # (batch, layers, heads)
             assert isinstance(path, torch.Tensor)
             total += (-path if signed else path.abs()).sum(dim=0)
-    return as_scores(total / len(subject.encoded), subject, "integrated-gradients", steps=steps, signed=signed)
+    sense: Sense = "signed" if signed else "magnitude"
+    return as_scores(total / len(subject.encoded), subject, "integrated-gradients", sense, steps=steps, signed=signed)
 
 
 def unit_interval(steps: int) -> tuple[list[float], list[float]]:

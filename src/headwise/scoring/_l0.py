@@ -70,5 +70,5 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     }
     # the price of the excess share, turned into that of one gate
     final = price if penalty is not None else price / total
-    scores = as_scores(log_a, subject, "l0", final_penalty=final, **used)
-    return scores.assign_coords(gate=as_scores(concrete.at_test(log_a), subject, "l0").drop_attrs())
+    scores = as_scores(log_a, subject, "l0", "magnitude", final_penalty=final, **used)
+    return scores.assign_coords(gate=as_scores(concrete.at_test(log_a), subject, "l0", "magnitude").drop_attrs())

@@ -1,21 +1,23 @@
 """`patching` and `attribution-patching`: how much of an answer one head carries, on clean and corrupted prompts."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
 import xarray as xr
 from torch import Tensor
+from torch.nn.functional import softplus
 
+from headwise._passes.entrances import Entrances, find_entrances
 from headwise._passes.frozen import frozen
-from headwise._passes.stack import Stack, find_stack, recording, repeat, skipping
+from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, computing, prepare
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet, Site
 from headwise.heads._use.course import with_rows
 from headwise.heads._use.positions import Pass, read_pass
 from headwise.models._decoders.language import answer_differences
+from headwise.models._decoders.output import DecoderOutput
 from headwise.scoring._last_token import LastTokens, can_continue, long_enough
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
@@ -66,24 +68,24 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
     subject = _subject(model, task, settings)
     patched = torch.zeros(subject.heads.shape, dtype=torch.float64)
     ends = torch.zeros(2, dtype=torch.float64)
-    with frozen(subject.model), torch.no_grad(), _silenced(subject):
-        checked = False
-        stack = find_stack(subject.heads) if bool(subject.base[subject.heads.valid.to(subject.device)].all()) else ""
+    with frozen(subject.model), torch.no_grad(), subject.lesioned():
+        entrances = _entrances(subject, settings)
         for batch in subject.read(subject.plan(), f"patching heads, {task.name}"):
             source, target = _sides(batch, settings.direction, settings.tokens)
             with subject.heads.recorded("all") as tape:
-                ends[0] += _differences(subject, source).sum().double().cpu()
-            with recording(stack) as kept:
-                ends[1] += _differences(subject, target).sum().double().cpu()
-            if isinstance(stack, Stack) and not checked:
-                checked, stack = True, stack if _sharing_holds(subject, stack, kept, target) else ""
+                carried = _differences(subject, source)
+            ends[0] += carried.sum().double().cpu()
+            with entrances.recording() as kept:
+                own = _differences(subject, target)
+            ends[1] += own.sum().double().cpu()
+            _keep(subject, batch, carried if settings.direction == "denoise" else own)
             rows, tokens = target.inputs["input_ids"].shape
             at_once = max(1, min(ROWS // rows, TOKENS.get(subject.device.type, TOKENS["cuda"]) // (rows * tokens)))
-            for block, heads in _by_block(subject, stack).items():
+            for block, heads in _by_block(subject, entrances).items():
                 for start in range(0, len(heads), at_once):
                     some = heads[start : start + at_once]
                     with (
-                        _below(stack, block, kept, len(some), rows),
+                        entrances.entered(block, kept, len(some)),
                         subject.heads.patched(
                             [HeadSet([head]) for head in some for _ in range(rows)],
                             tape,
@@ -95,7 +97,7 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
                     for head, value in zip(some, found.double().cpu(), strict=True):
                         patched[head] += value
     values = (patched - ends[1]) / _span(ends, len(subject.encoded), task)
-    return as_scores(values, subject, "patching", direction=settings.direction, tokens=settings.tokens)
+    return as_scores(values, subject, "patching", "signed", direction=settings.direction, tokens=settings.tokens)
 
 
 @operation(AttributionPatching)
@@ -115,7 +117,7 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
     subject = _subject(model, task, settings)
     summed, ends = torch.zeros(subject.heads.shape, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     alone = None if settings.tokens == "last" else False  # whether last tokens can be read by themselves
-    with frozen(subject.model), _silenced(subject):
+    with frozen(subject.model), subject.lesioned():
         for batch in subject.read(subject.plan(), f"attributing heads, {task.name}"):
             source, target = _sides(batch, settings.direction, settings.tokens)
             there, here = _Outputs(), _Outputs()
@@ -125,22 +127,24 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
             if alone is None:
                 alone = can_continue(subject, source, carried)
             last = LastTokens(subject, target) if alone and long_enough(target) else None
-            with torch.enable_grad(), subject.heads.edited(here):
-                total = (_differences(subject, target) if last is None else last.differences()).sum()
+            with with_gradients(subject.model), subject.heads.edited(here):
+                own = _differences(subject, target) if last is None else last.differences()
+                total = own.sum()
             ends[1] += total.detach().double().cpu()
+            _keep(subject, batch, carried if settings.direction == "denoise" else own)
             leaves = [here.leaves[site.index] for site in subject.heads.sites]
             slopes = torch.autograd.grad(total, leaves, allow_unused=True)
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
                 if slope is None:
                     continue
                 carrying = _chosen(there.outputs[site.index], source, settings.tokens)
-                own = here.outputs[site.index]
+                before = here.outputs[site.index]
                 if last is None:
-                    own, slope = (_chosen(values, target, settings.tokens) for values in (own, slope))
-                change = ((carrying - own) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
+                    before, slope = (_chosen(values, target, settings.tokens) for values in (before, slope))
+                change = ((carrying - before) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
                 summed[site.index, : site.n_heads] += change.cpu()
     values = summed / _span(ends, len(subject.encoded), task)
-    return as_scores(values, subject, "attribution-patching", direction=settings.direction, tokens=settings.tokens)
+    return as_scores(values, subject, "attribution-patching", "signed", direction=settings.direction, tokens=settings.tokens)
 
 
 class _Outputs:
@@ -169,12 +173,6 @@ def _subject(model: Any, task: Task, settings: Reading) -> Subject:
             f"task {task.name!r} is of kind {task.kind!r}; patching compares clean and corrupted prompts: give a task of kind 'contrast'"
         )
     return prepare(model, task, settings)
-
-
-def _silenced(subject: Subject) -> Any:
-    """Heads that stay silenced, if there are any."""
-    whole = bool(subject.base[subject.heads.valid.to(subject.device)].all())
-    return nullcontext() if whole else subject.heads.gated(subject.base)
 
 
 def _sides(batch: Batch, direction: str, tokens: str) -> tuple[Batch, Batch]:
@@ -208,6 +206,11 @@ def _differences(subject: Subject, side: Batch) -> Tensor:
     return answer_differences(logits, side)
 
 
+def _keep(subject: Subject, batch: Batch, clean: Tensor) -> None:
+    """Keeps what the intact model says after the clean prompts of a batch: logit differences, (rows,)."""
+    subject.answers.keep(batch, DecoderOutput(softplus(-clean), clean.detach(), clean))
+
+
 def _chosen(values: Tensor, side: Batch, tokens: str) -> Tensor:
     """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the last."""
     real = side.inputs["attention_mask"].bool()
@@ -226,30 +229,18 @@ def _span(ends: Tensor, count: int, task: Task) -> Tensor:
     return span
 
 
-def _by_block(subject: Subject, stack: Stack | str) -> dict[int, list[tuple[int, int]]]:
-    """The heads to score by the block they lie in, 0 for all where lower layers are not shared."""
-    found: dict[int, list[tuple[int, int]]] = {}
+def _entrances(subject: Subject, settings: Contrasting) -> Entrances:
+    """Where passes with a patched head may begin; nowhere while other heads stay silenced."""
+    if subject.silenced:
+        return Entrances()
+    _, target = _sides(subject.shortest(), settings.direction, settings.tokens)
+    return find_entrances(subject.heads, lambda times, opened: _differences(subject, target.repeated(times)))
+
+
+def _by_block(subject: Subject, entrances: Entrances) -> dict[int, list[tuple[int, int]]]:
+    """The heads to score by the block in which their passes begin, 0 for whole passes."""
+    heads: dict[int, list[tuple[int, int]]] = {}
     for head in subject.heads.all():
         if bool(subject.scored[head]):
-            found.setdefault(stack.block_of[head[0]] if isinstance(stack, Stack) else 0, []).append(head)
-    return found
-
-
-@contextmanager
-def _below(stack: Stack | str, block: int, kept: dict[int, Any], times: int, rows: int) -> Iterator[None]:
-    if not isinstance(stack, Stack) or block == 0:
-        yield
-        return
-    with skipping(stack, block, repeat(kept[block - 1], times, rows)):
-        yield
-
-
-def _sharing_holds(subject: Subject, stack: Stack, kept: dict[int, Any], target: Batch) -> bool:
-    """Whether starting in the last block gives what a full pass gives, on a few rows."""
-    block = len(stack.blocks) - 1
-    if block < 1:
-        return True
-    full = _differences(subject, target)
-    with skipping(stack, block, kept[block - 1]):
-        started = _differences(subject, target)
-    return torch.allclose(full.float(), started.float(), rtol=1e-3, atol=1e-4)
+            heads.setdefault(entrances.begin(head[0]), []).append(head)
+    return heads

@@ -1,12 +1,14 @@
 """Choosing heads by their scores, over the whole model, and random sets under the same constraint."""
 
 from collections.abc import Sequence
+from numbers import Integral, Real
 
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
-from headwise._base.names import as_fraction
+from headwise._base.names import as_fraction, shown
+from headwise._base.senses import Sense, importance
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 
@@ -25,11 +27,16 @@ def _amount(fraction: float | None, n: int | None, total: int) -> int:
     if (fraction is None) == (n is None):
         raise HeadwiseError(f"give either fraction or n, not both and not neither; got fraction={fraction}, n={n}")
     if fraction is not None:
+        if not isinstance(fraction, Real):
+            raise HeadwiseError(f"fraction is {shown(fraction)}; it must be a number: a fraction is between 0 and 1")
+        if isinstance(fraction, Integral) and fraction == 1:  # as one head, or as all of them?
+            raise HeadwiseError(f"fraction is {fraction}: for 1 head say n=1, for all heads fraction=1.0")
+        if fraction > 1 and float(fraction).is_integer():
+            raise HeadwiseError(f"fraction is {fraction}; {as_fraction(fraction)}: for {fraction:g} heads say n={fraction:g}")
         return count_for(fraction, total)
-    assert n is not None
-    if not 0 <= n <= total:
-        raise HeadwiseError(f"n is {n}; the model has {total} heads")
-    return n
+    if not isinstance(n, Integral) or isinstance(n, bool) or not 0 <= n <= total:
+        raise HeadwiseError(f"n is {shown(n)}; it must be a whole number from 0 to {total}, the number of the model's heads")
+    return int(n)
 
 
 def _room(per_layer: NDArray[np.intp], n: int, min_per_layer: int) -> NDArray[np.intp]:
@@ -45,22 +52,53 @@ def _room(per_layer: NDArray[np.intp], n: int, min_per_layer: int) -> NDArray[np
     return room
 
 
-def top_heads(scores: xr.DataArray, fraction: float | None = None, *, n: int | None = None, min_per_layer: int = 0) -> HeadSet:
-    """The heads with the highest scores, over the whole model and not per layer.
+def top_heads(
+    scores: xr.DataArray,
+    fraction: float | None = None,
+    *,
+    n: int | None = None,
+    min_per_layer: int = 0,
+    by: Sense = "magnitude",
+) -> HeadSet:
+    """The most important heads, over the whole model and not per layer.
 
     Args:
-        scores: (layer, head), NaN where a layer has no such head.
+        scores: (layer, head), NaN where a layer has no such head. `attrs["sense"]` says what scores below 0 mean: "signed" (the head is in
+            the task's way, 0 is no effect) or "magnitude" (the higher, the more important).
         fraction: the share of all heads to take, 0–1; floor(fraction × all heads) are taken.
         n: how many to take instead.
         min_per_layer: at least this many heads of every layer stay out of the set, so that a lesion leaves each layer alive.
+        by: "magnitude" ranks signed scores by their size, so that heads come first whose loss changes most, for better or worse; "signed"
+            ranks scores as they are, so that heads come first that help most.
 
     Returns:
         the chosen heads; equal scores go to the lower (layer, head).
     """
+    return _first(scores, importance(scores, by), fraction, n, min_per_layer)
+
+
+def bottom_heads(
+    scores: xr.DataArray,
+    fraction: float | None = None,
+    *,
+    n: int | None = None,
+    min_per_layer: int = 0,
+    by: Sense = "magnitude",
+) -> HeadSet:
+    """The least important heads: those to go first in pruning. Arguments as for `top_heads`.
+
+    By "magnitude" these are heads whose loss changes least, by "signed" the most harmful ones. Equal scores go to the lower (layer, head).
+    """
+    return _first(scores, -importance(scores, by), fraction, n, min_per_layer)
+
+
+def _first(
+    scores: xr.DataArray, values: NDArray[np.float64], fraction: float | None, n: int | None, min_per_layer: int
+) -> HeadSet:
+    """The heads with the highest `values`, which have the shape of the scores."""
     if scores.dims != ("layer", "head"):
         raise HeadwiseError(f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or average")
-    values = scores.to_numpy().astype(float)  # (layers, heads)
-    valid = ~np.isnan(values)
+    valid = ~np.isnan(values)  # (layers, heads)
     if np.isinf(values).any():
         raise HeadwiseError("scores hold infinite values; they cannot be ranked reliably")
     amount = _amount(fraction, n, int(valid.sum()))

@@ -35,6 +35,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bertology": {"absolute": "batch", "divisor": "tokens", "layer_norm": True, "min_max": True},
     "super-tickets": {"absolute": "token", "divisor": "batches", "layer_norm": True},
 }
+# Estimators whose defaults or whose ranking of heads changed since results were first kept: 2, heads are ranked by the size of signed scores,
+# and ablation measures the loss.
+VERSIONS = {"ablation": 2, "shapley": 2, "causal-gating": 2, "patching": 2, "attribution-patching": 2, "integrated-gradients": 2}
 OF_BATCHES = ("bertology", "super-tickets")  # variants whose scores depend on the batch size
 
 
@@ -82,6 +85,8 @@ class Estimation(Reading):
         found = super().decides()
         if {"absolute", "divisor"} & set(self.own) or self.own.get("variant") in OF_BATCHES:
             found["batch_size"] = self.batch_size
+        if isinstance(self.method, str) and self.method in VERSIONS:
+            found["version of the estimator"] = VERSIONS[self.method]
         return found
 
 

@@ -49,8 +49,9 @@ def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
                 value = -outcome.losses.mean(axis=1, dtype=float)
             else:
                 value = metric_values(subject, outcome.predictions)
+            subject.answers.fill(outcome.predictions[0], outcome.losses[0])
             for place, head in enumerate(sequence):
                 shares[(draw, *head)] += (value[place] - value[place + 1]) / 2
-    scores = as_scores(shares.mean(axis=0), subject, "shapley", permutations=permutations, measure=measure)
+    scores = as_scores(shares.mean(axis=0), subject, "shapley", "signed", permutations=permutations, measure=measure)
     spread = shares.std(axis=0, ddof=1) / np.sqrt(permutations) if permutations > 1 else np.full(subject.heads.shape, np.nan)
     return scores.assign_coords(error=(("layer", "head"), np.where(subject.scored.cpu().numpy(), spread, np.nan)))

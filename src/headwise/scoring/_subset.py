@@ -57,7 +57,7 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
     fit_gates(subject, [learnt], gates_of, lambda step: no_penalty, steps=steps, lr=lr, description=f"subset, {task.name}")
     values = torch.zeros_like(subject.base).masked_scatter(subject.scored, learnt.detach())
     used = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
-    scores = as_scores(values, subject, "subset", **used)
+    scores = as_scores(values, subject, "subset", "magnitude", **used)
     kept = top_heads(scores, n=wanted).to_mask(subject.heads.shape).astype(float)
     return scores.assign_coords(kept=(("layer", "head"), kept))
 

@@ -8,6 +8,7 @@ import xarray as xr
 from torch import Tensor
 
 from headwise._passes.frozen import frozen
+from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, prepare
 from headwise.heads import Site
 from headwise.heads._use.positions import Pass, read_pass
@@ -43,7 +44,7 @@ def taylor_mean(model: Any, task: Task, settings: TaylorMean) -> xr.DataArray:
         mean = mean_outputs(subject)
         for batch in subject.read(subject.plan(), f"first-order effects, {task.name}"):
             total += _effects(subject, batch, mean).abs().sum(dim=0, dtype=torch.float64)
-    return as_scores(total / len(subject.encoded), subject, "taylor-mean")
+    return as_scores(total / len(subject.encoded), subject, "taylor-mean", "magnitude")
 
 
 def mean_outputs(subject: Subject) -> Tensor:
@@ -51,7 +52,7 @@ def mean_outputs(subject: Subject) -> Tensor:
 
     def passes() -> Iterator[tuple[Tape, Pass]]:
         for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
-            with torch.no_grad(), subject.heads.recorded(pooling="all") as tape:
+            with torch.no_grad(), subject.lesioned(), subject.heads.recorded(pooling="all") as tape:
                 subject.forward(batch)
             yield tape, read_pass(batch.inputs)
 
@@ -79,9 +80,10 @@ def _effects(subject: Subject, batch: Batch, mean: Tensor) -> Tensor:
     """Each example's Σ_t ∂L/∂z_t · (z̄ − z_t), (batch, layers, heads)."""
     effects = torch.zeros((len(batch), *subject.base.shape), device=subject.device)
     shift = _Shift()
-    with torch.enable_grad(), subject.heads.edited(shift):
-        loss = subject.forward(batch).loss.sum()
-        gradients = torch.autograd.grad(loss, [shift.added[site.index] for site in subject.heads.sites])
+    with with_gradients(subject.model), subject.lesioned(), subject.heads.edited(shift):
+        intact = subject.forward(batch)
+        gradients = torch.autograd.grad(intact.loss.sum(), [shift.added[site.index] for site in subject.heads.sites])
+    subject.answers.keep(batch, intact)
     real = batch.inputs["attention_mask"].float()  # (rows, tokens)
     for site, gradient in zip(subject.heads.sites, gradients, strict=True):
         centre = mean[site.index, : site.n_heads, : site.head_dim]

@@ -14,7 +14,7 @@ from headwise.models._decoders.output import DecoderOutput
 
 class DecodedLater(DecoderOutput):
     """A decoder's output whose prediction is worked out when it is first read: decoding trees costs more than the loss, and
-    neither training nor gradient-based scoring reads it."""
+    training does not read it."""
 
     def __init__(self, loss: Tensor, decode: Callable[[], Tensor], logits: Any) -> None:
         self.loss, self.logits = loss, logits

@@ -6,6 +6,7 @@ text, the two sentences of a minimal pair); `batch.owner` says which row belongs
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -89,11 +90,11 @@ def only_where(model: Any, wanted: Tensor) -> Iterator[None]:
 
     The model's logits are then (1, predicted, vocabulary), row after row.
     """
-    place = wanted.reshape(-1).nonzero()[:, 0]
+    place, thread = wanted.reshape(-1).nonzero()[:, 0], get_ident()
 
     def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
         states = args[0]
-        if states.shape[:-1].numel() != wanted.numel():
+        if get_ident() != thread or states.shape[:-1].numel() != wanted.numel():
             return None
         return (states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None], *args[1:])
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import DecoderOutput, TaskLike
 from headwise.models._families import HeadShape, head_shape
+from headwise.models._finite import UNANSWERED
 from headwise.models._pooling import default_pooling, pool
 
 UNLABELLED = -1
@@ -92,12 +93,17 @@ def own_units(decoders: nn.ModuleDict) -> dict[str, Tensor]:
 
 
 def sequence_output(kind: str, logits: Tensor, labels: Tensor) -> DecoderOutput:
-    """Losses and predictions from sequence logits (batch, outputs); numbers in their own unit. The loss is NaN where there is no label."""
+    """Losses and predictions from sequence logits (batch, outputs); numbers in their own unit.
+
+    The loss is NaN where there is no label, the class `UNANSWERED` where the logits are no numbers.
+    """
     if kind == "number":
         prediction = logits.squeeze(-1)  # (batch,)
         return DecoderOutput((prediction - labels.float()).square(), prediction.detach(), logits)
     loss = nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=UNLABELLED)  # (batch,)
-    return DecoderOutput(loss.masked_fill(labels == UNLABELLED, torch.nan), logits.detach().argmax(dim=-1), logits)
+    wrong = logits.isnan().any(dim=-1) | logits.isinf().all(dim=-1)  # (batch,), with no class to be read
+    prediction = logits.detach().argmax(dim=-1).masked_fill(wrong, UNANSWERED)
+    return DecoderOutput(loss.masked_fill(labels == UNLABELLED, torch.nan), prediction, logits)
 
 
 def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None) -> SequenceDecoder:

@@ -1,0 +1,12 @@
+"""How good a model is on a task: the metric with its interval, and every example's own answer."""
+
+from typing import TYPE_CHECKING
+
+from headwise._base.lazy import lazily
+
+if TYPE_CHECKING:
+    from headwise.evaluation._api import evaluate as evaluate
+    from headwise.evaluation._result import Evaluation as Evaluation, Evaluations as Evaluations
+    from headwise.evaluation._settings import Evaluating as Evaluating
+
+__getattr__, __all__ = lazily(__name__)

@@ -1,0 +1,76 @@
+"""Asking a model every example: its predictions and losses, in the order of the examples."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from headwise._base.progress import track
+from headwise._passes.subject import computing
+from headwise.heads._reading import twinned
+from headwise.models._finite import check_answers, check_weights
+from headwise.tasks._batches import BUSY, batches
+from headwise.tasks._encoding import Encoded
+from headwise.tasks._kinds import KINDS
+
+
+def answers(
+    model: Any,
+    name: str,
+    encoded: Encoded,
+    *,
+    batch_size: int | None = None,
+    precision: str | None = None,
+    accelerator: Any = None,
+    description: str = "",
+    quiet: bool = False,
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """What a model answers to examples, in batches sorted by length; the model itself stays as it is.
+
+    Args:
+        model: a MultiTaskModel or a TaskModel.
+        name: of the task that is asked.
+        encoded: the examples.
+        batch_size: examples at a time; results do not depend on it. Default: 64, on an accelerator 256.
+        precision: of the passes, see `computing`; None: as it is.
+        accelerator: of a running training: its processes share the work, and its precision is used.
+        description: for the progress bar.
+        quiet: show no progress.
+
+    Returns:
+        predictions, (examples,) or (examples, counts); losses, (examples,).
+
+    Raises:
+        HeadwiseError: weights of the model are NaN, or its outputs NaN or infinite.
+    """
+    kind = KINDS[encoded.examples.kind]
+    rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+    exact = torch.float64 if model.device.type != "mps" else torch.float32
+    found = torch.zeros(len(encoded), max(len(kind.counts), 1) + 1, dtype=exact, device=model.device)
+    size = batch_size or (64 if model.device.type == "cpu" else 256)
+    own = batches(encoded, size, enough=BUSY.get(model.device.type))[rank::world]
+
+    def passing() -> AbstractContextManager[Any]:
+        if accelerator is not None:
+            return accelerator.autocast()
+        return computing(precision, model.device) if precision else nullcontext()
+
+    check_weights(model)
+    with twinned(model) as (twin,), torch.inference_mode():
+        for batch in track(own, description, len(own), quiet=quiet or rank > 0):
+            batch = batch.to(model.device)
+            with passing():
+                output = twin(name, batch)
+            rows = output.prediction.reshape(len(batch), -1)  # (batch, columns)
+            found[batch.index] = torch.cat([rows.to(exact), output.loss.reshape(-1, 1).to(exact)], dim=1)
+    if world > 1:
+        found = accelerator.reduce(found, "sum")  # every example was asked by one process; the others hold 0
+    table = found.cpu().numpy()
+    predictions = table[:, :-1] if kind.counts else table[:, 0]
+    if not (kind.counts or kind.numbers):
+        predictions = predictions.astype(np.int64)
+    losses = table[:, -1].astype(np.float64)
+    check_answers(name, predictions, losses, encoded.examples.labelled)
+    return predictions, losses

@@ -1,0 +1,234 @@
+"""`Evaluation`: what a model answered to each example of a task, and the metric of it with its interval."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.store import _manifest as manifest
+from headwise.tasks import KINDS, Examples, _metrics as metrics
+from headwise.tasks._chance import at_chance, chance_note
+
+KIND, PREDICTIONS, SUMMARY = "evaluation", "predictions.parquet", "summary.csv"
+BLOCK = 100  # resamples held in memory at once
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """A model on one split of one task.
+
+    Attributes:
+        task: the task, or what a saved evaluation remembers of it: name, kind, classes, metric.
+        split: its name.
+        predictions: (examples,) class numbers or numbers, or (examples, counts).
+        losses: (examples,) each example's loss; NaN where it has no label.
+        labels: (examples,); None where predictions are counts.
+        chance: the metric of the best guess that ignores the text, on these examples; NaN where they have no labels.
+        settings: how it was run.
+    """
+
+    task: TaskLike
+    split: str
+    predictions: NDArray[Any]
+    losses: NDArray[np.float64]
+    labels: NDArray[Any] | None
+    chance: float
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        task: TaskLike,
+        examples: Examples,
+        answers: tuple[NDArray[Any], NDArray[Any]],
+        split: str,
+        settings: Mapping[str, Any] | None = None,
+    ) -> "Evaluation":
+        """The evaluation of `answers` (predictions and losses) to examples of a task."""
+        labels = None if isinstance(examples.labels, list) else examples.labels
+        chance = metrics.chance(task.metric, task.kind, examples.labels) if examples.labelled else float("nan")
+        return cls(task, split, *answers, labels, chance, dict(settings or {}))
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.losses)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the examples have labels."""
+        return not np.isnan(self.chance)
+
+    @cached_property
+    def score(self) -> float:
+        """The task's metric, as a share (1 is perfect) where it is one; NaN where the examples have no labels."""
+        if not self.labelled:
+            return float("nan")
+        return metrics.score(self.task.metric, self.task.kind, self.predictions, self.labels)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Every metric of the task's kind, by name; none where the examples have no labels."""
+        classes = len(self.task.classes)
+        return metrics.every(self.task.kind, self.predictions, self.labels, classes) if self.labelled else {}
+
+    @cached_property
+    def at_chance(self) -> bool:
+        """Whether nothing shows that the text was used: see `headwise.tasks._chance`."""
+        if not self.labelled:
+            return False
+        return at_chance(self.task.metric, self.task.kind, self.predictions, self.labels, self.chance)
+
+    @cached_property
+    def _draws(self) -> NDArray[np.float64]:
+        """The metric on bootstrap samples of the examples, (resamples,)."""
+        from headwise.lesions._intervals import resample_counts
+        from headwise.lesions._resampling import metric_draws
+
+        draws = self.settings.get("bootstrap", 0) if self.labelled else 0
+        rng, found = np.random.default_rng(self.settings.get("seed", 0)), np.empty(draws)
+        for start in range(0, draws, BLOCK):
+            counts = resample_counts(len(self), min(BLOCK, draws - start), rng)
+            found[start : start + len(counts)] = metric_draws(
+                self.task.metric, self.task.kind, self.predictions[None], self.labels, counts
+            )[:, 0]
+        return found
+
+    @cached_property
+    def interval(self) -> tuple[float, float]:
+        """Bootstrap interval of the score over examples; NaN where there is none, and `no_interval` says why."""
+        from headwise.lesions._intervals import interval
+
+        low, high = interval(self._draws, self.level, examples=len(self))
+        return float(low), float(high)
+
+    @cached_property
+    def no_interval(self) -> str:
+        """Why the score has no interval; empty where it has one."""
+        from headwise.lesions._intervals import why_none
+
+        return why_none(self._draws, self.level, examples=len(self)) if self.labelled else "the examples have no labels"
+
+    @property
+    def level(self) -> float:
+        """Confidence level of the interval."""
+        return float(self.settings.get("level", 0.95))
+
+    @cached_property
+    def notes(self) -> list[str]:
+        """What a reader must know: whether the model is at chance, and whether classes were matched by order."""
+        little = "its score says little: was it trained for this task, and is the tokenizer its own?"
+        weak = [chance_note(self.task.name, self.score, self.chance, little)] if self.at_chance else []
+        return [*weak, *self.settings.get("by_order", {}).values()]
+
+    def table(self) -> pd.DataFrame:
+        """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""
+        columns: dict[str, Any] = {"task": self.task.name, "split": self.split, "example": np.arange(len(self))}
+        if self.predictions.ndim == 1:
+            columns |= {"label": self.labels, "prediction": self.predictions}
+        else:
+            columns |= {name: self.predictions[:, i] for i, name in enumerate(KINDS[self.task.kind].counts)}
+        return pd.DataFrame({**columns, "loss": self.losses})
+
+    def summary(self) -> pd.DataFrame:
+        """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance, examples, and why there is
+        no interval. Shares from 0 to 1."""
+        low, high = self.interval
+        facts = {"task": self.task.name, "split": self.split, "metric": str(self.task.metric), "score": self.score}
+        facts |= {"low": low, "high": high, "chance": self.chance, "at_chance": self.at_chance, "examples": len(self)}
+        return pd.DataFrame([{**facts, "note": f"no interval: {self.no_interval}" if self.no_interval else ""}])
+
+    def __repr__(self) -> str:
+        low, high = self.interval
+        name, unit = metrics.label(self.task.metric), metrics.METRICS[self.task.metric].share
+        value, *ends, guess = (f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, low, high, self.chance))
+        span = (
+            f"no interval, since {self.no_interval}"
+            if self.no_interval
+            else f"{100 * self.level:g} % interval {' to '.join(ends)}"
+        )
+        level = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
+        first = f"{self.task.name}, {self.split}, {len(self)} examples: {name} {value}{' %' * unit} ({span}){level}"
+        return "\n".join([f"Evaluation of {first}", *self.notes])
+
+    def save(self, folder: str | Path, **noted: Any) -> Path:
+        """Writes every prediction and the summary; `headwise.load(folder)` opens it. The folder appears whole.
+
+        Raises:
+            HeadwiseError: the folder exists already.
+        """
+        return _save([self], folder, together=False, **noted)
+
+
+class Evaluations(Mapping[str, Evaluation]):
+    """A model on several tasks, by name."""
+
+    def __init__(self, found: Mapping[str, Evaluation]) -> None:
+        self._found = dict(found)
+
+    def __getitem__(self, name: str) -> Evaluation:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know, of all tasks."""
+        return [note for one in self.values() for note in one.notes]
+
+    def table(self) -> pd.DataFrame:
+        """One row per task and example, see `Evaluation.table`."""
+        return pd.concat([one.table() for one in self.values()], ignore_index=True)
+
+    def summary(self) -> pd.DataFrame:
+        """One row per task, see `Evaluation.summary`."""
+        return pd.concat([one.summary() for one in self.values()], ignore_index=True)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self.values()))
+
+    def save(self, folder: str | Path, **noted: Any) -> Path:
+        """As `Evaluation.save`."""
+        return _save(list(self.values()), folder, together=True, **noted)
+
+
+def _save(found: list[Evaluation], folder: str | Path, **noted: Any) -> Path:
+    facts = [
+        {**SavedTask.of(one.task).to_json(), "split": one.split, "chance": _json(one.chance), "settings": one.settings}
+        for one in found
+    ]
+    with manifest.new_folder(folder, KIND, tasks=facts, **noted) as aside:
+        pd.concat([one.table() for one in found], ignore_index=True).to_parquet(aside / PREDICTIONS, index=False)
+        pd.concat([one.summary() for one in found], ignore_index=True).to_csv(aside / SUMMARY, index=False)
+    return Path(folder)
+
+
+def load_folder(folder: Path, record: Mapping[str, Any]) -> Evaluation | Evaluations:
+    """Opens what `save` wrote; `headwise.load` calls this."""
+    table = pd.read_parquet(folder / PREDICTIONS)
+    found = [_loaded(table[table["task"] == facts["name"]], facts) for facts in record["tasks"]]
+    return Evaluations({one.task.name: one for one in found}) if record["together"] else found[0]
+
+
+def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
+    kind = KINDS[facts["kind"]]
+    columns = [name for name in kind.counts if name in rows and rows[name].notna().all()]
+    whole = np.float64 if kind.numbers else np.int64
+    predictions = rows[columns].to_numpy() if columns else rows["prediction"].to_numpy().astype(whole)
+    labels = None if columns else rows["label"].to_numpy().astype(whole)
+    chance = float("nan" if facts["chance"] is None else facts["chance"])
+    task = SavedTask.from_json(facts)
+    return Evaluation(task, facts["split"], predictions, rows["loss"].to_numpy(), labels, chance, dict(facts["settings"]))
+
+
+def _json(value: float) -> float | str | None:
+    return None if np.isnan(value) else "inf" if np.isinf(value) else value

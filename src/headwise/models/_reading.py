@@ -1,0 +1,144 @@
+"""How a model reads texts: no more tokens than it has positions, by a tokenizer that fits it; wherever model, tokenizer and texts meet."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from headwise._base.names import shown
+from headwise.errors import HeadwiseError
+from headwise.models._memory import LENGTH, length_of
+from headwise.tasks._encoding import Encoded, encode, own_limit
+from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import KINDS
+
+MOST_UNKNOWN = 0.5  # share of a text's tokens that may be unknown to its tokenizer
+POSITIONS = re.compile(r"(^|_)(wpe|pos|positions?)(_|$)")  # a module's name
+OWN = "give the tokenizer that the model was trained with (tokenizer=, or saved beside its weights)"
+
+
+def most_tokens(model: nn.Module) -> int | None:
+    """Tokens that a transformers model reads at most; None: as many as one likes.
+
+    Learnt positions decide: where they are numbered from the padding token on (RoBERTa), some of them hold no token, and tokens of prompt
+    tuning take some. Without any, what the configuration says the model was made for.
+    """
+    config: Any = model.config
+    text = config.get_text_config()
+    stated = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    if not stated or stated < 0:  # XLNet says -1
+        return None
+    tables = [part for part in _position_tables(model) if part.num_embeddings - getattr(part, "offset", 0) == stated]
+    if not tables and getattr(text, "relative_attention_num_buckets", None):
+        return None
+    lost = max((part.padding_idx + 1 for part in tables if part.padding_idx is not None), default=0)
+    virtual = [one.num_virtual_tokens for one in getattr(model, "peft_config", {}).values() if one.is_prompt_learning]
+    return int(stated) - lost - max(virtual, default=0)
+
+
+def _position_tables(model: nn.Module) -> list[nn.Embedding]:
+    named = ((name.rpartition(".")[2], part) for name, part in model.named_modules() if isinstance(part, nn.Embedding))
+    return [part for name, part in named if POSITIONS.search(name)]
+
+
+def reading_length(model: Any, task: str, max_length: int | None = None) -> int:
+    """Tokens at which texts of a task are cut: as asked, else as in the model's training, else 256; never more than the model reads.
+
+    Args:
+        model: a MultiTaskModel or a TaskModel.
+        task: name of the task.
+        max_length: as asked.
+    """
+    return shortest(length_of(model, task, max_length) or LENGTH, model.encoder)
+
+
+def shortest(length: int, model: nn.Module) -> int:
+    """A number of tokens, or what a transformers model reads at most."""
+    most = most_tokens(model)
+    return length if most is None else min(length, most)
+
+
+def read(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any) -> Encoded:
+    """Examples as a transformers model reads them: `encode`, cut where its positions end.
+
+    Args:
+        model: of transformers.
+        tokenizer: its tokenizer.
+        examples: what is read.
+        max_length: tokens of a row; default: the tokenizer's own limit, if it states one.
+        options: of `encode`.
+
+    Raises:
+        HeadwiseError: the tokenizer does not fit the model.
+    """
+    limit = max_length if max_length is not None else own_limit(tokenizer)
+    encoded = encode(examples, tokenizer, most_tokens(model) if limit is None else shortest(limit, model), **options)
+    check_fit(model, tokenizer, encoded)
+    return encoded
+
+
+def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
+    """Raises where a model cannot read what a tokenizer made.
+
+    Raises:
+        HeadwiseError: rows are longer than its positions, or the tokenizer does not fit it: see `check_tokens`.
+    """
+    examples, most = encoded.examples, most_tokens(model)
+    what = f"the texts of task {examples.task!r}" if examples.task else "the texts"
+    longest = int(encoded.row_lengths.max(initial=0))
+    if most is not None and longest > most:
+        raise HeadwiseError(
+            f"{what} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
+        )
+    check_tokens(model, tokenizer, encoded.ids, what)
+    further = [encoded.pad, *([] if encoded.answers is None else encoded.answers.ravel())]
+    if KINDS[examples.kind].masks:
+        further += [encoded.mask, encoded.vocabulary - 1]  # any token may stand where one was masked
+    _check_rows(model, tokenizer, max(further))
+
+
+def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[int], what: str) -> None:
+    """Raises where a tokenizer does not fit a model.
+
+    Args:
+        model: of transformers.
+        tokenizer: its tokenizer.
+        ids: all tokens that are read, in any order.
+        what: they are of, for the message.
+
+    Raises:
+        HeadwiseError: more than half of the tokens are unknown to the tokenizer, or the model has no row for one of them.
+    """
+    counts = np.bincount(np.asarray(ids, dtype=np.int64))
+    if not len(counts):
+        return
+    _check_rows(model, tokenizer, len(counts) - 1)
+    names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
+    unknown, special = tokenizer.unk_token_id, {getattr(tokenizer, name) for name in names}
+    if unknown is None or unknown in special or unknown >= len(counts):  # GPT-2 calls its end token unknown, and knows every byte
+        return
+    around = [token for token in special if token is not None and token < len(counts)]
+    total = int(counts.sum() - counts[around].sum())
+    if counts[unknown] > MOST_UNKNOWN * total:
+        raise HeadwiseError(
+            f"the tokenizer does not fit {what}: {counts[unknown]} of their {total} tokens are unknown to it ({tokenizer.unk_token}), so the "
+            f"model would see next to nothing of them; {OWN}"
+        )
+
+
+def _check_rows(model: nn.Module, tokenizer: Any, token: int) -> None:
+    """Raises where the model's embedding has no row for a token."""
+    try:
+        table = model.get_input_embeddings()  # type: ignore[operator]
+    except NotImplementedError:  # it makes vectors of tokens in some other way
+        return
+    table = table.get_base_layer() if hasattr(table, "get_base_layer") else table  # under an adapter
+    if isinstance(table, nn.Embedding) and token >= table.num_embeddings:
+        name = tokenizer.convert_ids_to_tokens(int(token)) or ""
+        raise HeadwiseError(
+            f"the tokenizer does not fit the model: its token {shown(name)} is number {token}, and {type(model).__name__} has "
+            f"{table.num_embeddings} tokens, from 0 on; {OWN}, or call model.resize_token_embeddings({len(tokenizer)}) and train it"
+        )
