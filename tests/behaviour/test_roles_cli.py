@@ -62,7 +62,7 @@ def test_heads_that_do_nothing_are_not_called_strong() -> None:
     table = strongest(found, 4)
     assert list(table.columns) == ["role", "chance", "strongest head", "2nd head", "3rd head", "4th head"]
     assert table.iloc[:, 2:].to_numpy().tolist() == [["-"] * 4, ["1.2 0.40", "1.0 0.10", "-", "-"]]
-    best = {role: hw.top_heads(found.sel(role=role), n=1) for role in ("retrieval", "induction")}
+    best = {role: hw.top_heads(found.sel(role=role), n=1, by="signed") for role in ("retrieval", "induction")}
     assert "No head scores above 0 for retrieval." in _findings(found, best)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from transformers import BertConfig, BertModel
 
@@ -15,7 +16,8 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.probing import Probe
 from headwise.probing._encoder import Encoder
-from headwise.probing._fits import Labels, choose, fold_order, standard_error
+from headwise.probing._errors import score_interval, standard_error
+from headwise.probing._fits import Labels, choose, fold_order
 from headwise.probing._probes import probe
 from headwise.probing._recording import record
 from headwise.probing._results import Probes, ranked
@@ -108,8 +110,11 @@ def test_table_holds_last_best_and_top(found: Probes) -> None:
 def test_standard_errors_and_predictions_agree_with_scores(found: Probes) -> None:
     predictions, labels = found.predictions["planted"], found.labels["planted"]
     np.testing.assert_allclose((predictions == labels).mean(-1), found.scores.sel(task="planted").values)
-    p = found.scores.values
-    np.testing.assert_allclose(found.data["stderr"].values, np.sqrt(p * (1 - p) / 200))
+    p = (200 * found.scores.values + 0.5) / 201  # one more example, half right
+    np.testing.assert_allclose(found.data["stderr"].values, np.sqrt(p * (1 - p) / 201))
+    for row in found.sweep.to_dict("records"):
+        exact = stats.binomtest(round(200 * row["test"]), 200).proportion_ci(method="exact")
+        assert (row["low"], row["high"]) == pytest.approx((exact.low, exact.high))
 
 
 def test_one_head_equals_scikit_learn_with_the_strength_chosen_on_validation(task: Task, found: Probes, tmp_path: Path) -> None:
@@ -177,6 +182,27 @@ def test_standard_error_by_bootstrap_is_near_the_formula() -> None:
     y = 0.6 * x + 0.8 * rng.normal(size=500)
     labels = Labels("number", "pearson", 0, y, y, y)
     assert standard_error(x, labels) == pytest.approx((1 - 0.6**2) / np.sqrt(500), rel=0.25)
+
+
+def test_a_perfect_probe_has_an_error_and_an_interval() -> None:
+    y = np.arange(80) % 2
+    for metric in ("accuracy", "f1", "matthews"):
+        error = standard_error(y, Labels("classes", metric, 2, y, y, y))
+        assert 0.002 < error < 0.04
+        low, high = score_interval(1.0, error, 80, metric)
+        assert 0.6 < low < 0.99
+        assert high == 1
+    assert np.isnan(score_interval(0.9, 0.1, 49, "accuracy")).all()
+
+
+def test_intervals_of_correlations_and_shares_are_those_of_fisher_and_the_logit() -> None:
+    t = stats.t.ppf(0.975, 119)
+    low, high = score_interval(0.7, 0.05, 120, "pearson")
+    z, slope = np.arctanh(0.7), 0.05 / (1 - 0.7**2)
+    assert (low, high) == pytest.approx(tuple(np.tanh([z - t * slope, z + t * slope])))
+    low, high = score_interval(0.9, 0.03, 120, "macro-f1")
+    logit, slope = np.log(0.9 / 0.1), 0.03 / (0.9 * 0.1)
+    assert (low, high) == pytest.approx(tuple(1 / (1 + np.exp(-np.array([logit - t * slope, logit + t * slope])))))
 
 
 def test_a_task_without_test_split_is_tested_on_validation(task: Task) -> None:

@@ -42,7 +42,8 @@ def test_memory_does_not_grow_with_the_sentences(tmp_path: Path, monkeypatch: py
     encoder = Encoder.of(model, planted.tokenizer())
     seen: list[tuple[int, int]] = []
     model.register_forward_hook(lambda *_: seen.append(resident()))
-    done = recording.record(encoder, examples, tmp_path, batch_size=BATCH, shard=4_000, dtype="float32", quiet=True)
+    own = {"identity": recording.NOT_KEPT, "batch_size": BATCH, "shard": 4_000, "dtype": "float32", "quiet": True}
+    done = recording.record(encoder, examples, tmp_path, **own)
     assert len(seen) == SENTENCES // BATCH
     written = sum(file.stat().st_size for file in tmp_path.rglob("*.npy"))
     assert written > 46 * MB

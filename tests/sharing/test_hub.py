@@ -9,6 +9,7 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM
 
 import headwise as hw
@@ -122,9 +123,9 @@ def test_a_trained_model_with_scores_and_intervals(hub: Path, tmp_path: Path) ->
     line = next(line for line in text.splitlines() if line.startswith(f"| {row['task']} | validation |"))
     n, share = int(row["examples"]), float(row["score"])
     assert f"| {100 * share:.1f} |" in line
-    z = 1.959964  # Wilson's formula
-    middle, half = share + z**2 / 2 / n, z * np.sqrt(share * (1 - share) / n + (z / 2 / n) ** 2)
-    low, high = ((middle + side * half) / (1 + z**2 / n) for side in (-1, 1))
+    right = round(share * n)
+    low = stats.beta.ppf(0.025, right, n - right + 1) if right else 0.0  # Clopper and Pearson
+    high = stats.beta.ppf(0.975, right + 1, n - right) if right < n else 1.0
     assert f"| {100 * low:.1f} to {100 * high:.1f} | 64 |" in line
 
 

@@ -20,6 +20,7 @@ from headwise.models import MultiTaskModel
 from headwise.scoring import load_scores, save_scores
 from headwise.sharing import save_cache_policy
 from headwise.tasks import grammar
+from words import initial_tokenizer
 
 CARRIERS = {"a": (0, 1), "b": (1, 2)}
 
@@ -81,7 +82,7 @@ def test_id_and_revision_of_models_from_the_hub() -> None:
 def test_the_verb_writes_a_card(tmp_path: Path) -> None:
     task = grammar.task("tense", size=64)
     model = planted.model(CARRIERS, planted.tasks(size=8))
-    MultiTaskModel(model.encoder, model.tokenizer, [task]).save(tmp_path / "model")
+    MultiTaskModel(model.encoder, initial_tokenizer(len(planted.WORDS)), [task]).save(tmp_path / "model")
     wanted = [
         "score",
         "--model",
@@ -123,8 +124,8 @@ def test_cache_policies_as_duo_attention_reads_them(tmp_path: Path) -> None:
     assert policy["full_attention_heads"] == table.tolist()
     assert {"model", "revision"} <= set(policy)
     scores = np.array([[0.0, 5.0, 1.0, 2.0], [3.0, 3.0, 10.0, 4.0]])
-    save_cache_policy(scores, llama(), tmp_path)
-    np.testing.assert_allclose(np.loadtxt(tmp_path / "full_attention_heads.tsv"), [[0.5, 0.2], [0.3, 1.0]])
+    save_cache_policy(scores, llama(), tmp_path / "scored")
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "scored" / "full_attention_heads.tsv"), [[0.5, 0.2], [0.3, 1.0]])
 
 
 def test_policies_that_make_no_sense_are_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ PLANTED, QUIET = (1, 2), {"quiet": True, "bootstrap": 200}
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals of fewer examples than would hold their level, so that the arithmetic can be checked on small data."""
-    monkeypatch.setattr("headwise.lesions._statistics.MIN_EXAMPLES", 2)
+    monkeypatch.setattr("headwise.lesions._intervals.MIN_EXAMPLES", 2)
 
 
 def tokenizer() -> Any:

@@ -9,7 +9,8 @@ from accelerate import PartialState
 from safetensors.torch import save_file
 
 from headwise.tasks import Task
-from headwise.training import TrainingRun, evaluate, train
+from headwise.training import TrainingRun, train
+from headwise.training._evaluation import evaluate
 from headwise.training.methods import ImportantHeads, Method
 
 

@@ -8,8 +8,8 @@ import pytest
 import toy
 
 import headwise
+from headwise.evaluation import Evaluation
 from headwise.tasks import Examples, Task
-from headwise.training._evaluation import Evaluation
 from headwise.training._grid import Comparison
 from headwise.training._result import TrainingResult
 
@@ -19,7 +19,7 @@ def evaluation(predictions: np.ndarray, labels: np.ndarray, metric: str) -> Eval
     classes = () if kind == "number" else ("a", "b", "c")
     examples = Examples([("x",)] * len(labels), labels, kind, classes)
     task = Task.of("t", {"validation": examples}, metric=metric)
-    return Evaluation(task, "validation", examples, predictions, np.zeros(len(labels)))
+    return Evaluation.of(task, examples, (predictions, np.zeros(len(labels))), "validation")
 
 
 def test_the_test_of_chance_is_that_of_all_permutations() -> None:

@@ -7,7 +7,8 @@ import xarray as xr
 
 from headwise.heads import HeadSet
 from headwise.scoring import gate_gradient
-from headwise.training import TrainingRun, evaluate
+from headwise.training import TrainingRun
+from headwise.training._evaluation import evaluate
 from headwise.training.methods import ImportantHeads, PruneLeast, RandomHeads, TicketShare
 
 TASKS = [toy.task("mood", 30), toy.task("warmth", 30)]

@@ -18,6 +18,7 @@ from headwise.tasks import grammar
 from headwise.training import TrainingRun
 from headwise.training._fewshot import few_shot
 from headwise.training.methods import ImportantHeads, Method
+from words import initial_tokenizer
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 TASKS = [toy.task("mood", 60), toy.task("animal", 40)]
@@ -103,7 +104,7 @@ def test_probes() -> None:
 def test_parameter_free_probes(layer) -> None:
     (task,) = grammar.tasks([layer], size=64, held_out=16)
     encoder = toy.encoder(dropout=0.0).eval()
-    options = {"tokenizer": toy.tokenizer(), "quiet": True}
+    options = {"tokenizer": initial_tokenizer(25), "quiet": True}
     found = [profile(copy.deepcopy(encoder).to(device), task, **options) for device in ("cpu", "cuda")]
     np.testing.assert_allclose(found[1].heads, found[0].heads, atol=0.05)
     assert list(found[1].summary["subject"]) == list(found[0].summary["subject"])

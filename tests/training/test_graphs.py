@@ -14,6 +14,7 @@ from headwise.training import TrainingRun
 from headwise.training._data import steps
 from headwise.training._graphs import PAD, _tensors, how_run, on_device, shape_of, shapes_to_come
 from headwise.training.methods import Houlsby, ImportantHeads, LoRA, Method, TicketShare
+from words import initial_tokenizer
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 TASKS = [toy.task("mood", 400), toy.task("animal", 400)]
@@ -37,7 +38,9 @@ def trained(method=None, family="bert", dropout=0.0, folder=None, tasks=TASKS, *
 
 def test_shapes_are_counted_as_they_come() -> None:
     tasks = [*TASKS, *grammar.tasks(["pos", "ner", "dep", "con", "srl"], size=64, held_out=16)]
-    run = TrainingRun(toy.model(tasks), tasks, Method(), toy.settings(micro_batch_size=6, max_length=14))  # sentences in windows
+    model = toy.model(tasks)
+    model.tokenizer = initial_tokenizer(25, model_max_length=64)
+    run = TrainingRun(model, tasks, Method(), toy.settings(micro_batch_size=6, max_length=14))  # sentences in windows
     run.step = 3
     counted = shapes_to_come(run)
     feed = list(steps(run.plan, run.streams, 3, micro=6, pad=PAD))

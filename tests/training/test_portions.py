@@ -59,7 +59,7 @@ def test_early_stopping_never_looks_at_the_split_that_is_reported() -> None:
     assert len(runs[0].plan) == steps_of([mood], runs[0].settings) == 9 * -(-len(portion.train) // 16)
     best = max(row["score"] for row in runs[0].evaluations)
     stopping = mood.with_splits(stopping=portion.stopping)
-    assert evaluate(runs[0].model, stopping, "stopping", quiet=True).score == best
+    assert evaluate(runs[0].model, stopping, split="stopping", quiet=True).score == best
 
 
 def test_choosing_on_validation_is_possible_and_noted(tmp_path) -> None:

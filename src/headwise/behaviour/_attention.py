@@ -16,6 +16,7 @@ from headwise.heads import Heads
 from headwise.heads._sites import Site
 from headwise.heads._use.attention_rows import QueryRows, rows_on
 from headwise.heads._use.blocks import in_backward
+from headwise.heads._use.course import Course
 
 AT_ONCE = 1 << 24  # numbers of attention that exist at once, for all heads of a layer
 ACROSS = "in cross-attention queries and keys are different sequences"
@@ -34,7 +35,7 @@ class Watch:
 
     def __init__(self, heads: Heads, roles: Sequence[str], settings: Roles, first: int = 0) -> None:
         self.heads, self.roles, self.settings, self.first = heads, tuple(roles), settings, first
-        self.rows = QueryRows([0])
+        self.rows = QueryRows([0], Course(heads.model))
         self.reading: Reading | None = None
         layers, widest = heads.shape
         self.values = np.full((len(self.roles), layers, widest), np.nan)
@@ -61,7 +62,7 @@ class Watch:
             self.rows.wanted, self.rows.latest = torch.arange(start, min(start + step, tokens)), latest
             columns = self.rows._columns(site.kind, tokens)
             maps = self.rows.take(site, batch, tokens)
-            if maps is None:
+            if maps is None or not bool((columns >= 0).any()):
                 continue
             order = list(site.head_order or range(site.n_heads))
             part = Rows(columns.to(maps.device), queries, keys, self.settings.window)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
-from headwise.tasks._sources import read_table, read_texts
+from headwise.tasks._columns import read_texts
+from headwise.tasks._tables import read_table
 
 TABLES = {"pairs": ("input", "answer"), "needles": ("context", "needle", "question"), "documents": ("documents", "query", "gold")}
 
@@ -15,7 +16,7 @@ def given_rows(given: Any, columns: Sequence[str], what: str) -> tuple[tuple[Any
     if isinstance(given, str | Path):
         if not Path(given).exists():
             raise HeadwiseError(f"looked for {what} in {given}, which does not exist")
-        table = read_table(Path(given))
+        table = read_table(Path(given), numbers=True)
         missing = [name for name in columns if name not in table]
         if missing:
             raise HeadwiseError(f"{given} has no column {missing[0]!r}; it has {', '.join(map(str, table.columns))}")

@@ -13,6 +13,7 @@ from torch import Tensor
 from headwise.behaviour._patterns import Tokens
 from headwise.errors import HeadwiseError
 from headwise.heads._inputs import device_of, root_of
+from headwise.models._reading import check_tokens, most_tokens
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Reader:
         self.paired = bool(root.config.is_encoder_decoder)
         if "input_ids" not in self.accepted:
             raise HeadwiseError(f"{type(self.root).__name__} does not read tokens, and roles are those of heads that do")
-        self.limit = most_tokens(self.root.config)
+        self.limit = most_tokens(self.root)
         self.special = {int(token) for token in tokenizer.all_special_ids}
         before, after = _around(tokenizer)
         begin = tokenizer.bos_token_id
@@ -86,6 +87,11 @@ class Reader:
         found = self.tokenizer(list(texts), add_special_tokens=False, truncation=True, max_length=room)["input_ids"]
         rows = [[*self.before, *row, *self.after] for row in found if row]
         return [row for row in rows if len(row) > 1]
+
+    def check(self, texts: Sequence[str], what: str) -> None:
+        """Raises a HeadwiseError if the tokenizer does not fit the model, or knows next to nothing of the texts; `what` they are."""
+        found = self.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+        check_tokens(self.root, self.tokenizer, [token for row in found for token in row], what)
 
     def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[Reading]:
         """Rows of tokens as batches, padded on the tokenizer's side."""
@@ -167,12 +173,3 @@ def _around(tokenizer: Any) -> tuple[list[int], list[int]]:
     if not text:
         return [], []
     return list(ids[: text[0]]), list(ids[text[-1] + 1 :])
-
-
-def most_tokens(config: Any) -> int | None:
-    """Tokens that a model with learnt positions reads at most; None: as many as one likes."""
-    text = config.get_text_config()
-    if getattr(text, "relative_attention_num_buckets", None):
-        return None
-    found = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    return int(found) if found else None

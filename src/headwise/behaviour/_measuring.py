@@ -25,9 +25,8 @@ from headwise.heads._use.attention_rows import check_maps
 Found = tuple[NDArray[np.float64], NDArray[np.float64], dict[str, str]]  # (roles, layers, heads), chance (roles, layers), notes
 
 
-def measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
-    """The roles of a live model, in eval mode."""
-    heads = settings.heads or Heads(model)
+def measured(model: Any, tokenizer: Any, heads: Heads, settings: Roles) -> xr.DataArray:
+    """The roles of a live model's heads, in eval mode."""
     asked = settings.asked
     layers, widest = heads.shape
     values, chances = np.full((len(asked), layers, widest), np.nan), np.full((len(asked), layers), np.nan)
@@ -60,6 +59,7 @@ def measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
         "model": root_of(model).config.name_or_path or type(root_of(model)).__name__,  # type: ignore[union-attr]
         "definitions": {name: ROLES[name].said for name in asked},
         "notes": notes,
+        "sense": "magnitude",  # the higher, the stronger in its role
         **read,
         **{name: getattr(settings, name) for name in ("window", "exclude_first", "exclude_current", "seed")},
     }
@@ -83,6 +83,7 @@ def _attention(heads: Heads, reader: Reader, names: Sequence[str], source: str, 
         read["random"] = {"sequences": len(rows), "tokens": settings.repeated}
     else:
         texts = given_texts(settings.texts, settings.examples, settings.seed)
+        reader.check(texts, "the texts")
         rows = reader.texts(texts, settings.max_length)
         if not rows:
             raise HeadwiseError("no text has two tokens or more: there is nothing to attend to")

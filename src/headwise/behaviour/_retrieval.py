@@ -112,6 +112,7 @@ def _encoded(reader: Reader, text: str) -> tuple[list[int], list[tuple[int, int]
     """Tokens of a text, after the tokenizer's first ones, and the characters each stands for."""
     if not reader.tokenizer.is_fast:
         raise HeadwiseError("finding a needle or a document among tokens needs a fast tokenizer")
+    reader.check([text], "the prompts")
     out = reader.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     row = [*reader.before, *out["input_ids"]]
     if reader.limit is not None and len(row) > reader.limit:

@@ -57,9 +57,10 @@ def _contents(settings: Roles) -> dict[str, Any]:
 def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
     """Roles that are not there yet."""
     from headwise.behaviour._measuring import measured
-    from headwise.heads._restoration import evaluating
+    from headwise.heads import Heads
+    from headwise.heads._reading import twinned
     from headwise.models._opening import open_with_tokenizer
 
     live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
-    with evaluating(live):
-        return measured(live, tokenizer, settings)
+    with twinned(live, settings.heads or Heads(live)) as (twin, heads):
+        return measured(twin, tokenizer, heads, settings)

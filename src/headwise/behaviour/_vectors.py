@@ -44,7 +44,9 @@ def function_vectors(heads: Heads, reader: Reader, settings: Roles) -> NDArray[n
 
     The answer is its first token. Every head of every prompt is a row of a batch of its own patch.
     """
-    asked = prompts(given_rows(settings.pairs, TABLES["pairs"], "pairs"), settings.shots, settings.prompts, settings.seed)
+    pairs = given_rows(settings.pairs, TABLES["pairs"], "pairs")
+    reader.check([str(side) for pair in pairs for side in pair], "the pairs")
+    asked = prompts(pairs, settings.shots, settings.prompts, settings.seed)
     right, wrong = (_tokens(reader, [one[side] for one in asked]) for side in (0, 1))
     answers = [_first_token(reader, answer) for *_, answer in asked]
     mean = _means(heads, reader, right, settings.batch_size)

@@ -19,7 +19,8 @@ from headwise.heads import Heads, Site, UnsupportedModel
 from headwise.heads._find.dependence import on_device, weight_axes
 from headwise.heads._freeze.ownership import ownership
 from headwise.heads._inputs import root_of
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import undisturbed
+from headwise.heads._sites import plain
 
 QUERY = {"q_proj", "query", "q", "q_lin", "q_attn", "query_proj", "linear_q"}
 KEY = {"k_proj", "key", "k", "k_lin", "key_proj", "linear_k"}
@@ -69,7 +70,7 @@ def circuits(heads: Heads) -> list[Circuits]:
         weight: Any = projection.weight
         if axes is None or not isinstance(weight, Tensor) or weight.ndim != 2:
             raise UnsupportedModel(f"{site.path} has no plain weight")
-        output = weight.detach().movedim(axes[1], 0)[: site.width].double().cpu()  # (heads × head_dim, width)
+        output = plain(site.path, weight).movedim(axes[1], 0)[: site.width].double().cpu()  # (heads × head_dim, width)
         output = output.view(site.n_heads, site.head_dim, -1).transpose(1, 2)
         query, key, value = (torch.stack([part[kind] for part in parts]) for kind in range(3))
         found.append(Circuits(site, query, key, value, output))
@@ -89,7 +90,7 @@ def _parts(model: nn.Module, site: Site, rows: dict[str, Tensor]) -> list[list[T
             assert isinstance(weight, Tensor)
             if weight.ndim != 2:
                 raise UnsupportedModel(f"{path} is a convolution")
-            own[path] = weight.detach().movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)].double().cpu()
+            own[path] = plain(path, weight).movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)].double().cpu()
         result.append(_named(site, own))
     return result
 
@@ -121,19 +122,20 @@ def _named(site: Site, own: dict[str, Tensor]) -> list[Tensor]:
 def _check_values(heads: Heads, found: Sequence[Circuits], rows: dict[int, dict[str, Tensor]]) -> None:
     """Raises unless attention times x W_Vᵀ, plus the bias of values, is what each head puts out in a small pass."""
     seen: dict[str, list[Tensor]] = {}
-    handles = []
-    for path in {path for own in rows.values() for path in own}:
+    with undisturbed(heads) as (twin,):
+        handles = []
+        for path in {path for own in rows.values() for path in own}:
 
-        def note(module: nn.Module, args: Any, output: Any, path: str = path) -> None:
-            seen.setdefault(path, []).append(args[0].detach().double().cpu())
+            def note(module: nn.Module, args: Any, output: Any, path: str = path) -> None:
+                seen.setdefault(path, []).append(args[0].detach().double().cpu())
 
-        handles.append(heads.model.get_submodule(path).register_forward_hook(note))
-    try:
-        with unchanged(heads.model), torch.no_grad(), heads.recorded("all", attention=True) as tape:
-            heads.model(**on_device(heads.model, heads.example))
-    finally:
-        for handle in handles:
-            handle.remove()
+            handles.append(twin.model.get_submodule(path).register_forward_hook(note))
+        try:
+            with torch.no_grad(), twin.recorded("all", attention=True) as tape:
+                twin.model(**on_device(twin.model, heads.example))
+        finally:
+            for handle in handles:
+                handle.remove()
     for one, maps in zip(found, tape.attention, strict=True):
         site = one.site
         reads = [states[min(site.call, len(states) - 1)] for path in rows[site.index] if (states := seen.get(path))]
@@ -162,9 +164,9 @@ def circuit_scores(heads: Heads, found: Sequence[Circuits]) -> tuple[dict[str, N
     notes: dict[str, str] = {}
     blank = np.full(heads.shape, np.nan)
     scores = {"copying": blank.copy(), "matching": blank.copy()}
-    embedding = root.get_input_embeddings().weight.detach().double().cpu()  # (vocabulary, width)
+    embedding = plain("the embedding", root.get_input_embeddings().weight).double().cpu()  # (vocabulary, width)
     unembedding: Any = root.get_output_embeddings() if hasattr(root, "get_output_embeddings") else None
-    unembedded = None if unembedding is None else unembedding.weight.detach().double().cpu()
+    unembedded = None if unembedding is None else plain("the unembedding", unembedding.weight).double().cpu()
     size = embedding.shape[0] if unembedded is None else min(len(embedding), len(unembedded))
     both = None if unembedded is None else embedding[:size].T @ unembedded[:size]  # W_E W_U, (width, width)
     own = embedding.T @ embedding

@@ -13,14 +13,17 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from headwise._base.adapters import check_savable
 from headwise._base.opener import identity, open_tokenizer
-from headwise._base.writing import make_folder, saving, write_bytes
+from headwise._base.writing import saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
 from headwise.heads._remove.files import cuts, load_folder as load_cut
+from headwise.models._reading import most_tokens, shortest
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
 from headwise.probing._results import ranked
 from headwise.store import _manifest as manifest
+from headwise.store._saving import save_model
+from headwise.tasks._encoding import own_limit
 
 try:
     from sentence_transformers.base.modules import InputModule
@@ -45,7 +48,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         head_set: the heads, for instance `probes.top(12)`; or scores (layers, heads), of which the highest `fraction` is taken.
         tokenizer: for live models; default: the one beside their weights.
         pooling: "cls", "last" or "mean"; default: by the kind of model.
-        max_length: tokens at which texts are cut; default: the tokenizer's own limit.
+        max_length: tokens at which texts are cut; default: the tokenizer's own limit. Never more than the model reads.
         fraction: with scores: the share of all heads, 0 to 1.
         trust_remote_code: run the code that a folder or hub id contains; read that code first.
 
@@ -81,8 +84,8 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         super().__init__()
         self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
         self.head_set = chosen
-        limit, longest = int(min(self.tokenizer.model_max_length, 1_000_000)), given["max_length"]
-        self.max_seq_length: int | None = longest if longest is not None else limit if limit < 1_000_000 else None
+        longest = given["max_length"] if given["max_length"] is not None else own_limit(self.tokenizer)
+        self.max_seq_length: int | None = most_tokens(self.model) if longest is None else shortest(longest, self.model)
         # Not attributes of the module: Heads holds the model, which must stay registered once.
         self.__dict__.update(_encoder=encoder, _opened=opened, _given=given)
 
@@ -175,12 +178,24 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         device = next(iter(self.model.parameters())).device
         return SentenceTransformer(modules=[self], device=str(device)).encode(texts, **{"show_progress_bar": False, **options})
 
-    def save(self, output_path: str | Path, *args: Any, **kwargs: Any) -> None:
+    def save(self, output_path: str | Path, *args: Any, overwrite: bool = False, **kwargs: Any) -> None:
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
-        `SentenceTransformer(path, trust_remote_code=True)`, which allows that library to import headwise's class."""
+        `SentenceTransformer(path, trust_remote_code=True)`, which allows that library to import headwise's class.
+
+        Args:
+            output_path: where; a new folder appears whole or not at all.
+            args, kwargs: what sentence-transformers says to its modules.
+            overwrite: put this embedding in the place of another model that is there.
+
+        Raises:
+            HeadwiseError: another model is there.
+        """
+        save_model(output_path, self._write, overwrite)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Writes all files into an empty folder; returns the fields of the manifest."""
         check_savable(self.model)
         removed: dict[str, Any] = {"removed": cut} if (cut := cuts(self.model)) else {}
-        folder = make_folder(output_path)
         with saving(folder, self.model.state_dict().values()):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
@@ -189,7 +204,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         write_bytes(folder / "modules.json", (json.dumps(modules, indent=2) + "\n").encode())
         removed["base"] = identity(self.model.config)[0]
-        manifest.write(folder, KIND, heads=heads, pooling=self.pooling, max_length=self.max_seq_length, **removed)
+        return {"kind": KIND, "heads": heads, "pooling": self.pooling, "max_length": self.max_seq_length, **removed}
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "HeadEmbedding":

@@ -17,7 +17,6 @@ from headwise.models._families import HeadShape
 from headwise.models._model import DECODERS, MultiTaskModel
 from headwise.models._opening import open_model
 from headwise.probing._early_exit import head_outputs, layer_output
-from headwise.store import _manifest as manifest
 from headwise.tasks._kinds import SEQUENCE_KINDS
 
 KIND = "embedded-model"
@@ -91,13 +90,13 @@ class EmbeddedModel(MultiTaskModel):
         for param, gradient in zip(trained, reached, strict=True):
             param.requires_grad_(gradient is not None)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes encoder, tokenizer and decoders as safetensors, with a manifest; `headwise.load(folder)` opens it."""
-        super().save(folder)
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Writes encoder, tokenizer and decoders; returns the fields of the manifest."""
+        super().write(folder)
         heads = [list(entry) for entry in self.source] if isinstance(self.source, HeadSet) else None
         tasks = [task.to_json() for task in self.tasks.values()]
         layer = None if isinstance(self.source, HeadSet) else self.source
-        manifest.write(Path(folder), KIND, tasks=tasks, pooling=self.pooling, heads=heads, layer=layer)
+        return {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "heads": heads, "layer": layer}
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:

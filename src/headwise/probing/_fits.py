@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,12 +15,14 @@ from torch import Tensor
 from headwise.errors import HeadwiseError
 from headwise.probing._logistic import Fit, fit
 from headwise.probing._parallel import workers
+from headwise.probing._problem import check_features
 from headwise.probing._ridge import RidgeFit, fit_ridge
 from headwise.probing._settings import Probe
 from headwise.tasks import SEQUENCE_KINDS, _metrics as metrics
 
 MEMORY = 1 << 30  # bytes that the feature sets fitted at a time may take
 SPLITS = ("train", "validation", "test")
+Probed = TypeVar("Probed", Fit, RidgeFit)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -
     """
     if labels.kind not in SEQUENCE_KINDS:
         raise HeadwiseError(f"probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}, not {labels.kind!r}")
-    train, validation, test = (features(name).to(settings.device or "cpu") for name in SPLITS)
+    train, validation, test = (check_features(features(name).to(settings.device or "cpu")) for name in SPLITS)
     if settings.estimator is not None:
         return _choose_own(train, validation, test, labels, settings)
     if settings.folds is None:
@@ -169,17 +171,6 @@ def score_all(predictions: Tensor, labels: NDArray[np.generic], task: Labels) ->
     return np.array([[metrics.score(task.chooser, task.kind, row, labels) for row in rows] for rows in table])
 
 
-def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0) -> float:
-    """Standard error of the metric over test examples: √(p(1−p)/n) for accuracy, else by the bootstrap."""
-    n = len(task.test)
-    if task.metric == "accuracy":
-        share = float(np.mean(predictions == task.test))
-        return float(np.sqrt(share * (1 - share) / n))
-    rng = np.random.default_rng(seed)
-    rows = rng.integers(n, size=(resamples, n))
-    return float(np.std([metrics.score(task.metric, task.kind, predictions[r], task.test[r]) for r in rows], ddof=1))
-
-
 def _fit(
     x: Tensor,
     y: NDArray[np.generic],
@@ -191,12 +182,28 @@ def _fit(
     chosen = strengths or settings.strengths
     target = torch.from_numpy(np.asarray(y)).to(x.device)
     if labels.kind == "number":
-        return fit_ridge(x, target, chosen, folds=folds)
+        return _checked(fit_ridge(x, target, chosen, folds=folds), chosen)
     found = fit(x, target, chosen, classes=labels.classes, folds=folds, tolerance=settings.tolerance)
     left = int((~(found.lengths <= settings.tolerance)).sum())
     if left:
         warnings.warn(f"{left} of {found.lengths.numel()} probes did not reach the tolerance {settings.tolerance}", stacklevel=3)
-    return found
+    return _checked(found, chosen)
+
+
+def _checked(fitted: Probed, strengths: Sequence[float]) -> Probed:
+    """Fitted probes, if their weights are numbers.
+
+    Raises:
+        HeadwiseError: names the first that has others.
+    """
+    wrong = ~fitted.weights.isfinite().flatten(3).all(-1)  # (sets, folds, strengths)
+    if wrong.any():
+        number, _, strength = (int(place) for place in wrong.nonzero()[0])
+        raise HeadwiseError(
+            f"{int(wrong.sum())} of {wrong.numel()} probes have weights that are NaN or infinite, first that of feature set {number} at L2 "
+            f"strength {strengths[strength]:g}: scale the features, or give larger strengths"
+        )
+    return fitted
 
 
 def _predict(fitted: Fit | RidgeFit, x: Tensor, fold: int) -> Tensor:

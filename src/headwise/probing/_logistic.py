@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headwise.probing._parallel import Map, workers
-from headwise.probing._problem import check_finite, check_problem
+from headwise.probing._problem import check_finite, check_problem, check_squares
 from headwise.probing._solver import Solution, minimise
 
 TILE = {"cpu": 1 << 18, "cuda": 1 << 26}  # scores computed at a time: what fits the cache of one core
@@ -167,7 +167,7 @@ class Logistic:
             x = features[number].float()
             self.mean[number] = check_finite(x.mean(0))
             x = x - self.mean[number]
-            variances, self.axes[number] = torch.linalg.eigh(torch.mm(x.t(), x) / self.examples)
+            variances, self.axes[number] = torch.linalg.eigh(check_squares(torch.mm(x.t(), x), x) / self.examples)
             self.variances[number, :dim] = variances.clamp_min(0)
             torch.mm(self.axes[number].t(), x.t(), out=self.x[number, :dim])
             self.x[number, dim] = 1

@@ -17,10 +17,11 @@ from torch import Tensor
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.heads._restoration import evaluating
+from headwise.heads._reading import twinned
 from headwise.models._decoders.words import merge_attention, pool_words
+from headwise.models._reading import read
 from headwise.probing._items import CENTROID_KINDS, KINDS, Items, find_items
-from headwise.tasks import Batch, Task, batches, encode
+from headwise.tasks import Batch, Task, batches
 
 COUNTS = ("hit", "gold", "right", "drawn")
 OFFSETS = tuple(o for o in range(-10, 11) if o)
@@ -142,13 +143,13 @@ def free_probe(
     reader = _outputs if centroid else _attention
     splits: dict[str, list[Tensor]] = {}
     found: list[Tensor] | None = None
-    with evaluating(model):
+    with twinned(model, heads) as (twin, heads):
         for split in ("train", "validation", "test") if centroid else ("validation", "test"):
             sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
             items = find_items(sample, np.random.default_rng([seed, len(splits)]) if permuted else None)
-            encoded = encode(sample, tokenizer, max_length)
+            encoded = read(model, tokenizer, sample, max_length)
             shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", quiet=quiet)
-            passes = reader(model, heads, shown)
+            passes = reader(twin, heads, shown)
             if centroid and split == "train":
                 found = _centroids(passes, items)
             elif found is not None:

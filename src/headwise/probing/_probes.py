@@ -18,14 +18,17 @@ from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models._memory import as_trained, length_of
 from headwise.probing._encoder import Encoder, with_random_weights
-from headwise.probing._fits import SPLITS, Choice, Labels, choose, per_chunk, standard_error
+from headwise.probing._errors import score_interval, standard_error
+from headwise.probing._fits import SPLITS, Choice, Labels, choose, per_chunk
 from headwise.probing._recorded import Recording
-from headwise.probing._recording import record
+from headwise.probing._recording import NOT_KEPT, record
 from headwise.probing._results import Probes, ranked
-from headwise.probing._settings import Probe
+from headwise.probing._settings import Probe, Probing
 from headwise.probing._splits import carved, three_splits
 from headwise.settings import operation
 from headwise.store import fingerprint
+from headwise.store._decision import Decision, decision
+from headwise.store._entry import Entry, kept
 from headwise.tasks import _metrics as metrics
 from headwise.tasks._examples import Examples
 from headwise.tasks._names import as_tasks
@@ -34,8 +37,8 @@ from headwise.tasks._task import Task
 FOLDS = 5  # of train, where no split is left to choose on (appendix A.2)
 
 
-@operation(Probe)
-def probe(model: Any, tasks: Task | Iterable[Task], settings: Probe) -> Probes:
+@operation(Probing)
+def probe(model: Any, tasks: Task | Iterable[Task], settings: Probing) -> Probes:
     """Fits a probe to every head and every layer for every task: s(h_ij) and s(z_i) of Jo & Myaeng (2020), and their top-n embedding.
 
     Validation (or cross-validation) chooses each probe's L2 strength, the best layer and the top heads; test is reported. The last
@@ -48,15 +51,63 @@ def probe(model: Any, tasks: Task | Iterable[Task], settings: Probe) -> Probes:
     given = as_tasks(tasks)
     if not given:
         raise HeadwiseError("there are no tasks to probe")
+    if settings.out is None:
+        return _probes(model, given, settings)
+
+    def compute(entry: Entry) -> Probes:
+        result = _probes(model, given, settings)
+        result.save(entry.folder, **entry.seals())
+        return result
+
+    found, notes = kept(settings.out, _decided(model, given, settings), compute)
+    return found.noted(notes)
+
+
+def _decided(model: Any, tasks: Sequence[Task], settings: Probing) -> Decision:
+    """What decides probes: known before the model is opened."""
+    facts = settings.decides() | {
+        "estimator": _contents(settings.estimator),
+        "metric given for": [task.name for task in tasks if task.metric_given],  # else the metric that the model remembers holds
+        "chosen by folds": [task.name for task in tasks if carved(task)],
+        "synthetic": [task.name for task in tasks if task.synthetic],
+    }
+    tokenizer = settings.tokenizer
+    if isinstance(model, Encoder):
+        facts["pooling"] = settings.pooling or model.pooling
+        facts["trained on"] = fingerprint(dict(model.tasks))
+        model, tokenizer = model.model, tokenizer or model.tokenizer
+    return decision("probe", facts, model=model, tokenizer=tokenizer, tasks=tasks, splits=SPLITS)
+
+
+def _contents(estimator: Any) -> Any:
+    """What a user's estimator is, by its class and what it was made with, as scikit-learn's say it."""
+    if callable(getattr(estimator, "get_params", None)) and not isinstance(estimator, type):
+        kind = type(estimator)
+        return [
+            f"{kind.__module__}.{kind.__qualname__}",
+            {name: _contents(v) for name, v in estimator.get_params(deep=False).items()},
+        ]
+    if isinstance(estimator, list | tuple):  # steps of a pipeline
+        return [_contents(part) for part in estimator]
+    try:
+        return None if estimator is None else fingerprint(estimator)
+    except HeadwiseError:
+        raise HeadwiseError(
+            f"out= keeps a result by what decides it, and a {type(estimator).__name__} does not say what it is made with: give its class "
+            "a get_params() method, as scikit-learn's have, or a fingerprint() method that returns a text; or leave out= away"
+        ) from None
+
+
+def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
+    """Probes that are not there yet."""
     options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "device": settings.device or "auto"}
     encoder = Encoder.of(model, settings.tokenizer, settings.pooling, **options)
     settings = settings.with_changes(device=str(encoder.device))
     seed = settings.seed
     recording: dict[str, Any] = {name: getattr(settings, name) for name in ("pairs", "batch_size", "dtype", "quiet")}
     random = with_random_weights(encoder, seed) if "encoder" in settings.controls else None
-    identities = [
-        fingerprint(part.model) if part is not None else "" for part in (encoder, random)
-    ]  # once, not for every recording
+    # once, not for every recording; those that nobody keeps need none
+    identities = [fingerprint(part.model) if part is not None and settings.folder else NOT_KEPT for part in (encoder, random)]
     n_top = settings.top if settings.top is not None else encoder.heads.shape[1]
     parts = []
     for task in as_trained(encoder, given):
@@ -190,13 +241,16 @@ def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Te
 
 
 def _one(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -> dict[str, float]:
-    """One feature set: its validation score, strength, test score with its standard error, and the number of test examples."""
+    """One feature set: its validation score, strength, test score with its standard error and interval, and the number of test examples."""
     choice = choose(features, labels, settings)
     test, error = judged(choice, labels)
+    low, high = score_interval(test, error, len(labels.test), labels.metric)
     return {
         "validation": float(choice.validation[0]),
         "test": test,
         "stderr": error,
+        "low": low,
+        "high": high,
         "examples": len(labels.test),
         "strength": float(choice.strengths[0]),
     }

@@ -23,7 +23,7 @@ def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], 
 
 
 def check_finite(mean: Tensor) -> Tensor:
-    """`mean` of features, if it is finite: one value that is not would make it so.
+    """Features, or their mean, if finite: one value that is not makes its mean so.
 
     Raises:
         HeadwiseError: it is not.
@@ -31,3 +31,27 @@ def check_finite(mean: Tensor) -> Tensor:
     if not torch.isfinite(mean).all():
         raise HeadwiseError("features hold NaN or infinite values; record with dtype='float32' if half precision overflowed")
     return mean
+
+
+def check_squares(sums: Tensor, features: Tensor) -> Tensor:
+    """Sums of products of features, if they are finite.
+
+    Raises:
+        HeadwiseError: they are not, since the features are too large.
+    """
+    if not torch.isfinite(sums).all():
+        raise HeadwiseError(
+            f"features are as large as {float(features.abs().max()):.3g}, too large to be squared in single precision: scale them"
+        )
+    return sums
+
+
+def check_features(features: Tensor) -> Tensor:
+    """Features (sets, examples, dim), if all of them are finite: a probe would give the first class to an example that is not.
+
+    Raises:
+        HeadwiseError: one is not.
+    """
+    for number in range(len(features)):  # one at a time, for all together may fill the memory
+        check_finite(features[number])
+    return features

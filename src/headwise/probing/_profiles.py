@@ -42,7 +42,7 @@ def profile(model: Any, tasks: Task | Iterable[Task], settings: Profiling) -> Pr
     tasks, baselines = as_tasks(tasks), settings.baselines
     options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "tokenizer": settings.tokenizer}
     opened = open_model(model, need="encoder", device="auto", dtype="float32", **options)
-    encoder, tokenizer = opened.encoder.eval(), settings.tokenizer or opened.tokenizer
+    encoder, tokenizer = opened.encoder, settings.tokenizer or opened.tokenizer
     heads = Heads(encoder)
     shared: dict[str, Any] = {name: getattr(settings, name) for name in ("examples", "seed", "batch_size", "max_length", "quiet")}
     random = Heads(fresh(encoder, settings.seed)) if "random weights" in baselines else None

@@ -23,19 +23,21 @@ from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, room_in
 from headwise.engine import track
 from headwise.errors import HeadwiseError
-from headwise.heads._restoration import unchanged
+from headwise.heads._reading import twinned
+from headwise.models._reading import read
 from headwise.probing._early_exit import final_state
 from headwise.probing._encoder import Encoder
 from headwise.probing._recorded import MANIFEST, Recording
 from headwise.store import atomic_folder, fingerprint
 from headwise.store._atomic import write_text
+from headwise.store._live import tokenizer_content
 from headwise.tasks._batches import batches
-from headwise.tasks._encoding import encode
 from headwise.tasks._examples import Examples
 from headwise.tasks._texts import keep
 
 PAIRS = ("compare", "together")
 DTYPES = ("float16", "float32")
+NOT_KEPT = "not kept"  # in place of a fingerprint where the folder is gone before anybody could come back to it
 RESIDENT = 128 << 20  # bytes of a shard that stay in memory while it is written
 
 
@@ -65,11 +67,11 @@ def record(
         max_length: tokens at which texts are cut; default: the tokenizer's own limit.
         dtype: "float16", or "float32" for models whose states overflow half precision.
         shard: examples per shard.
-        identity: the fingerprint of the model's weights, if it was computed already.
+        identity: the fingerprint of the model, if it was computed already.
         quiet: show no progress.
 
     Raises:
-        HeadwiseError: the folder holds another recording, or a value does not fit half precision.
+        HeadwiseError: the folder holds another recording, or a value is NaN, infinite, or does not fit half precision.
     """
     if pairs not in PAIRS:
         raise HeadwiseError(f"pairs={pairs!r}: expected one of {', '.join(PAIRS)}")
@@ -91,7 +93,11 @@ def record(
         "pooling": encoder.pooling,
         "dtype": dtype,
         "max_length": max_length,
-        "of": fingerprint(identity or fingerprint(encoder.model), [side.text_fingerprint for side in sides]),
+        "of": fingerprint(
+            identity or fingerprint(encoder.model),
+            tokenizer_content(encoder.tokenizer),
+            [side.text_fingerprint for side in sides],
+        ),
     }
     make_folder(folder)
     if (folder / MANIFEST).is_file():
@@ -105,8 +111,9 @@ def record(
     total = sum(-(-(high - low) // size) for _, _, low, high in plans)
     steps = iter(track(range(total), "recording", quiet=quiet))
     for number in missing:
-        with unchanged(encoder.model), atomic_folder(done.shard_folder(number)) as aside:
-            _shard(encoder, [side.subset(np.arange(*done.bounds(number))) for side in sides], aside, record, size, steps)
+        with twinned(encoder.model, encoder.heads) as (model, heads), atomic_folder(done.shard_folder(number)) as aside:
+            read = replace(encoder, model=model, heads=heads)
+            _shard(read, [side.subset(np.arange(*done.bounds(number))) for side in sides], aside, record, size, steps)
     return done
 
 
@@ -123,7 +130,7 @@ def _shard(
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.pooling, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
-            for batch in batches(encode(side, encoder.tokenizer, record["max_length"], remember=False), batch_size):
+            for batch in batches(read(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False), batch_size):
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):
@@ -175,6 +182,11 @@ class _OnDisk:
 
 def _plain(values: torch.Tensor, dtype: np.dtype[Any]) -> NDArray[Any]:
     array = values.float().cpu().numpy()
+    if not np.isfinite(array).all():
+        raise HeadwiseError(
+            "the model's states are NaN or infinite, so there is nothing to record: open it with dtype='float32' if half precision "
+            "overflows; otherwise its training has diverged"
+        )
     if dtype == np.float16 and np.abs(array).max() > np.finfo(np.float16).max:
         raise HeadwiseError(
             f"a recorded value of {np.abs(array).max():.3g} does not fit half precision: record with dtype='float32'"

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import ArrayLike, NDArray
 
+from headwise._base.senses import check_ranked
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
@@ -219,13 +220,22 @@ class Probes:
 
         return sweep(self.sweep, self.embeddings)
 
-    def save(self, folder: str | Path) -> None:
-        """Writes everything into `folder`, which must not exist and appears whole or not at all; `headwise.load(folder)` reads it."""
+    def noted(self, notes: Sequence[str]) -> "Probes":
+        """The same with what its reader must know, in `data.attrs["notes"]`."""
+        return replace(self, data=self.data.assign_attrs(notes=list(notes))) if notes else self
+
+    def save(self, folder: str | Path, **fields: Any) -> None:
+        """Writes everything into `folder`, which must not exist and appears whole or not at all; `headwise.load(folder)` reads it.
+
+        Args:
+            folder: where.
+            fields: more facts for its manifest.
+        """
         bare = self.data.copy(deep=False)
         bare.attrs = {}
         rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
         rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
-        facts = {"settings": json.loads(json.dumps(self.data.attrs)), "tasks": self.tasks}
+        facts = {"settings": json.loads(json.dumps(self.data.attrs)), "tasks": self.tasks, **fields}
         with manifest.new_folder(folder, KIND, **facts) as aside:
             bare.to_netcdf(aside / "probes.nc", engine="scipy")
             self.embeddings.to_parquet(aside / "embeddings.parquet", index=False)
@@ -255,6 +265,6 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Probes:
 
 def ranked(values: ArrayLike) -> list[tuple[int, int]]:
     """Heads by (layers, heads) values, best first; ties go to the lower (layer, head), NaN is left out."""
-    array = np.asarray(values, dtype=float)
+    array = check_ranked(np.asarray(values, dtype=float))
     order = np.argsort(np.where(np.isnan(array), np.inf, -array).ravel(), kind="stable")[: int(np.isfinite(array).sum())]
     return [(int(i) // array.shape[1], int(i) % array.shape[1]) for i in order]

@@ -8,7 +8,8 @@ import pandas as pd
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._files import open_text
-from headwise.tasks._sources import folder_files, read_table
+from headwise.tasks._sources import folder_files
+from headwise.tasks._tables import read_table
 from headwise.tasks._task import Task
 
 # name -> SentEval's file name; in the order of the papers

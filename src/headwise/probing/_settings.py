@@ -5,7 +5,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import field_validator
 
-from headwise.settings import QUIET, TOKENIZER, TRUST, Settings, option
+from headwise.settings import OUT, QUIET, TOKENIZER, TRUST, Settings, option
 from headwise.tasks._source import TaskSource
 
 Source = Literal["senteval", "treebank", "grammar", "tasks"]
@@ -61,7 +61,7 @@ class ProbingTasks(TaskSource):
 
 
 class Probe(Settings):
-    """Settings of `headwise.probe`: the `[probing]` table of a recipe."""
+    """How probes are fitted: the `[probing]` table of a recipe."""
 
     pooling: Literal["cls", "last", "mean"] | None = option(
         None, "Token vectors to use: cls, last (last real token) or mean; default: depends on the model."
@@ -119,6 +119,12 @@ class Probe(Settings):
         if given is not None and not all(callable(getattr(given, name, None)) for name in ("fit", "predict")):
             raise ValueError(f"a {type(given).__name__} has no fit(x, y) and predict(x)")
         return given
+
+
+class Probing(Probe):
+    """Settings of `headwise.probe`: those of a recipe, and where the result is kept."""
+
+    out: Path | None = OUT
 
 
 class Profiling(Settings):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headwise._base.inference import MIN_EXAMPLES
+from headwise._base.inference import MIN_EXAMPLES, share_interval
 from headwise._base.opener import identity
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, write_bytes
@@ -204,18 +204,16 @@ def _trained(shown: Shown) -> None:
     kinds = {task["name"]: task["kind"] for task in tasks if not isinstance(task, str)}
     rows = [_with_interval(row, kinds.get(row["task"], "")) for row in trained.scores.to_dict("records")]
     shown.results.append(_markdown(pd.DataFrame(rows)))
-    shown.results.append("Scores in percent. Intervals: 95 %, Wilson, over examples, where the score is a share of them.")
+    shown.results.append("Scores in percent. Intervals: 95 %, exact, over examples, where the score is a share of them.")
     sections = sections_of(shown.folder)
     _first_figure(shown, sections[0])
 
 
 def _with_interval(row: Mapping[Any, Any], kind: str) -> dict[str, Any]:
-    from scipy.stats import binomtest
-
     between, examples = "–", int(row["examples"])
     if row["metric"] == "accuracy" and kind == "classes" and examples >= MIN_EXAMPLES:
-        found = binomtest(round(row["score"] * examples), examples).proportion_ci(0.95, method="wilson")
-        between = f"{100 * found.low:.1f} to {100 * found.high:.1f}"
+        low, high = share_interval(round(row["score"] * examples), examples)
+        between = f"{100 * low:.1f} to {100 * high:.1f}"
     values = {name: row[name] for name in ("task", "split", "metric")}
     return {**values, "score": f"{100 * row['score']:.1f}", "interval": between, "examples": examples}
 

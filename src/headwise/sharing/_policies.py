@@ -8,15 +8,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from headwise._base.opener import identity
-from headwise._base.writing import make_folder, write_bytes
+from headwise._base.writing import write_bytes
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.store._saving import save_model
 
 TABLE, CONFIG, POLICY = "full_attention_heads.tsv", "config.json", "policy.json"
 
 
 def save_cache_policy(
-    full: HeadSet | ArrayLike, heads: Heads, folder: str | Path, *, sink_size: int = 128, recent_size: int = 256
+    full: HeadSet | ArrayLike,
+    heads: Heads,
+    folder: str | Path,
+    *,
+    sink_size: int = 128,
+    recent_size: int = 256,
+    overwrite: bool = False,
 ) -> Path:
     """Writes which key/value heads keep their whole cache: a folder as DuoAttention saves its attention patterns.
 
@@ -31,9 +38,10 @@ def save_cache_policy(
         folder: where the files go.
         sink_size: first tokens that the other heads keep.
         recent_size: last tokens that they keep.
+        overwrite: put the policy in the place of another one that is there.
 
     Raises:
-        HeadwiseError: scores do not fit the model, or its layers have different numbers of key/value heads.
+        HeadwiseError: a model or another policy is there; scores do not fit the model, or its layers have different numbers of key/value heads.
     """
     sites = heads.sites
     groups = {site.n_groups for site in sites}
@@ -43,14 +51,18 @@ def save_cache_policy(
         raise HeadwiseError(f"sink_size is {sink_size} and recent_size {recent_size}; both must be 1 or more")
     values = _values(full, heads)  # (layers, heads), in 0..1
     table = values.reshape(len(sites), groups.pop(), -1).max(axis=2)  # (layers, groups)
-    target = make_folder(folder)
     name, revision = identity(getattr(heads.model, "config", None))
     config = {"sink_size": sink_size, "recent_size": recent_size}
     policy = {**config, "model": name, "revision": revision, "full_attention_heads": table.tolist()}
-    _write(target / TABLE, "".join("\t".join(f"{value:.10g}" for value in row) + "\n" for row in table))
-    _write(target / CONFIG, json.dumps(config, indent=1) + "\n")
-    _write(target / POLICY, json.dumps(policy, indent=1) + "\n")
-    return target
+
+    def write(place: Path) -> dict[str, Any]:
+        _write(place / TABLE, "".join("\t".join(f"{value:.10g}" for value in row) + "\n" for row in table))
+        _write(place / CONFIG, json.dumps(config, indent=1) + "\n")
+        _write(place / POLICY, json.dumps(policy, indent=1) + "\n")
+        return {}
+
+    save_model(folder, write, overwrite)
+    return Path(folder)
 
 
 def _values(full: Any, heads: Heads) -> NDArray[np.float64]:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from headwise._base.unpacking import check_zip
 from headwise.errors import HeadwiseError
 from headwise.similarity._encoding import STRENGTHS, column_correlation, fit_ridge
 from headwise.similarity._matrices import labelled
+from headwise.tasks._tables import read_table
 
 Array = NDArray[Any]
 
@@ -157,6 +158,7 @@ def read_pereira(
     """
     path = Path(path)
     if (path / "responses.npz").is_file():
+        check_zip(path / "responses.npz")
         with np.load(path / "responses.npz", allow_pickle=False) as stored:
             responses = {str(name): rows for name, rows in zip(stored["participants"], stored["responses"], strict=True)}
             concepts = tuple(str(name) for name in stored["concepts"])
@@ -197,7 +199,7 @@ def _with_concepts(
 ) -> BrainData:
     if not table.is_file():
         raise HeadwiseError(f"{table} is missing: it gives the sentences of each concept (columns concept, sentence)")
-    frame = pd.read_parquet(table) if table.suffix == ".parquet" else pd.read_csv(table)
+    frame = read_table(table)
     row = {name: i for i, name in enumerate(concepts)}
     unknown = sorted(set(frame["concept"]) - set(row))
     if unknown:

@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import rankdata
 
+from headwise._base.senses import importance
 from headwise.errors import HeadwiseError
 from headwise.similarity._matrices import pairwise
 
@@ -18,7 +19,7 @@ def head_similarity(
     Args:
         scores: dims (task, layer, head), NaN where a layer has no such head; further dims (seed, say) are averaged first.
         how: rank correlation, correlation or cosine of the vectors over all heads, or the overlap |A ∩ B| ÷ n of the
-            top `fraction` of heads (floor(fraction × all heads), ties to the lower (layer, head)).
+            top `fraction` of heads, as `headwise.top_heads` chooses them.
         fraction: for "overlap".
 
     Returns:
@@ -28,7 +29,9 @@ def head_similarity(
     if missing:
         raise HeadwiseError(f"head scores need the dims task, layer and head; {sorted(missing)} missing, got {list(scores.dims)}")
     extra = [dim for dim in scores.dims if dim not in ("task", "layer", "head")]
-    table = scores.mean(extra).transpose("task", "layer", "head").to_numpy().reshape(scores.sizes["task"], -1)  # (tasks, heads)
+    mean = scores.mean(extra, keep_attrs=True).transpose("task", "layer", "head")
+    ranked = importance(mean) if how == "overlap" else mean.to_numpy()
+    table = ranked.reshape(scores.sizes["task"], -1)  # (tasks, heads)
     table = table[:, ~np.isnan(table).all(0)]
     if np.isnan(table).any():
         raise HeadwiseError(

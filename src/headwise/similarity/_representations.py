@@ -38,19 +38,22 @@ def sentence_vectors(
     """
     import torch
 
-    from headwise.heads._restoration import evaluating
+    from headwise.heads._reading import twinned
     from headwise.models import open_model, pool
+    from headwise.models._reading import check_tokens, shortest
 
     opened = open_model(model, need="encoder", tokenizer=tokenizer, device="auto")
-    encoder, tokenizer = opened.encoder, tokenizer if tokenizer is not None else opened.tokenizer
+    tokenizer = tokenizer if tokenizer is not None else opened.tokenizer
+    length = shortest(max_length, opened.encoder)
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding
     vectors: list[Array] = [np.empty(0)] * len(sentences)
-    with torch.no_grad(), evaluating(encoder):
+    with torch.no_grad(), twinned(opened.encoder) as (encoder,):
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = tokenizer(
-                [sentences[i] for i in rows], padding=True, truncation=True, max_length=max_length, return_tensors="pt"
+                [sentences[i] for i in rows], padding=True, truncation=True, max_length=length, return_tensors="pt"
             ).to(opened.device)
+            check_tokens(encoder, tokenizer, batch["input_ids"][batch["attention_mask"] > 0].cpu(), "the sentences")
             states = encoder(**batch).last_hidden_state.float()  # (batch, tokens, dim)
             for i, vector in zip(rows, pool(states, batch["attention_mask"], pooling).cpu().numpy(), strict=True):
                 vectors[i] = vector

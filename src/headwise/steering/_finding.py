@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from headwise.probing._fits import SPLITS, Labels
 from headwise.probing._logistic import fit
 from headwise.probing._probes import probe_heads
 from headwise.probing._recorded import Recording
-from headwise.probing._recording import record
+from headwise.probing._recording import NOT_KEPT, record
 from headwise.probing._results import ranked
 from headwise.probing._settings import Probe
 from headwise.steering._settings import Steer
@@ -55,11 +56,12 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
             raise HeadwiseError(f"the {name} split has statements of one kind only: both the target class and others are needed")
     labels = Labels("classes", "accuracy", 2, arrays[0], arrays[1], arrays[2])
     probing = Probe(device=str(encoder.device), quiet=settings.quiet, seed=settings.seed)
-    options = {"max_length": settings.max_length, "batch_size": settings.batch_size, "quiet": settings.quiet}
+    options: dict[str, Any] = {
+        "max_length": settings.max_length, "batch_size": settings.batch_size, "quiet": settings.quiet, "identity": NOT_KEPT
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="headwise-") as folder:
         recordings = {
-            name: record(encoder, splits[name], Path(folder) / name, hidden=False, dtype="float32", **options)  # type: ignore[arg-type]
-            for name in SPLITS
+            name: record(encoder, splits[name], Path(folder) / name, hidden=False, dtype="float32", **options) for name in SPLITS
         }
         grid, _ = probe_heads(recordings, labels, probing)
         total = encoder.heads.total

@@ -9,7 +9,7 @@ import pandas as pd
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.heads import Heads
-from headwise.heads._restoration import evaluating
+from headwise.heads._reading import twinned
 from headwise.models._decoders.output import SavedTask
 from headwise.models._opening import open_with_tokenizer
 from headwise.models._plain import as_task_model
@@ -92,16 +92,16 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
         else SavedTask(statements.name, "next-token", (), "token-accuracy")
     )
     answering = as_task_model(live, tokenizer, judged)
-    with evaluating(live):
-        heads, encoder = Heads(live), Encoder.of(live, tokenizer, "last")
-        if encoder.heads.shape != heads.shape:
-            raise HeadwiseError(f"{type(live).__name__} has heads outside its text model: steering reads left-to-right models")
-        target = statements.classes.index(settings.target) if settings.target else len(statements.classes) - 1
-        splits = three_splits(statements, settings.examples, settings.seed)
-        found = find(encoder, splits, target, settings)
-        tables = []
+    heads, encoder = Heads(live), Encoder.of(live, tokenizer, "last")
+    if encoder.heads.shape != heads.shape:
+        raise HeadwiseError(f"{type(live).__name__} has heads outside its text model: steering reads left-to-right models")
+    target = statements.classes.index(settings.target) if settings.target else len(statements.classes) - 1
+    splits = three_splits(statements, settings.examples, settings.seed)
+    found = find(encoder, splits, target, settings)
+    tables = []
+    with twinned(answering, heads) as (model, twin):
         for name, (examples, of_target) in _judging(splits, pairs, target, settings).items():
-            one: Judged = judge(answering, heads, judged.name, examples, found.vectors, settings, of_target)
+            one: Judged = judge(model, twin, judged.name, examples, found.vectors, settings, of_target)
             table = one.table((0.0, *settings.strengths), settings)
             table.insert(0, "split", name)
             tables.append(table)

@@ -11,14 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headwise._base.inference import share_interval
 from headwise._base.progress import track
 from headwise.heads import Heads
-from headwise.lesions._statistics import interval, resample_counts, why_none
+from headwise.lesions._intervals import mean_interval, resample_counts, why_none
 from headwise.models._decoders.language import by_example, gold_tokens
 from headwise.models._plain import TaskModel
+from headwise.models._reading import read
 from headwise.steering._settings import Steer
 from headwise.tasks._batches import batches
-from headwise.tasks._encoding import encode
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import IGNORED
 
@@ -46,40 +47,35 @@ class Judged:
             return [np.arange(self.values.shape[1])]
         return [np.flatnonzero(self.of_target), np.flatnonzero(~self.of_target)]
 
-    @property
-    def weights(self) -> Array:
-        """(examples,) by which values sum to the effect: a mean over pairs, or the target's mean minus that of the others."""
-        found = np.zeros(self.values.shape[1])
-        for rows, sign in zip(self.strata, (1, -1), strict=False):
-            found[rows] = sign / len(rows)
-        return found
-
     def table(self, strengths: Sequence[float], settings: Steer) -> pd.DataFrame:
-        """Effect, its change from the intact model, and KL by strength, with intervals over examples; why the effect has none."""
-        n = self.values.shape[1]
+        """Effect, its change from the intact model, and KL by strength, with intervals over examples; why the effect has none.
+
+        The effect is a mean over pairs, or the target's mean minus that of the others. Accuracy is the share of pairs whose good sentence
+        is preferred, with its exact interval.
+        """
+        n, strata = self.values.shape[1], self.strata
         counts = np.zeros((settings.bootstrap, n))
-        for number, rows in enumerate(self.strata):
+        for number, rows in enumerate(strata):
             counts[:, rows] = resample_counts(len(rows), settings.bootstrap, settings.seed + number)
-        fewest = min(map(len, self.strata))
-        change = self.values - self.values[:1]
-        figures: dict[str, tuple[Array, Array]] = {
-            "effect": (self.values, self.weights),
-            "change": (change, self.weights),
-            "kl": (self.kl, np.full(n, 1 / n)),
-        }
+        contrast = [(rows, sign) for rows, sign in zip(strata, (1.0, -1.0), strict=False)]
+        everywhere = [(rows, len(rows) / n) for rows in strata]
+        columns: dict[str, Any] = {"strength": list(strengths)}
+        for name, values, weights in (
+            ("effect", self.values, contrast),
+            ("change", self.values - self.values[:1], contrast),
+            ("kl", self.kl, everywhere),
+        ):
+            columns[name] = sum(weight * values[:, rows].mean(1) for rows, weight in weights)
+            low, high = mean_interval(values, counts, settings.level, strata=weights)
+            columns |= {f"{name}_low": low, f"{name}_high": high}
         if self.of_target is None:
-            figures["accuracy"] = ((self.values > 0).astype(float), np.full(n, 1 / n))
-        found: dict[str, Any] = {"strength": list(strengths)}
-        notes: list[str] = []
-        for name, (values, weights) in figures.items():
-            found[name] = values @ weights
-            draws = (counts * weights) @ values.T  # (bootstrap, strengths)
-            low, high = interval(draws, settings.level, examples=fewest)
-            found |= {f"{name}_low": low, f"{name}_high": high}
-            if name == "effect":
-                reasons = (why_none(one, settings.level, examples=fewest) for one in draws.T)
-                notes = [f"no interval: {why}" if why else "" for why in reasons]
-        return pd.DataFrame({**found, "examples": n, "note": notes})
+            preferred = (self.values > 0).sum(1)
+            bounds = [share_interval(int(number), n, settings.level) for number in preferred]
+            low, high = np.array(bounds if settings.bootstrap else np.full((len(bounds), 2), np.nan)).T
+            columns |= {"accuracy": preferred / n, "accuracy_low": low, "accuracy_high": high}
+        draws = sum(sign * counts[:, rows] @ self.values[:, rows].T / len(rows) for rows, sign in contrast)
+        reasons = (why_none(each, settings.level, examples=min(map(len, strata))) for each in np.asarray(draws).T)
+        return pd.DataFrame({**columns, "examples": n, "note": [f"no interval: {why}" if why else "" for why in reasons]})
 
 
 def judge(
@@ -104,7 +100,7 @@ def judge(
     """
     strengths = (0.0, *settings.strengths)
     values, kl = np.zeros((2, len(strengths), len(examples)))
-    encoded = encode(examples, model.tokenizer, settings.max_length)
+    encoded = read(model.encoder, model.tokenizer, examples, settings.max_length)
     plan = batches(encoded, settings.batch_size)
     with torch.inference_mode():
         for batch in track(plan, "steering", quiet=settings.quiet):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from headwise._base.opener import read_tensors
 from headwise._base.parsing import read_json
+from headwise._base.tables import csv_text, read_csv
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
@@ -85,7 +86,7 @@ class Steering:
                     self.notes.append(f"no steered model was saved: {error}")
             save_tensors({f"{layer}.{head}": v.contiguous() for (layer, head), v in self.vectors.items()}, aside / VECTORS)
             for name in TABLES:
-                write_text(aside / f"{name}.csv", getattr(self, name).to_csv(index=False))
+                write_text(aside / f"{name}.csv", csv_text(getattr(self, name)))
             facts = {"strength": self.strength, "settings": self.settings, "notes": self.notes}
             write_text(aside / FACTS, sealed_text(facts))
 
@@ -97,7 +98,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Steering:
     for name, vector in read_tensors(folder / VECTORS).items():
         layer, head = map(int, name.split("."))
         vectors[layer, head] = vector
-    table, heads = (pd.read_csv(folder / f"{name}.csv") for name in TABLES)
+    table, heads = (read_csv(folder / f"{name}.csv") for name in TABLES)
     table["note"] = table["note"].astype(object).fillna("") if "note" in table else ""  # older results have none
     order = [(int(layer), int(head)) for layer, head in heads[["layer", "head"]].to_numpy()]
     return Steering(

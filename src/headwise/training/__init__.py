@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
+    from headwise.evaluation._api import evaluate as evaluate
+    from headwise.evaluation._result import Evaluation as Evaluation
     from headwise.training._api import train as train
-    from headwise.training._evaluation import Evaluation as Evaluation, evaluate as evaluate, examine as examine
+    from headwise.training._evaluation import examine as examine
     from headwise.training._fewshot import few_shot as few_shot
     from headwise.training._grid import compare as compare
     from headwise.training._loop import TrainingRun as TrainingRun

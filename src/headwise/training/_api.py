@@ -83,7 +83,7 @@ def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> Tr
             return _attempt(model, tasks, method, settings, described, entry, processes)
         finally:
             if not isinstance(model, str | Path):
-                _left[model] = folder.absolute(), parts, model_parts(model, settings.tokenizer)
+                _left[model] = folder.absolute(), parts, model_parts(model, settings.tokenizer, training=True)
 
 
 def _shown(entry: Entry) -> TrainingResult:
@@ -93,9 +93,9 @@ def _shown(entry: Entry) -> TrainingResult:
     return result
 
 
-def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, str]:
+def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, Any]:
     """The content of a model; of a live one that this process has trained into `folder`, what it was before."""
-    now = model_parts(model, tokenizer)
+    now = model_parts(model, tokenizer, training=True)
     place, before, after = _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
     return before if place == folder.absolute() and after == now else now
 
@@ -143,7 +143,7 @@ def _attempt(
         if processes.is_main_process:
             from headwise.store import Checkpoint
 
-            result.save(folder)
+            result.save(folder, begun=True)
             entry.finish()
             Checkpoint(folder / "checkpoint").clear()
             (folder / SECONDS).unlink(missing_ok=True)

@@ -15,9 +15,12 @@ from headwise._base.progress import track
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.models._attention import without_plans
+from headwise.models._classes import answered
+from headwise.models._finite import check_answers, check_losses, check_weights
 from headwise.models._memory import longest
+from headwise.models._reading import read, shortest
 from headwise.settings import operation
-from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate, encode
+from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate
 from headwise.training._settings import FewShot
 from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training._stacked_check import compare
@@ -61,18 +64,22 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
     Returns:
         Dataset with `score` (seed), and `prediction` and `loss` (seed, example); its attribute `note` says why the seeds were
         trained one after another, if they were.
+
+    Raises:
+        HeadwiseError: the task is of another kind, the model holds NaN, or a fine-tuning diverges.
     """
     if task.kind not in SEQUENCE_KINDS:
         raise HeadwiseError(
             f"few-shot transfer takes tasks of kind {' or '.join(SEQUENCE_KINDS)}; {task.name} is of kind {task.kind}"
         )
+    check_weights(model)
     train = task.split("train")
     held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
     chosen = np.unique(np.concatenate(samples))
-    length = settings.max_length or longest(model)
-    encoded = encode(train.subset(chosen), model.tokenizer, length)
-    tests = encode(held_out, model.tokenizer, length)
+    length = shortest(settings.max_length or longest(model), model.encoder)
+    encoded = read(model.encoder, model.tokenizer, train.subset(chosen), length)
+    tests = read(model.encoder, model.tokenizer, held_out, length)
     tokens = min(settings.batch_size, shots) * int(encoded.lengths.max(initial=1))  # of one copy's largest batch, at most
     copies = settings.copies or _side_by_side(model, len(seeds), tokens)
     encoder, reasons = model.new_encoder(), list[str]()
@@ -83,6 +90,7 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
         for prediction, loss in _run(model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons):
             predictions.append(prediction)
             losses.append(loss)
+    check_answers(task.name, np.stack(predictions), np.stack(losses), held_out.labelled)
     scores = [task.score(prediction, held_out.labels) for prediction in predictions]
     return xr.Dataset(
         {
@@ -202,7 +210,8 @@ def _fit_and_evaluate(
                 part.rows.batch = len(chosen)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         with autocast, without_plans(batch.inputs["input_ids"]):
-            return decoder(encoder(**batch.inputs).last_hidden_state, batch)
+            states = encoder(**batch.inputs).last_hidden_state
+            return answered(encoded.examples.classes, batch, source.examples.task, lambda numbered: decoder(states, numbered))
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=True)
@@ -213,12 +222,15 @@ def _fit_and_evaluate(
     )
     for part in parts:
         part.train()
+    learnt: list[Tensor] = []
     for chosen in plan:
-        loss = answer(chosen, encoded).loss.view(copies, -1).mean(1).sum()  # the copies do not meet: their sum trains each alone
+        each = answer(chosen, encoded).loss.view(copies, -1).mean(1)  # (copies,)
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        each.sum().backward()  # the copies do not meet: their sum trains each alone
         optimizer.step()
         schedule.step()
+        learnt.append(each.detach())
+    _check(torch.stack(learnt, 1).cpu(), encoded.examples.task, seeds, schedule, settings)
     for part in parts:
         part.eval()
     predictions: list[NDArray[Any]] = []
@@ -233,6 +245,19 @@ def _fit_and_evaluate(
             losses.append(output.loss.float().view(copies, -1).cpu().numpy())
     order = np.argsort(np.concatenate(plan))  # back from length-sorted to the examples' own order
     yield from zip(np.concatenate(predictions, 1)[:, order], np.concatenate(losses, 1)[:, order], strict=True)
+
+
+def _check(losses: Tensor, task: str, seeds: list[int], schedule: Any, settings: FewShot) -> None:
+    """Refuses fine-tunings whose losses (copies, steps) are no numbers."""
+    (factor,) = schedule.lr_lambdas
+    for seed, one in zip(seeds, losses, strict=True):
+        facts = f"task {task!r}, {len(one)} steps, seed {seed}"
+        check_losses(
+            one,
+            lambda step, facts=facts: f"step {step} ({facts}, learning rate {settings.learning_rate * factor(step):.3g})",
+            settings.nonfinite_steps,
+            "lower the learning rate, or let it rise for longer (warmup=0.1)",
+        )
 
 
 def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShot) -> Iterable[NDArray[np.int64]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.averages import common_average
 from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError
 from headwise.settings import checked
@@ -51,10 +52,11 @@ class Comparison:
         return pd.concat(parts, ignore_index=True)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
-        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over tasks. What is at chance says so."""
+        """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over the tasks that all methods have. What is at
+        chance says so."""
         rows = self.scores[self.scores["split"] == split]
         wide = rows.pivot_table(index=["seed", "method"], columns="task", values="score", sort=False) * 100
-        wide["average"] = wide.mean(axis=1)
+        wide["average"] = common_average(wide)
         by_method = wide.groupby("method", sort=False)
         mean, sd = by_method.mean(), by_method.std()  # sd over seeds, n - 1
         at_chance = rows.groupby(["method", "task"])["at_chance"].agg(["sum", "size"])
@@ -70,6 +72,8 @@ class Comparison:
 
 
 def _cell(mean: Any, sd: Any) -> str:
+    if pd.isna(mean):  # the method was not trained on the task, or no task is one of all methods
+        return ""
     return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
 
 
@@ -125,7 +129,7 @@ def compare(
     labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
     several = len(labels) * len(chosen) > 1
-    parts = model_parts(model)
+    parts = model_parts(model, asked.tokenizer, training=True)
     with claimed(out, several and is_first()):  # one training alone claims `out` itself
         for seed in chosen:
             told = {

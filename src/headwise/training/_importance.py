@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import xarray as xr
 
+from headwise._passes.answers import unjudged
 from headwise.scoring import gate_gradient
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def score_tasks(run: "TrainingRun", examples: int | None, variant: str) -> dict[
     rank, world = run.accelerator.process_index, run.accelerator.num_processes
     found = torch.zeros(len(run.tasks), *run.heads.shape, dtype=torch.float64, device=run.model.device)
     for i, task in list(enumerate(run.tasks))[rank::world]:
-        with run.accelerator.autocast():
+        with run.accelerator.autocast(), unjudged():
             scores = gate_gradient(
                 run.model,
                 task.with_splits(train=run.encoded[i].examples),

@@ -16,8 +16,9 @@ from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models import MultiTaskModel, TaskModel, _memory as memory
+from headwise.models._reading import read
 from headwise.store import Checkpoint
-from headwise.tasks import Task, encode
+from headwise.tasks import Task
 from headwise.training._casting import cast_while_captured
 from headwise.training._data import Step, Stream, Throughput, steps
 from headwise.training._devices import gather_random_state, make_accelerator, put_random_state
@@ -25,6 +26,7 @@ from headwise.training._evaluation import evaluate, token_limit
 from headwise.training._graphs import PAD, StepGraphs, captured_steps, shapes_to_come
 from headwise.training._importance import score_tasks
 from headwise.training._interrupts import stops_noted
+from headwise.training._losses import Losses
 from headwise.training._optimizer import LossBalance, build_optimizer, build_schedule
 from headwise.training._portions import STOPPING, portion_of
 from headwise.training._samplers import plan
@@ -47,6 +49,7 @@ class TrainingRun:
     Attributes:
         plan: (steps,) the task of every step.
         losses: (steps,) the mean loss of every step; NaN where it was not read yet.
+        trained: the module whose parameters the steps update: the model, or what a method has put around it.
         evaluations: one row per evaluation during the training and task: step, task, split, score.
         keep_gradients: let the next step add to the gradients that are there, once; for methods that put some.
     """
@@ -71,7 +74,7 @@ class TrainingRun:
         self.max_length = token_limit(model, self.settings.max_length)
         memory.remember(model, self.tasks, self.max_length)
         portions = [portion_of(task, self.settings) for task in self.tasks]
-        self.encoded = [encode(portion.train, model.tokenizer, self.max_length) for portion in portions]
+        self.encoded = [read(model.encoder, model.tokenizer, portion.train, self.max_length) for portion in portions]
         self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
         if isinstance(model, MultiTaskModel):
             for name, data in zip(self.names, self.encoded, strict=True):
@@ -90,7 +93,7 @@ class TrainingRun:
         self.evaluations: list[dict[str, Any]] = []
         self.step = self.began = 0  # the next step, and the first one that this run computes
         self.keep_gradients = False
-        self._unread: list[Tensor] = []
+        self._record = Losses(self)
         self._best: dict[str, Any] = {}
         self.graphs: StepGraphs | None = None
         self.not_captured = ""
@@ -104,7 +107,7 @@ class TrainingRun:
         self.method.prepare(self)
         if settings.gradient_checkpointing:
             self.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
-        trained = self.method.trained(self)
+        trained = self.trained = self.method.trained(self)
         self.optimizer = build_optimizer(trained, self.model, settings)
         self.parameters = [param for group in self.optimizer.param_groups for param in group["params"]]
         self.schedule = build_schedule(self.optimizer, len(self.plan), settings)
@@ -137,9 +140,11 @@ class TrainingRun:
         """Runs all steps that are left; afterwards, and after an error, the model is in eval mode and in its own precision again."""
         try:
             self._run()
+            self._record.record()  # what came after the last record of a training that stopped early
             self.method.finish(self)
             if self._best:
                 self._parts["model"].load_state_dict(self._best["model"])
+            self._record.check_weights()
         finally:
             if self.graphs:
                 self.graphs.release()
@@ -171,14 +176,15 @@ class TrainingRun:
                 if self.step in self._branches:
                     self._save(Checkpoint(self._branches[self.step]))
                 if self.step == branch:
+                    self._record.fetch()
                     self.method.at_branch(self)
                     if self.graphs:
                         self.graphs.expect(shapes_to_come(self))
-                self._unread.append(self.graphs.run(step) if self.graphs else self._one(step))
+                self._record.unrecorded.append(self.graphs.run(step) if self.graphs else self._one(step))
                 self.schedule.step()
                 self.step += 1
-                if len(self._unread) == settings.log_every or self.step == len(self.plan):
-                    self._read()
+                if len(self._record.unrecorded) == settings.log_every or self.step == len(self.plan):
+                    self._record.record()
                 if self.step % self.epoch_steps == 0 and settings.evaluate == "epoch":
                     self._evaluate()
                 if checkpoint and (stop_asked() or self._due(checkpoint)):
@@ -211,24 +217,6 @@ class TrainingRun:
             self._stepper.step()
         return total
 
-    def _read(self) -> None:
-        """Reads the losses of the steps since the last time, in one transfer, and tells the trackers."""
-        if not self._unread:
-            return
-        losses = torch.stack(self._unread)
-        if self.accelerator.num_processes > 1:
-            losses = self.accelerator.reduce(losses, "sum")
-        first = self.step - len(self._unread)
-        self.losses[first : self.step] = losses.float().cpu().numpy()
-        self._unread.clear()
-        if self.settings.trackers:
-            means = {
-                f"loss/{name}": self.losses[first : self.step][self.plan[first : self.step] == i]
-                for i, name in enumerate(self.names)
-            }
-            values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
-            self.accelerator.log({**values, "learning_rate": float(self.schedule.get_last_lr()[0])}, step=self.step)
-
     def _stopped(self) -> bool:
         """Whether the best evaluation lies too far back (a resumed training asks this again)."""
         patience = self.settings.early_stopping
@@ -237,6 +225,7 @@ class TrainingRun:
     def _evaluate(self) -> None:
         """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early, which is decided on
         training examples set aside for it (see `portion_of`)."""
+        self._record.fetch()
         tasks, split = (self._aside, STOPPING) if self._aside else (self.tasks, "validation")
         options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "quiet": self.settings.quiet}
         scores = {task.name: evaluate(self.model, task, split, **options).score for task in tasks}
@@ -257,13 +246,13 @@ class TrainingRun:
         a = self.accelerator
         if a.num_processes == 1:
             return checkpoint.due()
-        if self._unread:
+        if self._record.unrecorded:
             return False
         due = torch.tensor(float(a.is_main_process and checkpoint.due()), device=a.device)
         return bool(a.reduce(due, "sum") > 0)
 
     def _save(self, checkpoint: Checkpoint) -> None:
-        self._read()
+        self._record.record()
         random = gather_random_state(self.accelerator)
         state = {
             "step": self.step,

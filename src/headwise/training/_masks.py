@@ -1,7 +1,8 @@
 """Heads that a task's forward passes do without."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from headwise.heads import HeadSet
@@ -19,26 +20,33 @@ def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: "Heads") -> None:
         heads: of the model's encoder.
     """
     for task, silent in masks.items():
-        model.contexts[task] = _once(heads, silent)
+        model.contexts[task] = Silenced(heads, silent)
     model.notes["silenced"] = to_json(masks)
 
 
-def _once(heads: "Heads", silent: HeadSet) -> Callable[[], AbstractContextManager[None]]:
-    """Contexts that silence once however deep they nest: a training step holds one open around its backward pass, in which
-    checkpointed activations are computed again, and the model opens another in its forward pass."""
-    depth = 0
+_open: ContextVar[tuple["Silenced", ...]] = ContextVar("headwise_silenced", default=())
+
+
+class Silenced:
+    """Contexts that silence once in a thread however deep they nest: a training step holds one open around its backward pass, in which
+    checkpointed activations are computed again, and the model opens another in its forward pass.
+
+    An object, not a closure: copies and twins of the model have one on heads of their own.
+    """
+
+    def __init__(self, heads: "Heads", silent: HeadSet) -> None:
+        self.heads, self.silent = heads, silent
 
     @contextmanager
-    def silenced() -> Iterator[None]:
-        nonlocal depth
-        depth += 1
-        try:
-            with heads.silenced(silent) if depth == 1 else nullcontext():
+    def __call__(self) -> Iterator[None]:
+        """Silences the heads inside."""
+        before = _open.get()
+        with nullcontext() if self in before else self.heads.silenced(self.silent):
+            _open.set((*before, self))
+            try:
                 yield
-        finally:
-            depth -= 1
-
-    return silenced
+            finally:
+                _open.set(before)
 
 
 def to_json(sets: Mapping[str, HeadSet]) -> dict[str, list[list[int]]]:

@@ -9,17 +9,18 @@ import numpy as np
 import pandas as pd
 
 from headwise._base.parsing import read_json, reading
-from headwise._base.writing import make_folder, room_in
+from headwise._base.writing import room_in
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
+from headwise.store._saving import save_model
 from headwise.tasks._metrics import label
 from headwise.training._masks import from_json, to_json
 
 if TYPE_CHECKING:
+    from headwise.evaluation import Evaluation
     from headwise.models import MultiTaskModel, TaskModel
-    from headwise.training._evaluation import Evaluation
 
 DONE = "training.json"  # written last: a folder that has it is whole
 TABLES = ("scores", "predictions", "history")
@@ -74,19 +75,33 @@ class TrainingResult:
         rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
         return rows.set_index("task")
 
-    def save(self, folder: str | Path) -> None:
-        """Writes models and tables; the folder counts as finished once all of it is there."""
-        folder = make_folder(folder)
-        if self.description["method"] == SEVERAL:  # each task's own training has saved its model
-            manifest.write(folder, SEVERAL, tasks=list(self.description["tasks"]))
-        else:
-            self.model.save(folder)
-        for name in TABLES:
-            table: pd.DataFrame = getattr(self, name)
-            with room_in(folder, int(table.memory_usage(deep=True).sum())):
-                table.to_parquet(folder / f"{name}.parquet", index=False)
-        write_text(folder / DONE, json.dumps({"description": self.description, "heads": to_json(self.heads)}, indent=1) + "\n")
-        self.folder = folder
+    def save(self, folder: str | Path, overwrite: bool = False, *, begun: bool = False) -> None:
+        """Writes models and tables.
+
+        Args:
+            folder: where; a new one appears whole or not at all.
+            overwrite: put them in the place of another model that is there.
+            begun: the training is under way in the folder, where single tasks have saved their models already.
+
+        Raises:
+            HeadwiseError: another model is there.
+        """
+
+        def write(place: Path) -> dict[str, Any]:
+            several = self.description["method"] == SEVERAL
+            fields = {"kind": SEVERAL, "tasks": list(self.description["tasks"])} if several else self.model.write(place)
+            for name, model in self.model.items() if several and not begun else ():
+                model.save(place / name)
+            for name in TABLES:
+                table: pd.DataFrame = getattr(self, name)
+                with room_in(place, int(table.memory_usage(deep=True).sum())):
+                    table.to_parquet(place / f"{name}.parquet", index=False)
+            record = {"description": self.description, "heads": to_json(self.heads)}
+            write_text(place / DONE, json.dumps(record, indent=1) + "\n")
+            return dict(fields)
+
+        save_model(folder, write, overwrite, begun=begun)
+        self.folder = Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> "TrainingResult":
@@ -107,5 +122,5 @@ def score_rows(evaluations: "list[Evaluation]") -> pd.DataFrame:
     rows = []
     for found in evaluations:
         row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score}
-        rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found.examples)})
+        rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found)})
     return pd.DataFrame(rows)

@@ -11,6 +11,9 @@ from headwise.settings import QUIET, TOKENIZER, TRUST, Exact, Settings, option
 
 Sampling = Literal["proportional", "square-root", "annealed", "temperature", "power", "uniform", "pooled"]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
+NONFINITE: Any = option(
+    1, "Stop with an error after this many steps in a row whose loss is NaN or infinite; 1: at the first.", ge=1, decides=False
+)
 
 
 class Train(Exact):
@@ -68,6 +71,7 @@ class Train(Exact):
         None, "cpu or cuda; default: a GPU if there is one, the first that CUDA_VISIBLE_DEVICES names.", decides=False
     )
     graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
+    nonfinite_steps: int = NONFINITE
     log_every: int = option(50, "Steps between records of the loss.", ge=1, decides=False)
     checkpoint_minutes: float = option(10.0, "Minutes between checkpoints.", ge=0, decides=False)
     trackers: tuple[str, ...] = option((), "Trackers of accelerate, e.g. tensorboard, wandb.", decides=False)
@@ -126,6 +130,7 @@ class FewShot(Exact):
         None, "Maximum number of tokens per text or pair; default: as in the models' training, else 256.", ge=1
     )
     precision: Literal["no", "bf16"] = option("no", "Mixed precision: no (float32) or bf16.")
+    nonfinite_steps: int = NONFINITE
     copies: int | None = option(
         None, "Seeds trained side by side; default: chosen from the device and its memory.", ge=1, decides=False
     )

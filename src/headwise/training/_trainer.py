@@ -25,12 +25,15 @@ from transformers import TrainerCallback
 from headwise._base.parsing import read_json
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
+from headwise.heads._freeze.adapters import check_adapters
 from headwise.models import MultiTaskModel
+from headwise.models._reading import check_fit
 from headwise.store._atomic import write_text
 from headwise.tasks import Batch, Task, collate, encode
 from headwise.tasks._batches import shuffled_plan
 from headwise.training._masks import from_json, to_json
 from headwise.training._samplers import plan
+from headwise.training._trainer_losses import TrainerLosses
 from headwise.training.methods.base import last_share
 
 SETS = "head_sets.json"
@@ -113,7 +116,7 @@ class TrainerData(Dataset[tuple[int, int]]):
         sampling: str = "proportional",
         seed: int = 0,
     ) -> None:
-        self.names = [task.name for task in tasks]
+        self.names, self.tokenizer = [task.name for task in tasks], tokenizer
         self.encoded = [encode(task.split("train"), tokenizer, max_length) for task in tasks]
         self.begins = np.cumsum([0, *map(len, self.encoded)])  # the first row of each task, and the number of all
         lengths = np.concatenate([data.lengths for data in self.encoded])
@@ -135,12 +138,17 @@ class TrainerData(Dataset[tuple[int, int]]):
             raise HeadwiseError(f"a batch mixes the tasks {sorted(self.names[t] for t in tasks)}: use data.feed(trainer)")
         number = tasks.pop()
         batch = collate(self.encoded[number], np.array([i for _, i in rows]))
-        return {**batch.inputs, "labels": batch.labels, "task": self.names[number]}
+        return {**batch.inputs, "labels": batch.labels, "task": self.names[number], "classes": batch.classes}
 
     def feed(self, trainer: Any) -> None:
-        """Makes a `Trainer` draw its training batches from here; number tasks of its model learn the scale of their targets."""
+        """Makes a `Trainer` draw its training batches from here; number tasks of its model learn the scale of their targets.
+
+        Raises:
+            HeadwiseError: the texts are longer than the model reads, or the tokenizer does not fit it.
+        """
         if isinstance(trainer.model, TrainerModel):
             for name, data in zip(self.names, self.encoded, strict=True):
+                check_fit(trainer.model.model.encoder, self.tokenizer, data)
                 trainer.model.model.standardise(name, data.examples.labels)
 
         def get_train_dataloader() -> Any:
@@ -157,9 +165,9 @@ class TrainerModel(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, task: str, labels: Tensor, **inputs: Any) -> dict[str, Any]:
+    def forward(self, task: str, labels: Tensor, classes: tuple[str, ...] = (), **inputs: Any) -> dict[str, Any]:
         rows = torch.arange(len(labels), device=labels.device)
-        output = self.model(task, Batch(inputs, labels, rows, rows, self.model.tasks[task].kind))
+        output = self.model(task, Batch(inputs, labels, rows, rows, self.model.tasks[task].kind, classes=classes))
         return {"loss": output.loss.mean(), "logits": output.logits}
 
 
@@ -175,6 +183,7 @@ class HeadTrainingCallback(TrainerCallback):
         delta: share of the steps, at the end; 1: all.
         key: the argument of the model's forward pass that holds the task: one name, or one per row.
         output_projection: whether a head's columns of W_O are its own too.
+        nonfinite_steps: stop with an error after this many steps in a row whose loss is NaN or infinite.
     """
 
     def __init__(
@@ -185,25 +194,36 @@ class HeadTrainingCallback(TrainerCallback):
         delta: float = 0.1,
         key: str = "task",
         output_projection: bool = True,
+        nonfinite_steps: int = 1,
     ) -> None:
+        if nonfinite_steps < 1:
+            raise HeadwiseError(f"nonfinite_steps is {nonfinite_steps}; 1 stops at the first loss that is no number")
+        self.nonfinite_steps = nonfinite_steps
         self.heads, self.head_sets, self.delta, self.key, self.output_projection = heads, head_sets, delta, key, output_projection
         self.chosen: dict[str, HeadSet] | None = None
         self._task: str | None = None
         self._optimizer: Any = None
         self._open = ExitStack()
         self._hook: Any = None
+        self._losses: TrainerLosses | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         from accelerate.optimizer import AcceleratedOptimizer
 
+        self._close()  # an earlier training may have ended with an error
+        check_adapters(self.heads)  # now, not when the heads are chosen
         optimizer = kwargs["optimizer"]
         self._optimizer = optimizer.optimizer if isinstance(optimizer, AcceleratedOptimizer) else optimizer
         self._branch = last_share(self.delta, state.max_steps)
         self._hook = kwargs["model"].register_forward_pre_hook(self._before_forward, with_kwargs=True)
+        self._losses = TrainerLosses(kwargs["model"], self._optimizer, self.nonfinite_steps)
         if self._branch is not None and state.global_step > self._branch:  # resumed: the sets were chosen before
             self.chosen = from_json(read_json(Path(args.output_dir) / SETS))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._look(state.global_step == self._branch)
+        if self._losses is not None:
+            self._losses.begin(state.global_step)
         if state.global_step == self._branch:
             self.chosen = dict(self.head_sets() if callable(self.head_sets) else self.head_sets)
             if state.is_world_process_zero:
@@ -214,9 +234,36 @@ class HeadTrainingCallback(TrainerCallback):
         self._open.close()
         self._task = None
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._look(control.should_log or control.should_evaluate or control.should_save)  # before a checkpoint is written
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._look(True)
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        losses = self._losses
+        self._close()
+        if losses is not None:
+            losses.finish()
+
+    def _look(self, due: bool) -> None:
+        """Looks at the losses; after one too many that is no number the model is left without hooks of ours."""
+        if self._losses is None:
+            return
+        try:
+            self._losses.look(due)
+        except HeadwiseError:
+            self._close()
+            raise
+
+    def _close(self) -> None:
         self._open.close()
-        self._hook.remove()
+        self._task = None
+        if self._hook is not None:
+            self._hook.remove()
+        if self._losses is not None:
+            self._losses.remove()
+            self._losses = None
 
     def _before_forward(self, module: nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         if not module.training:
@@ -224,6 +271,8 @@ class HeadTrainingCallback(TrainerCallback):
         if self.key not in kwargs:
             raise HeadwiseError(f"the model's batch has no {self.key!r}: head training must know each batch's task")
         task = one_task(kwargs[self.key])
+        if self._losses is not None:
+            self._losses.name(task)
         if self._task is not None and task != self._task:
             raise HeadwiseError(
                 f"one optimizer step accumulates batches of {self._task!r} and {task!r}: give the sampler "

@@ -43,6 +43,11 @@ class ImportantHeads(ScoredHeads):
     leak: bool = False
     heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
+    def prepare(self, run: "TrainingRun") -> None:
+        from headwise.heads._freeze.adapters import check_adapters
+
+        check_adapters(run.heads)  # now, not when the heads are chosen
+
     def at_branch(self, run: "TrainingRun") -> None:
         from headwise.scoring import top_heads
 

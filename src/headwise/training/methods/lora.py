@@ -69,19 +69,21 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
     layers = [module for module in model.encoder.modules() if isinstance(module, BaseTunerLayer)]
     updates = [param for name, param in model.encoder.named_parameters() if "lora_" in name]
 
-    @contextmanager
-    def using(task: str) -> Iterator[None]:
-        for layer in layers:
-            layer.set_adapter(task)
-        for param in updates:
-            param.requires_grad_(True)  # peft freezes adapters that are not in use; ours are simply not in the graph
-        yield
-
     for task in record["tasks"]:
-        model.contexts[task] = partial(using, task)
-    with using(record["tasks"][0]):
+        model.contexts[task] = partial(_using, layers, updates, task)
+    with _using(layers, updates, record["tasks"][0]):
         model.save_encoder = partial(_save, model.encoder)
     model.carry = partial(_carry, record["tasks"])
+
+
+@contextmanager
+def _using(layers: Sequence[Any], updates: Sequence[Any], task: str) -> Iterator[None]:
+    """Inside, the adapters of one task are in use (in a `partial`, whose arguments copies and twins of the model have of their own)."""
+    for layer in layers:
+        layer.set_adapter(task)
+    for param in updates:
+        param.requires_grad_(True)  # peft freezes adapters that are not in use; ours are simply not in the graph
+    yield
 
 
 def _carry(tasks: Sequence[str], encoder: Any) -> None:

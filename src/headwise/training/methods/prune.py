@@ -29,10 +29,10 @@ class PruneLeast(ScoredHeads):
     masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
     def at_branch(self, run: "TrainingRun") -> None:
-        from headwise.scoring import top_heads
+        from headwise.scoring import bottom_heads
 
         scores = run.score_tasks(examples=self.examples, variant=self.variant)
-        self.masks = {name: top_heads(-scores[name], fraction=self.alpha) for name in run.names}
+        self.masks = {name: bottom_heads(scores[name], fraction=self.alpha) for name in run.names}
         set_masks(run.model, self.masks, run.heads)
 
     def resumed(self, run: "TrainingRun") -> None:

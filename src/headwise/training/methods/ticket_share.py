@@ -61,7 +61,7 @@ class TicketShare(Method):
 
     def _ticket(self, run: "TrainingRun", task: Task) -> HeadSet:
         """The heads that `task` does best without, found on a copy of the model."""
-        from headwise.scoring import top_heads
+        from headwise.scoring import bottom_heads
         from headwise.training._evaluation import evaluate
         from headwise.training._loop import TrainingRun as Inner
 
@@ -78,7 +78,7 @@ class TicketShare(Method):
         scores = inner.score_tasks(self.examples, self.variant)[task.name]
         best: tuple[float, HeadSet] = (-np.inf, HeadSet())
         for ratio in sorted({0.0, *self.ratios}):
-            silent = top_heads(-scores, fraction=ratio)
+            silent = bottom_heads(scores, fraction=ratio)
             with inner.heads.silenced(silent):
                 options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "quiet": True}
                 score = evaluate(inner.model, tuned, **options).score
