@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from headwise import (
         behaviour as behaviour,
         engine as engine,
+        evaluation as evaluation,
         figures as figures,
         harness as harness,
         heads as heads,
@@ -30,10 +31,16 @@ if TYPE_CHECKING:
     )
     from headwise.behaviour import roles as roles
     from headwise.errors import HeadwiseError as HeadwiseError, MissingExtra as MissingExtra
+    from headwise.evaluation import evaluate as evaluate
     from headwise.heads import Heads as Heads, HeadSet as HeadSet, UnsupportedModel as UnsupportedModel
     from headwise.lesions import dissociate as dissociate, lesion as lesion
     from headwise.probing import HeadEmbedding as HeadEmbedding, probe as probe
-    from headwise.scoring import compare_scores as compare_scores, score as score, top_heads as top_heads
+    from headwise.scoring import (
+        bottom_heads as bottom_heads,
+        compare_scores as compare_scores,
+        score as score,
+        top_heads as top_heads,
+    )
     from headwise.sharing import from_pretrained as from_pretrained, push_to_hub as push_to_hub
     from headwise.steering import steer as steer
     from headwise.store._loading import load as load

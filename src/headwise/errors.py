@@ -3,9 +3,18 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LONGEST = 4000  # characters of a message
+
 
 class HeadwiseError(Exception):
-    """Base of every error that a user can cause and fix; the command line prints it as one line, without a traceback."""
+    """Base of every error that a user can cause and fix; the command line prints it as one line, without a traceback.
+
+    A message that quotes what a file or a call holds may be of any length: of a long one the beginning and the end are kept, which say
+    what is wrong and what to do.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(bounded(one) if isinstance(one, str) else one for one in args))
 
 
 class Interrupted(HeadwiseError):
@@ -24,7 +33,14 @@ class MissingExtra(HeadwiseError):
         super().__init__(f"{library} is not installed; install it with: pip install 'headwise[{extra}]'")
 
 
+def bounded(message: str) -> str:
+    """A message of at most `LONGEST` characters and a few: of a longer one its beginning and its end."""
+    if len(message) <= LONGEST:
+        return message
+    return f"{message[: LONGEST * 3 // 4]}… ({len(message):,} characters in all) …{message[-LONGEST // 4 :]}"
+
+
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
     """ "; did you mean 'sst2'?" where a choice is spelt like what was given, else nothing."""
-    near = get_close_matches(given, list(choices), 1)
+    near = get_close_matches(given, [choice for choice in choices if len(choice) < 200], 1) if len(given) < 200 else []
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -12,7 +12,9 @@ makes an option of each (`headwise.cli.verbs`); a recipe's table is the class it
 
 import inspect
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from functools import cache, wraps
 from numbers import Number
@@ -197,7 +199,8 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
             except TypeError as error:
                 raise HeadwiseError(f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}") from None
             bound.apply_defaults()
-            return function(*bound.args, settings=checked(settings, given))
+            with _outside_inference():
+                return function(*bound.args, settings=checked(settings, given))
 
         fields = [
             inspect.Parameter(
@@ -214,6 +217,12 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
         return call
 
     return make
+
+
+def _outside_inference() -> Any:
+    """Ends torch's inference mode, which a caller need not leave for the operations that take gradients; torch is not imported for it."""
+    torch: Any = sys.modules.get("torch")
+    return torch.inference_mode(False) if torch is not None and torch.is_inference_mode_enabled() else nullcontext()
 
 
 def checked(settings: type[Any], given: Mapping[str, Any]) -> Any:

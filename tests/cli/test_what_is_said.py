@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import toy
 from typer.testing import CliRunner
 
 from headwise._base.least import EXPLAINED
 from headwise.cli import app
 from headwise.report import read
 from headwise.tasks._chance import MEANING
+from words import initial_tokenizer
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--max-length", "9", "--size", "64"]
 
@@ -22,10 +25,21 @@ def said(*words: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def trained(place: Path) -> tuple[Path, str]:
-    """Two methods and seeds on text of the grammar, of which the model knows no word: its predictions are constant."""
+def model(place: Path) -> Path:
+    """A model to which all words are one: its predictions are constant."""
+    encoder = toy.encoder(dropout=0.0)
+    for table in (encoder.embeddings.word_embeddings, encoder.embeddings.position_embeddings):
+        torch.nn.init.zeros_(table.weight)
+    encoder.save_pretrained(place / "letters")
+    initial_tokenizer(25, model_max_length=64).save_pretrained(place / "letters")
+    return place / "letters"
+
+
+@pytest.fixture(scope="module")
+def trained(place: Path, model: Path) -> tuple[Path, str]:
+    """Two methods and seeds on text of the grammar."""
     tasks = ["--tasks", "grammar:tense", "grammar:sentiment", "--metric", "macro-f1"]
-    command = ["train", "--model", place / "model", *tasks, "--method", "multi-task", "frozen", "--seeds", 2, *QUICK]
+    command = ["train", "--model", model, *tasks, "--method", "multi-task", "frozen", "--seeds", 2, *QUICK]
     return place / "sources", said(*command, "--out", place / "sources")
 
 
@@ -72,11 +86,11 @@ def test_transfer_says_what_its_spread_is_over_and_why_there_is_no_interval(trai
     assert (", 95 % intervals" in text) == (row["low"] is not None)
 
 
-def test_probe_words_the_difference_by_its_standard_errors(place: Path) -> None:
+def test_probe_words_the_difference_by_its_standard_errors(place: Path, model: Path) -> None:
     asked = [
         "probe",
         "--model",
-        place / "model",
+        model,
         "--source",
         "grammar",
         "--tasks",

@@ -52,13 +52,16 @@ def test_the_scatter_has_a_mark_a_head_and_says_r() -> None:
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("syntactic score", "semantic score")
 
 
-def test_the_sweep_has_one_standard_error_and_the_best_layer() -> None:
-    rows = pd.DataFrame({"task": "Depth", "n": [4, 1, 2], "test": [0.6, 0.3, 0.5], "stderr": [0.01, 0.02, 0.03]})
+def test_the_sweep_has_its_intervals_and_the_best_layer() -> None:
+    bounds = {"low": [0.5, 0.2, np.nan], "high": [0.65, 0.45, np.nan]}
+    rows = pd.DataFrame({"task": "Depth", "n": [4, 1, 2], "test": [0.6, 0.3, 0.5], **bounds})
     layers = pd.DataFrame({"task": ["Depth", "Depth"], "embedding": ["last layer", "best layer"], "test": [0.2, 0.4]})
     ax = probing.sweep(rows, layers).axes[0]
     np.testing.assert_allclose(ax.lines[0].get_xydata(), [[1, 0.3], [2, 0.5], [4, 0.6]])
-    np.testing.assert_allclose(ax.collections[0].get_segments()[0][:, 1], [0.3 - 0.02, 0.3 + 0.02])
-    assert ax.get_ylabel() == "test ± 1 standard error"
+    np.testing.assert_allclose(ax.collections[0].get_segments()[0][:, 1], [0.2, 0.45])
+    assert ax.get_ylabel() == "test score"
+    older = probing.sweep(rows.drop(columns=["low", "high"]).assign(stderr=0.01), layers).axes[0]
+    assert not older.collections  # one standard error was no interval
     assert [line.get_ydata()[0] for line in ax.lines if line.get_label() == "best layer"] == [0.4]
 
 

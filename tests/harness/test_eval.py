@@ -27,7 +27,7 @@ HARNESS = find_spec("lm_eval") is not None
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals of fewer examples than would hold their level, so that the arithmetic can be checked on small data."""
-    monkeypatch.setattr("headwise.lesions._statistics.MIN_EXAMPLES", 2)
+    monkeypatch.setattr("headwise.lesions._intervals.MIN_EXAMPLES", 2)
 
 
 def sample(number: int, acc: float, **more: Any) -> dict[str, Any]:

@@ -53,6 +53,30 @@ LINES: dict[str, tuple[bytes, int]] = {
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 2\r\n\r\n{}",
         403,
     ),
+    "an empty origin": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin:\r\nContent-Length: 2\r\n\r\n{}", 403),
+    "an empty origin from elsewhere": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: \r\nSec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n\r\n{}",
+        403,
+    ),
+    "no origin from elsewhere": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n\r\n{}",
+        403,
+    ),
+    "the page itself": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nSec-Fetch-Site: same-origin\r\n"
+        b"Content-Length: 2\r\n\r\n{}",
+        200,
+    ),
+    "two origins": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nOrigin: http://evil.example\r\n"
+        b"Content-Length: 2\r\n\r\n{}",
+        400,
+    ),
+    "two hosts": (b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n", 400),
+    "two hosts of a call": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
+        400,
+    ),
     "length in superscript": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: \xb2\r\n\r\n{}", 400),
     "negative length": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}", 400),
     "length of 5,000 digits": (

@@ -1,31 +1,47 @@
 """Every request gets a status and JSON, whatever it holds; the server goes on, and prints nothing but one line where it must."""
 
+import http.client
 import json
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import oddities
 import pytest
 import toy
 
-from headwise.app import Server, Session
-from headwise.app.server import Handler
+from headwise.app import Server, Session, server as server_module
+from headwise.app.server import CONNECTIONS, Handler
 from headwise.errors import HeadwiseError
 
 ODD = {name: (sent, allowed) for name, sent, allowed in oddities.odd_requests()}
 
 
+@contextmanager
+def serving(session: Session) -> Iterator[Server]:
+    server = Server(session)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def session() -> Session:
     task = toy.task("mood")
-    server = Server(Session(toy.model([task]), [task], "toy"))
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    return Session(toy.model([task]), [task], "toy")
+
+
+@pytest.fixture(scope="module")
+def server(session: Session) -> Iterator[Server]:
+    with serving(session) as server:
+        yield server
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -88,6 +104,98 @@ def test_a_client_that_stalls_is_told(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("where", ["in the request line", "in the headers", "in the body"])
+def test_a_request_that_drips_in_is_told_when_its_time_is_over(
+    server: Server, where: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It never stands still for long enough to be called stalled, and would hold its thread for hours."""
+    monkeypatch.setattr(Handler, "timeout", 0.4)
+    monkeypatch.setattr(Handler, "whole", 0.6)
+    head = STALLED[where] + (b"X: " if where == "in the headers" else b"")
+    if where == "in the body":
+        head = oddities.posted("/api/model", b" " * 1000)[:-1000]
+    answer, began = b"", time.monotonic()
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        link.sendall(head)
+        link.settimeout(0.05)
+        while not answer and time.monotonic() - began < 10:
+            with suppress(TimeoutError):
+                link.sendall(b" ")
+                answer = link.recv(65536)
+        assert time.monotonic() - began < 5
+        link.settimeout(30)
+        while part := link.recv(65536):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    told = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert told == {"error": "the request did not arrive in full: it took more than 0.6 seconds"}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_time_of_a_request_is_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that is kept open may live longer than a request may take."""
+    monkeypatch.setattr(Handler, "whole", 0.3)
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        for _ in range(4):
+            link.sendall(oddities.posted("/api/model", b"{}"))
+            answer = http.client.HTTPResponse(link)
+            answer.begin()
+            assert answer.status == 200
+            answer.read()
+            time.sleep(0.15)
+
+
+def test_a_client_that_goes_on_sending_after_its_answer_is_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "LINGER", 0.3)
+    with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
+        link.sendall(b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert link.recv(65536).startswith(b"HTTP/1.1 501")
+        began = time.monotonic()
+        with suppress(OSError):  # reset, once nobody reads any more
+            while time.monotonic() - began < 10:
+                link.sendall(b" ")
+                time.sleep(0.02)
+        assert time.monotonic() - began < 5
+
+
+def test_three_hundred_connections_at_once_are_all_answered(server: Server) -> None:
+    """Each sends its request and half closes; a short backlog resets about a third of them."""
+    answers: list[Any] = []
+
+    def ask() -> None:
+        try:
+            answers.append(oddities.raw(server.server_address[:2], b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n")[0])  # type: ignore[arg-type]
+        except OSError as error:
+            answers.append(type(error).__name__)
+
+    threads = [threading.Thread(target=ask) for _ in range(300)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert Counter(answers).keys() <= {200, 503}
+    assert Counter(answers)[200] >= CONNECTIONS
+
+
+def test_more_connections_than_there_is_room_for_are_told(session: Session) -> None:
+    with serving(session) as server:
+        server.connections = threading.BoundedSemaphore(2)
+        address: Any = server.server_address[:2]
+        with socket.create_connection(address) as one, socket.create_connection(address) as two:
+            for link in (one, two):
+                link.sendall(b"GET / HTTP/1.1\r\n")
+            for _ in range(20):
+                with socket.create_connection(address, timeout=30) as third:
+                    found = third.recv(65536)
+                assert found.startswith(b"HTTP/1.1 503 ")
+                assert json.loads(found.partition(b"\r\n\r\n")[2]) == {"error": "too many connections are open"}
+        end, status = time.monotonic() + 10, 0
+        while status != 200 and time.monotonic() < end:  # there is room again once they have gone
+            with suppress(OSError):
+                status = oddities.raw(address, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")[0]
+        assert status == 200
+
+
 def test_a_connection_that_waits_between_requests_ends_without_an_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Handler, "timeout", 0.2)
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
@@ -104,8 +212,7 @@ def test_a_browser_that_goes_away_leaves_no_traceback(server: Server, capfd: pyt
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_port_that_is_taken_or_does_not_exist(server: Server) -> None:
-    session = server.calls["/api/job"].__closure__[0].cell_contents  # type: ignore[attr-defined]
+def test_a_port_that_is_taken_or_does_not_exist(server: Server, session: Session) -> None:
     with pytest.raises(
         HeadwiseError, match=r"cannot listen on 127.0.0.1, port \d+: Address already in use; choose another --port"
     ):

@@ -9,8 +9,9 @@ from files import HOSTILE, use
 from headwise._base.parsing import one_line, reading
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, find_tasks
-from headwise.tasks._builders import find_classes
-from headwise.tasks._sources import Raw, read_table
+from headwise.tasks._classes import find_classes
+from headwise.tasks._sources import Raw
+from headwise.tasks._tables import read_table
 from headwise.tasks._toml import task_of
 from headwise.tasks.readers import read_sentences
 
@@ -31,11 +32,12 @@ def test_a_hostile_file_is_one_clear_line(tmp_path: Path, name: str) -> None:
 
 def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
     bom = "\ufeff".encode()
-    (tmp_path / "a.csv").write_bytes(bom + b"text,label\na,1\n")
-    (tmp_path / "a.jsonl").write_bytes(bom + b'{"text": "a", "label": 1}\n')
-    (tmp_path / "a.json").write_bytes(bom + b'[{"text": "a", "label": 1}]')
-    for name in ("a.csv", "a.jsonl", "a.json"):
-        assert read_table(tmp_path / name).to_dict("records") == [{"text": "a", "label": 1}]
+    (tmp_path / "a.csv").write_bytes(bom + b'"text",label\na,b\n')
+    (tmp_path / "a.tsv").write_bytes(bom + b"text\tlabel\na\tb\n")
+    (tmp_path / "a.jsonl").write_bytes(bom + b'{"text": "a", "label": "b"}\n')
+    (tmp_path / "a.json").write_bytes(bom + b'[{"text": "a", "label": "b"}]')
+    for name in ("a.csv", "a.tsv", "a.jsonl", "a.json"):
+        assert read_table(tmp_path / name).to_dict("records") == [{"text": "a", "label": "b"}]
     (tmp_path / "a.conllu").write_bytes(bom + b"1\tGo\tgo\tVERB\tVB\t_\t0\troot\t_\t_\n")
     assert read_sentences(tmp_path / "a.conllu")[0].words == ("Go",)
     (tmp_path / "t.toml").write_bytes(bom + b'[a]\npath = "a.csv"\n')

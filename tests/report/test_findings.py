@@ -29,14 +29,31 @@ def test_stem_cells_are_worded_by_their_test(p: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
-    [(-0.05, 0.025, NOT_SHOWN), (-0.05, -0.01, "lower"), (0.01, 0.02, "higher"), (-np.inf, np.inf, stemcells.TOO_FEW)],
+    ("low", "high", "note", "said"),
+    [
+        (-0.05, 0.025, "", NOT_SHOWN),
+        (-0.05, -0.01, "", "lower, over runs and heads"),
+        (0.01, 0.02, "", "higher, over runs and heads"),
+        (
+            np.nan,
+            np.nan,
+            "no interval: 2 heads a run in the smaller group; 4 are needed",
+            "there is no interval (2 heads a run in the smaller group; 4 are needed), so nothing is said beyond these runs and heads",
+        ),
+    ],
 )
-def test_effects_are_worded_by_their_interval(low: float, high: float, said: str) -> None:
-    effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": low, "high": high}])
-    (sentence,) = stemcells.findings(pd.DataFrame(), effect)
-    assert sentence.endswith((f": {said}.", f": {said}, over runs."))
-    assert "inf" not in sentence
+def test_effects_are_worded_by_their_interval(low: float, high: float, note: str, said: str) -> None:
+    effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": low, "high": high, "note": note}])
+    (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
+    assert sentence.endswith(f": {said}.")
+    assert "nan" not in sentence
+
+
+def test_intervals_of_older_effects_are_not_shown() -> None:
+    effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": -0.02, "high": -0.01}])
+    (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
+    assert "-1.20 points of probe score: there is no interval (the interval of an older headwise was over runs alone" in sentence
+    assert "lower" not in sentence
 
 
 def compared(difference: float, low: float, high: float, p: float, note: str = "") -> pd.DataFrame:
@@ -153,12 +170,13 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
     )
     said = training.findings(scores)
     assert "iat: 90.0 on average over 1 task (3 seeds)." in said
+    assert said[3] == "No task is one of all methods, so these averages are not to be compared."
     assert (
         "iat is +0.00 points from multi-task on average over 1 task, seed by seed: +0.00, +0.00, +0.00; there is no interval"
-        in said[3]
+        in said[4]
     )
-    assert "0.00 to 0.00" not in said[3]  # which would read as certainty
-    assert said[4] == "lora and multi-task have no task and seed in common, so they are not compared."
+    assert "0.00 to 0.00" not in said[4]  # which would read as certainty
+    assert said[5] == "lora and multi-task have no task and seed in common, so they are not compared."
 
 
 def test_what_is_at_chance_is_named_with_its_method() -> None:
@@ -175,7 +193,8 @@ def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> 
         table = pd.DataFrame({"task": list(scores), "split": "validation", "score": list(scores.values()), "chance": 0.1})
         history = pd.DataFrame({"step": [1], "task": ["a"], "loss": [1.0]})
         kept = {"method": method, "tasks": dict.fromkeys(scores), "settings": {"seed": 0}}
-        TrainingResult(table, table, history, kept, models={"": SimpleNamespace(save=lambda _: None)}).save(folder)
+        model = SimpleNamespace(write=lambda _: {"kind": "multi-task"})
+        TrainingResult(table, table, history, kept, models={"": model}).save(folder, begun=True)
 
     save(tmp_path / "multi-task", "multi-task", {"a": 0.6, "b": 0.6})
     for task in ("a", "b"):

@@ -2,6 +2,7 @@
 
 import csv
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from headwise.lesions import lesion
 from headwise.report import write_report
 from headwise.studies import _estimators_study as league
 from headwise.studies._estimators_study import study
-from headwise.studies._sections.estimators import finding
+from headwise.studies._sections.estimators import finding, of_estimators
+from words import initial_tokenizer
 
 
 def test_areas_are_means_of_the_curve() -> None:
@@ -56,7 +58,7 @@ def test_the_league_pairs_by_seed_and_ranks_by_order() -> None:
     assert table["rank"].to_dict()["good", "least"] == table["rank"].to_dict()["good", "most"] == 1
     assert table["rank"].to_dict()["bad", "least"] == table["rank"].to_dict()["bad", "most"] == 3
     assert table["drop_low"].isna().all()  # two seeds carry no interval
-    assert "2 of 2 seeds" in finding(table.reset_index().query("order == 'most'"), "most")
+    assert "2 of 2 trainings" in finding(table.reset_index().query("order == 'most'"), "most")
 
 
 def test_eight_seeds_carry_an_interval() -> None:
@@ -64,6 +66,33 @@ def test_eight_seeds_carry_an_interval() -> None:
     drops = {("x", "most"): list(rng.normal(5, 1, 8)), ("random", "most"): list(rng.normal(5, 1, 8))}
     table = league.league_of(areas_of(drops)).set_index("estimator")
     assert table["drop_low"]["x"] < table["drop"]["x"] < table["drop_high"]["x"]
+
+
+def test_draws_of_one_model_are_not_called_trainings() -> None:
+    """With `train = false` a seed draws examples: tables and sentences say so, and that the interval is of one model."""
+    drops = {
+        ("x", "most"): [5.0 + 0.1 * i for i in range(8)],
+        ("random", "most"): [1.0] * 8,
+        ("x", "least"): [0.5] * 8,
+        ("random", "least"): [1.0] * 8,
+    }
+    areas = areas_of(drops)
+    curves = areas.assign(fraction=0.1, performance=areas["intact"] - areas["drop"])
+    for unit, plural, of in (
+        ("training", "trainings", ""),
+        ("draw of examples", "draws of examples", " of one model, which say nothing"),
+    ):
+        table = league.league_of(areas, unit)
+        run = SimpleNamespace(table={"league": table, "curves": curves, "areas": areas}.__getitem__, files=())
+        section = of_estimators(run)
+        shown = next(block for block in section.blocks if block.name == "league")
+        assert plural in shown.frame
+        assert f"Intervals: Student's t over 8 {plural}{of}" in shown.caption
+        assert f"in 8 of 8 {plural}." in section.findings[0]
+        assert "seed" not in " ".join([*section.findings, shown.caption, *map(str, shown.frame)])
+    older = table.drop(columns="unit").rename(columns={"units": "seeds"})
+    run = SimpleNamespace(table={"league": older, "curves": curves, "areas": areas}.__getitem__, files=())
+    assert "in 8 of 8 seeds." in of_estimators(run).findings[0]
 
 
 def test_equal_estimators_are_named_together() -> None:
@@ -76,7 +105,7 @@ def test_a_league_without_a_winner_says_so() -> None:
     said = finding(league.league_of(areas_of(drops)), "most")
     assert said.startswith("no estimator's top heads cost more than random heads do")
     weak = finding(league.league_of(areas_of({("x", "most"): [9.0, 9.0], ("random", "most"): [1.0, 1.0]}, weak=True)), "most")
-    assert weak.startswith("the intact model is at chance in 2 of 2 seeds")
+    assert weak.startswith("the intact model is at chance in 2 of 2 trainings")
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +160,9 @@ def test_planted_heads_come_first(place: Path, tmp_path: Path) -> None:
     assert list(run.array("scores")["estimator"].values) == ["gate-gradient", "alone"]
     assert len(run.table("agreement")) == 1
     page = write_report([tmp_path / "run"], tmp_path / "page.html").read_text()
-    assert "finds the heads that hurt most" in page
-    assert "No intervals: 1 seed; 8 are needed." in page
+    assert "gate-gradient and alone find equally well the heads that hurt most" in page
+    assert "No intervals: 1 draw of examples; 8 are needed." in page
+    assert "in the one draw of examples there is" in page
 
 
 def test_models_can_be_trained_first(tmp_path: Path) -> None:
@@ -140,7 +170,7 @@ def test_models_can_be_trained_first(tmp_path: Path) -> None:
 
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
     BertModel(BertConfig(vocab_size=len(planted.WORDS), **size)).save_pretrained(tmp_path / "model")
-    planted.tokenizer().save_pretrained(tmp_path / "model")
+    initial_tokenizer(len(planted.WORDS)).save_pretrained(tmp_path / "model")
     asked = {
         "kind": "estimators",
         "models": {"tiny": str(tmp_path / "model")},
@@ -153,7 +183,8 @@ def test_models_can_be_trained_first(tmp_path: Path) -> None:
     }
     checked, _ = validate(study, asked, tmp_path, tmp_path / "run")
     assert not run_study(study, checked, tmp_path / "run", jobs=0, quiet=True).failed
-    assert set(engine.open(tmp_path / "run").table("league")["seeds"]) == {2}
+    assert set(engine.open(tmp_path / "run").table("league")["units"]) == {2}
+    assert set(engine.open(tmp_path / "run").table("league")["unit"]) == {"training"}
 
 
 def test_all_methods_take_part_by_default_and_mistakes_are_told(place: Path, tmp_path: Path) -> None:

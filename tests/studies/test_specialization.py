@@ -18,6 +18,7 @@ from headwise.report.folders import sections_of
 from headwise.store._loading import load
 from headwise.studies import _specialization_tables as tables
 from headwise.studies._specialization import SpecializationRecipe, groups_of, study
+from words import initial_tokenizer
 
 PAIRS = [("MNLI", "QQP"), ("MNLI", "QNLI"), ("MNLI", "AG"), ("MNLI", "SST-2"), ("QQP", "QNLI"), ("QQP", "AG"), ("QQP", "SST-2"), ("QNLI", "AG"),
          ("QNLI", "SST-2"), ("AG", "SST-2")]  # fmt: skip
@@ -133,7 +134,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16
     )
     BertModel(config).save_pretrained(folder)
-    planted.tokenizer().save_pretrained(folder)
+    initial_tokenizer(len(planted.WORDS)).save_pretrained(folder)
     return folder
 
 

@@ -76,6 +76,31 @@ def test_test_of_stem_cells_finds_shared_taste() -> None:
     assert result["p"] == pytest.approx(1 / 1000)
 
 
+def test_tied_layers_are_relabelled_together() -> None:
+    """Every task claims two numbers in all layers, each its own two: relabelled layer by layer, columns would fall apart."""
+    claims = array(np.zeros((1, 5, LAYERS, HEADS), bool))
+    for task in range(5):
+        claims[0, task, :, [task, task + 5]] = True
+    rng, counts = np.random.default_rng(0), []
+    for _ in range(4000):  # by hand: one order of the twelve numbers for each task
+        drawn = np.stack([np.isin(np.arange(HEADS), rng.permutation(HEADS)[:2]) for _ in range(5)])
+        counts.append(LAYERS * (drawn.sum(0) >= 4).sum())
+    kept = stem_cell_test(claims, tied=[range(LAYERS)], draws=4000)
+    apart = stem_cell_test(claims, draws=4000)
+    assert kept["expected"] == pytest.approx(np.mean(counts), abs=0.05)
+    assert kept["expected"] == pytest.approx(apart["expected"], abs=0.05)
+    assert (kept["relabelled"], apart["relabelled"]) == ("head numbers of tied layers", "heads of each layer")
+    few = array(np.zeros((1, 5, LAYERS, HEADS), bool))
+    few[0, :4, :3, 0] = True  # one number in three layers: three stem cells, or none
+    assert stem_cell_test(few, tied=[range(LAYERS)], draws=40_000)["p"] == pytest.approx(12**-3, abs=4e-4)
+    assert stem_cell_test(few, draws=40_000)["p"] == pytest.approx(1 / 40_001)  # 12⁻⁹, layer by layer
+    for tied, message in (([(0, 6)], "layers from 0 to 5"), ([(0, 1), (1, 2)], "each layer in one at most")):
+        with pytest.raises(HeadwiseError, match=message):
+            stem_cell_test(claims, tied=tied)
+    with pytest.raises(HeadwiseError, match="have different heads"):
+        stem_cell_test(claims, valid=np.arange(HEADS) < np.array([[11]] + [[12]] * 5), tied=[(0, 1)])
+
+
 def test_heads_that_do_not_exist_are_never_drawn() -> None:
     claims = array(np.zeros((1, 5, 1, 4), dtype=bool))
     claims[0, :, 0, :2] = True
@@ -126,7 +151,7 @@ def test_a_loss_of_upper_layers_is_not_taken_for_one_of_shared_heads() -> None:
     """Stem-cell heads lie in layer 2 here, and every layer loses the more the higher it is, whoever claims its heads."""
     claims, before, after = probe_scores(np.random.default_rng(8), runs=5, damage=0.0)
     steep = after - 0.05 * after.layer
-    assert stem_cell_effect(claims, before, steep).low > 0  # heads of one task lie everywhere, most of them higher
+    assert stem_cell_effect(claims, before, steep).mean > 0.03  # heads of one task lie everywhere, most of them higher
     effect = stem_cell_effect(claims, before, steep, against="layer")
     assert effect.low < 0 < effect.high
     assert effect.runs == pytest.approx(stem_cell_effect(claims, before, after, against="layer").runs)
@@ -145,6 +170,94 @@ def test_a_loss_of_upper_layers_is_not_taken_for_one_of_shared_heads() -> None:
     assert table.loc[("dep", 1), "change"] == pytest.approx(each.mean())
     half = scipy.stats.t.ppf(0.975, 4) * each.std(ddof=1) / 5**0.5
     assert table.loc[("dep", 1), "high"] == pytest.approx(each.mean() + half)
+
+
+def by_hand(claims: np.ndarray, change: np.ndarray, layers: bool) -> tuple[list[float], float]:
+    """The effect of every run, and half the width of its interval, head by head in loops."""
+    runs, tasks = claims.shape[:2]
+    values, parts, units = [], np.zeros((2, runs, LAYERS, HEADS)), []
+    for run in range(runs):
+        others = [r for r in range(runs) if r != run]
+        places = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+        stem = [at for at in places if 2 * sum(claims[r, :, *at].sum() >= 4 for r in others) > len(others)]
+        cells, counted = [], [set(), set()]
+        for task in range(tasks):
+            alone = [
+                at
+                for at in places
+                if 2 * sum(claims[r, task, *at] and claims[r, :, *at].sum() == 1 for r in others) > len(others)
+            ]
+            for some in [[at for at in places if at[0] == layer] for layer in range(LAYERS)] if layers else [places]:
+                first = [at for at in some if at in stem]
+                second = [at for at in some if at not in stem] if layers else alone
+                if first and second:
+                    cells.append((task, first, second, len(first) if layers else 1))
+        share = [cell[3] / sum(c[3] for c in cells) for cell in cells]
+        gaps = [np.mean([change[run, t, *a] for a in f]) - np.mean([change[run, t, *a] for a in s]) for t, f, s, _ in cells]
+        values.append(float(np.dot(share, gaps)))
+        for (task, first, second, _), weight in zip(cells, share, strict=True):
+            own = {at: change[run, task, *at] - values[-1] * (at in first) for at in [*first, *second]}
+            grow = (len(own) / (len(own) - 1)) ** 0.5
+            for group, sign in ((first, 1), (second, -1)):
+                for at in group:
+                    parts[int(sign < 0), run, *at] += sign * weight / len(group) * (own[at] - np.mean(list(own.values()))) * grow
+                    counted[int(sign < 0)].add(at)
+        units.append([len(each) for each in counted])
+    n, m = np.mean(units, axis=0)
+    one, other = parts.mean(1)
+    spread = (one**2).sum() * n / (n - 1), (other**2).sum() * m / (m - 1)
+    heads, over_runs = sum(spread) + 2 * (one * other).sum(), np.var(values, ddof=1) / runs
+    df_heads = sum(spread) ** 2 / (spread[0] ** 2 / (n - 1) + spread[1] ** 2 / (m - 1))
+    df = (heads + over_runs) ** 2 / (heads**2 / df_heads + over_runs**2 / (runs - 1))
+    t = scipy.stats.t.ppf(0.975, [df, runs - 1])
+    return values, float(max(t[0] * (heads + over_runs) ** 0.5, t[1] * over_runs**0.5))
+
+
+@pytest.mark.parametrize("against", ["alone", "layer"])
+def test_the_effect_and_its_interval_equal_loops_over_heads(against) -> None:  # type: ignore[no-untyped-def]
+    claims, before, after = probe_scores(np.random.default_rng(11), runs=4, damage=0.05)
+    after = after + xr.DataArray(
+        [0.3, 0.0, 0.0, -0.2, 0.1], dims="task"
+    )  # a task that has few heads of its own must not count more
+    values, half = by_hand(claims.to_numpy(), (after - before).to_numpy(), against == "layer")
+    effect = stem_cell_effect(claims, before, after, against=against)
+    assert effect.runs == pytest.approx(values)
+    assert (effect.high - effect.low) / 2 == pytest.approx(half)
+    assert effect.note == ""
+
+
+def test_a_task_that_changes_much_is_compared_with_itself() -> None:
+    """Only one task has heads of its own; it changes, and so does another one, each in all of its heads alike, which is no effect."""
+    claims = array(np.zeros((3, 5, LAYERS, HEADS), bool))
+    claims[:, :, 0, :6] = True
+    claims[:, 0, 1, :6] = True
+    before = array(np.random.default_rng(0).normal(size=claims.shape))
+    after = before - 0.5 * (claims["task"] == TASKS[0]) + 0.3 * (claims["task"] == TASKS[1])
+    assert stem_cell_effect(claims, before, after).mean == pytest.approx(0)
+
+
+def test_too_few_heads_or_runs_have_no_interval_and_say_so() -> None:
+    claims = array(np.zeros((3, 5, LAYERS, HEADS), bool))
+    claims[:, :, 0, :6] = True
+    claims[:, 0, 1, :3] = True
+    before, after = (array(np.random.default_rng(i).normal(size=claims.shape)) for i in range(2))
+    few = stem_cell_effect(claims, before, after)
+    assert np.isnan([few.low, few.high]).all()
+    assert np.isfinite(few.mean)
+    assert few.note == "no interval: 3 heads a run in the smaller group; 4 are needed"
+    claims[:, 0, 1, 3] = True
+    assert stem_cell_effect(claims, before, after).note == ""
+    claims[0] = False  # a head of the one other run is not in most of the two
+    claims[1] = False
+    once = stem_cell_effect(claims, before, after)
+    assert (once.note, np.isnan(once.low)) == ("no interval: measured in 0 runs; 2 are needed", True)
+    claims[:] = array(np.zeros((3, 5, LAYERS, HEADS), bool))
+    claims[:, :, 0, :6] = True
+    same = sparing(claims, before, before + 0.25)
+    assert (same.mean, same.note) == (
+        pytest.approx(0.25),
+        "no interval: every run has the same value, which says nothing about its spread",
+    )
 
 
 def test_sparing_and_changes() -> None:

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from transformers import BertConfig, BertModel
+import xarray as xr
+from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 from typer.testing import CliRunner
 
 from headwise import engine, load
@@ -17,11 +20,12 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models._memory import remembered_tasks
 from headwise.probing import profile
+from headwise.studies._stemcells import stem_cell_test
 from headwise.studies._stemcells_settings import SMALL, Training
-from headwise.studies._stemcells_study import TrainConfig, study
+from headwise.studies._stemcells_study import AnalyseConfig, TrainConfig, analyse, study
 from headwise.tasks import find_tasks, grammar, structured
 from headwise.tasks._source import TaskSource
-from headwise.tasks.readers import conllu
+from headwise.tasks.readers import conllu, ontonotes
 from headwise.training import examine, train
 from headwise.training.methods import GatedTraining
 from pictures import assert_drawn
@@ -140,6 +144,9 @@ training = {{ epochs = 1, max_length = 64 }}
         "iat − multi, stem",
     }
     run = engine.open(tmp_path / "run")
+    for row in (*found["stem-cells"], *found["effects"]):  # one epoch of tiny models: which tasks it leaves at chance, they say
+        assert set(row["at chance"].split(", ")) <= {"pos", "dep", ""}
+    assert "at_chance" in run.table("scores")
     assert study.section(run).methods.endswith("The text of pos, dep is synthetic.")
     groups = run.table("scores").groupby("group").size()
     assert set(groups.index) == {"single", "pair", "all", "iat", "gated", "random"}
@@ -164,7 +171,7 @@ training = {{ epochs = 1, max_length = 64 }}
     words.remove("--figures")
     assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
     text = " ".join(CliRunner().invoke(app, [str(word) for word in words[:-1]], catch_exceptions=False).stdout.split())
-    assert "95 % interval by t over runs" in text
+    assert "95 % interval over runs and heads" in text
     assert "heads relabelled within layers, once per task" in text
     assert "docs/statistics.md" in text
     assert "inf" not in text.split("effects")[-1].split("docs/")[0]
@@ -202,7 +209,74 @@ def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> 
         find_tasks(["treebank:pos"])
 
 
+def test_the_paper_s_recipe_runs_on_the_data_it_names(model: Path, tmp_path: Path) -> None:
+    """CoNLL-2012 files, which have the treebank's parts of speech, constituency trees, entities and roles, but no dependencies."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for split in ("train", "validation", "test"):
+        ontonotes.write(grammar.treebank(24, 0, split), data / f"{split}.v4_gold_conll")
+    recipe = Path(__file__).parents[2] / "recipes" / "stemcells.toml"
+    words: list[object] = ["stemcells", "--recipe", recipe, "--model", model, "--data", data, "--out", tmp_path / "run"]
+    small = ["runs=2", "pairs=false", 'gates=["gate-gradient"]', "gate_examples=16", "probe_examples=16", "control=false"]
+    small += ["important_heads=false", "training.epochs=1", "training.max_length=64", "training.max_examples=16"]
+    for setting in small:
+        words += ["--set", setting]
+    found = invoke(*words, "--jobs", 0, "--json")
+    assert {(row["task"], row["metric"]) for row in found["scores"]} >= {
+        ("tree-dep", "uas"),
+        ("pos", "count-accuracy"),
+        ("srl", "count-f1"),
+    }
+    assert set(engine.open(tmp_path / "run").array("claims-gate-gradient").task.values) == {
+        "pos",
+        "ner",
+        "tree-dep",
+        "con",
+        "srl",
+    }
+
+
 def test_gated_trainings_of_before_their_fix_are_computed_again() -> None:
     shared = {"data": None, "skip_bad": False, "size": 64, "tasks": ("pos",), "model": "demo", "training": Training()}
     plain, gated = (TrainConfig(**shared, method=method).decides() for method in ("multi-task", "gated"))
     assert set(gated) - set(plain) == {"price"}
+
+
+def test_the_null_keeps_head_numbers_where_a_model_ties_them(tmp_path: Path) -> None:
+    """The analysis of a model with one table of position biases for all layers, on arrays as its cells leave them."""
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    words = sorted({word for s in grammar.treebank(30) for word in s.words})
+    word_tokenizer([*BERT, *words], "[CLS]", "[SEP]").save_pretrained(tmp_path)
+    MPNetModel(MPNetConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(tmp_path)
+
+    def of(name: str, *tasks: str) -> Any:  # the same in every run
+        coords = {"task": list(tasks), "layer": [0, 1], "head": range(4)}
+        values = np.stack([np.random.default_rng(len(name + task)).normal(size=(2, 4)) for task in tasks])
+        return SimpleNamespace(array={name: xr.DataArray(values, coords=coords)}.__getitem__)
+
+    places = [{"task": task, "run": run} for run in range(2) for task in ("pos", "dep")]
+    config = AnalyseConfig(
+        model=str(tmp_path),
+        tasks=("pos", "dep"),
+        fraction=0.5,
+        claims={"subset": places},
+        trained=("single", "multi"),
+        probes={"single": [0, 0, 1, 1], "multi": [0, 1]},
+    )
+    learnt = pd.DataFrame({"task": ["pos", "dep"], "at_chance": False})
+    inputs = {
+        "untrained": of("probe", "pos", "dep"),
+        "single": [of("probe", place["task"]) for place in places],
+        "multi": [of("probe", "pos", "dep") for _ in range(2)],
+        "claims-subset": [of("gates", place["task"]) for place in places],
+        "trained-single": [SimpleNamespace(table=lambda name: learnt)],
+        "trained-multi": [SimpleNamespace(table=lambda name: learnt)],
+    }
+    found: dict[str, Any] = {}
+    analyse.function(config, inputs, SimpleNamespace(table=found.__setitem__, array=found.__setitem__))
+    (row,) = found["stem-cells"].to_dict("records")
+    claims = found["claims-subset"].astype(bool)
+    expected = stem_cell_test(claims, tied=[(0, 1)])
+    assert {name: row[name] for name in expected} == expected
+    assert expected["expected"] != stem_cell_test(claims)["expected"]
+    assert all(note.startswith("no interval: ") for note in found["effects"]["note"])

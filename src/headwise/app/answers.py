@@ -8,17 +8,23 @@ from torch import Tensor
 from headwise.app.language import likeliest
 from headwise.models import MultiTaskModel, TaskModel
 from headwise.models._decoders.output import SavedTask
+from headwise.models._reading import check_tokens, shortest
 from headwise.tasks import Batch
 
 MAX_TOKENS = 256
 
 
 def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 2) -> Batch:
-    """A text, or two, in several equal rows, cut after 256 tokens; unlabelled."""
+    """A text, or two, in several equal rows, cut after 256 tokens or where the model's positions end; unlabelled.
+
+    Raises:
+        HeadwiseError: the tokenizer does not fit the model, or knows next to nothing of the text.
+    """
     tokenizer = model.tokenizer
     pair = [second] * rows if second else None
-    options: dict[str, Any] = {"truncation": True, "max_length": MAX_TOKENS, "return_tensors": "pt"}
+    options: dict[str, Any] = {"truncation": True, "max_length": shortest(MAX_TOKENS, model.encoder), "return_tensors": "pt"}
     inputs = tokenizer([text] * rows, pair, **options)
+    check_tokens(model.encoder, tokenizer, inputs["input_ids"][0], "the text")
     words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)
     count = max(1, int(words.max()) + 1)
     batch = Batch(

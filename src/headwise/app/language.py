@@ -9,11 +9,11 @@ from torch import Tensor
 
 from headwise._base.names import shown
 from headwise.app.values import check_text
-from headwise.behaviour._inputs import most_tokens
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel, TaskModel
 from headwise.models._decoders.language import only_where
+from headwise.models._reading import check_tokens, most_tokens
 from headwise.steering import Steering
 
 LONG_TEXT = 40_000  # characters
@@ -35,9 +35,10 @@ def prompt(model: TaskModel, text: Any, what: str = "text") -> dict[str, Tensor]
     """
     given = check_text(text, longest=LONG_TEXT, exact=True, what=what)
     inputs = model.tokenizer(given, return_tensors="pt")
-    length, most = inputs["input_ids"].shape[1], min(LONGEST, most_tokens(model.encoder.config) or LONGEST)
+    length, most = inputs["input_ids"].shape[1], min(LONGEST, most_tokens(model.encoder) or LONGEST)
     if not 1 <= length <= most:
         raise HeadwiseError(f"the {what} has {length} tokens; from 1 to {most} are allowed")
+    check_tokens(model.encoder, model.tokenizer, inputs["input_ids"].flatten(), f"the {what}")
     return {name: inputs[name].to(model.device) for name in model.tokenizer.model_input_names if name in inputs}
 
 

@@ -4,10 +4,12 @@ The standard library's server is enough: one page, a handful of calls, one user.
 checked in `Session`. Every request gets an answer with a status, and every answer but the page itself is JSON.
 """
 
+import io
 import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +19,8 @@ from urllib.parse import urlsplit
 
 from headwise._base.names import shown
 from headwise._base.parsing import one_line, parse_json, whole_number
+from headwise.app.arrival import Arrival, Late
+from headwise.app.calls import FULL, HEADERS, JSON, PAGES, calls
 from headwise.app.session import Session
 from headwise.errors import HeadwiseError
 
@@ -24,39 +28,8 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 MAX_BODY = 256 * 1024  # bytes
 MAX_PORT = 65535
 WAITING = 8  # requests worked on or waiting; more are refused
-JSON = "application/json"
-PAGES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-}
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; "
-    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-    "Referrer-Policy": "no-referrer",
-}
-
-
-def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
-    """What the page may ask, by path; each takes the JSON object that was sent."""
-    return {
-        "/api/model": lambda given: session.describe(),
-        "/api/predict": lambda given: session.predict(
-            given.get("text"), given.get("second", ""), given.get("gates", []), given.get("patch"), given.get("strength", 0)
-        ),
-        "/api/attention": lambda given: session.attention(
-            given.get("text"), given.get("second", ""), given.get("layer"), given.get("head"), given.get("query")
-        ),
-        "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
-        "/api/examples": lambda given: session.examples(given.get("task")),
-        "/api/top": lambda given: session.top(given.get("task"), given.get("fraction", 0.3)),
-        "/api/evaluate": lambda given: session.evaluate(
-            given.get("task"), given.get("gates", []), given.get("size", 100), given.get("strength", 0)
-        ),
-        "/api/job": lambda given: session.job,
-    }
+CONNECTIONS = 256  # at once; others are refused
+LINGER = 2  # seconds that a connection is read on after its last answer, so that the answer arrives
 
 
 class Refused(HeadwiseError):
@@ -81,11 +54,13 @@ class Server(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = CONNECTIONS  # connections that wait to be taken; of more, some would be reset
 
     def __init__(self, session: Session, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = ()) -> None:
         self.calls = calls(session)
         self.allowed = {*LOCAL, *hosts}
         self.room = threading.BoundedSemaphore(WAITING)
+        self.connections = threading.BoundedSemaphore(CONNECTIONS)
         if not 0 <= port <= MAX_PORT:
             raise HeadwiseError(f"port is {shown(port)}; it must be a whole number from 0 (any free one) to {MAX_PORT}")
         try:
@@ -101,6 +76,27 @@ class Server(ThreadingHTTPServer):
         """Where a browser finds the page."""
         return f"http://{self.server_address[0]}:{self.server_address[1]}/"  # type: ignore[str-bytes-safe]
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Gives a connection a thread of its own, if there are not too many already."""
+        if self.connections.acquire(blocking=False):
+            try:
+                super().process_request(request, client_address)
+            except BaseException:  # no thread could be started
+                self.connections.release()
+                raise
+            return
+        with suppress(OSError):
+            request.settimeout(0)  # a client with this many connections does not read them all
+            request.send(FULL)
+        self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Handles one connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.connections.release()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """One line for what went wrong between the server and a browser; one that went away is nothing to report."""
         error = sys.exception()
@@ -114,8 +110,10 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     timeout = 30  # seconds that a request may stand still
+    whole = 60  # seconds in which a request must have arrived
     raw_requestline: bytes
     answered = False  # the present request
+    why_late = "its sender has gone"
 
     def handle_one_request(self) -> None:
         """As the standard library does, which silently hangs up on a client that stops in the middle of a request line or of headers."""
@@ -127,9 +125,23 @@ class Handler(BaseHTTPRequestHandler):
         if not begun:
             self.close_connection = True
             return
+        self.arrival.begin()
         super().handle_one_request()
         if not self.answered:
             self.send_error(408, self._late())
+        self.arrival.finish()
+
+    def setup(self) -> None:
+        """Reads the connection through an `Arrival`."""
+        super().setup()
+        self.rfile.close()
+        self.arrival = Arrival(self.connection, self.timeout, self.whole)
+        self.rfile = io.BufferedReader(self.arrival)
+
+    def log_error(self, format: str, *args: Any) -> None:
+        """Notes why the standard library gave a request up, for the answer."""
+        if args and isinstance(args[0], Late):
+            self.why_late = str(args[0])
 
     def do_GET(self) -> None:
         """The page and its parts."""
@@ -159,8 +171,9 @@ class Handler(BaseHTTPRequestHandler):
         with suppress(OSError):
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_WR)
-            self.connection.settimeout(1)
-            for _ in range(64):
+            end = time.monotonic() + LINGER
+            while (left := end - time.monotonic()) > 0:
+                self.connection.settimeout(left)
                 if not self.connection.recv(MAX_BODY):
                     break
         super().finish()
@@ -173,8 +186,8 @@ class Handler(BaseHTTPRequestHandler):
             self._problem(refused.status, str(refused))
         except HeadwiseError as error:
             self._problem(400, str(error))
-        except TimeoutError:
-            self.close_connection = True
+        except Late as late:
+            self.close_connection, self.why_late = True, str(late)
             self._problem(408, self._late())
         except ConnectionError:
             raise  # the client has gone
@@ -235,22 +248,31 @@ class Handler(BaseHTTPRequestHandler):
 
     def _check_host(self) -> None:
         """Refuses requests that name another host: a page elsewhere could otherwise reach this one by a name of its own."""
-        host = (self.headers.get("Host") or "").lower()
+        host = (self._only("Host") or "").lower()
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name not in self.server.allowed:
             raise Refused(403, "this host name is not allowed; start the app with --allow-host to allow it")
 
     def _check_origin(self) -> None:
-        origin = self.headers.get("Origin")
+        """Refuses what other pages send: browsers say where a call comes from, and whether that is elsewhere."""
+        origin, site = self._only("Origin"), self._only("Sec-Fetch-Site")
         try:
-            same = not origin or urlsplit(origin).netloc == self.headers.get("Host")
+            same = origin is None or urlsplit(origin).netloc == self.headers.get("Host")
         except ValueError:  # not an address at all
             same = False
-        if not same:
+        if not same or site not in (None, "same-origin", "none"):
             raise Refused(403, "requests from other pages are refused")
 
+    def _only(self, name: str) -> str | None:
+        """A header that may be there once: which of two counts, those who read them disagree."""
+        values = self.headers.get_all(name, [])
+        if len(values) > 1:
+            self.close_connection = True
+            raise Refused(400, f"the request has {len(values)} {name} headers; one is allowed")
+        return values[0] if values else None
+
     def _late(self) -> str:
-        return f"the request did not arrive in full: nothing came for {self.timeout} seconds"
+        return f"the request did not arrive in full: {self.why_late}"
 
     def _problem(self, status: int, message: str) -> None:
         self._send(status, json.dumps({"error": message}).encode(), JSON)

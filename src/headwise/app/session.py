@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headwise._base.names import shown
-from headwise.app.answers import MAX_TOKENS, answer, read
+from headwise._base.names import legible, shown
+from headwise.app.answers import answer, read
 from headwise.app.language import LONG_TEXT, check_steering, continuations, continues, patching, pieces, prompt, row_of
 from headwise.app.values import MAX_TEXT, check_number, check_share, check_text, check_whole
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._memory import as_trained, length_of
+from headwise.models import MultiTaskModel, TaskModel, _reading as reading
+from headwise.models._memory import as_trained
 from headwise.steering import Steering
-from headwise.tasks import Task, batches, encode
+from headwise.tasks import Task, batches
 from headwise.tasks._metrics import METRICS, label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
@@ -238,7 +238,9 @@ class Session:
     def _evaluate(self, task: Task, opened: Tensor, size: int, strength: float) -> None:
         try:
             held_out = task.split("validation").sample(size)
-            encoded = encode(held_out, self.model.tokenizer, length_of(self.model, task.name) or MAX_TOKENS)
+            encoded = reading.read(
+                self.model.encoder, self.model.tokenizer, held_out, reading.reading_length(self.model, task.name)
+            )
             self.job["total"] = len(held_out)
             found: dict[str, list[Any]] = {"intact": [], "gated": []}
             order = []
@@ -262,7 +264,7 @@ class Session:
                 **scores,
             }
         except Exception as error:  # the page shows it; a background thread has nobody else to tell
-            self.job["error"] = f"{type(error).__name__}: {error}"
+            self.job["error"] = legible(f"{type(error).__name__}: {error}")
         finally:
             self.job["running"] = False
 

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import typer
 
+from headwise._base.names import legible
 from headwise.cli.common import Group, fail, keep_output
 from headwise.cli.verbs import verb
 from headwise.errors import HeadwiseError, Interrupted
@@ -78,7 +79,7 @@ def main() -> None:
     """Entry point: errors that a user can fix are one line and exit status 2, others status 1; a traceback comes only with --debug."""
     debug = "--debug" in sys.argv
     if not debug:
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"warning: {legible(str(message))}\n"
     if "--json" in sys.argv:
         keep_output()
     try:

@@ -20,10 +20,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from headwise import settings
 from headwise._base.command import carrying_out
+from headwise._base.names import legible
 from headwise._base.opener import TRUST
 from headwise._base.places import model_place
 from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
+from headwise.cli.lists import spread_lists
 from headwise.errors import HeadwiseError, Interrupted, MissingExtra
 
 
@@ -76,20 +78,9 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.with_resource(carrying_out(_as_typed(ctx, args)))
-        lists = {name for param in self.params if getattr(param, "multiple", False) for name in param.opts}
-        spread: list[str] = []
-        current = ""
-        for argument in args:
-            if argument.startswith("-") and not argument.lstrip("-").replace(".", "").isdigit():
-                current = argument if argument in lists else ""
-                spread.append(argument)
-            elif current and spread[-1] != current:
-                spread += [current, argument]
-            else:
-                spread.append(argument)
         try:
             with _one_line():
-                return super().parse_args(ctx, spread)
+                return super().parse_args(ctx, spread_lists(self.params, args))
         except BaseException:
             ctx.close()  # nothing enters a context whose options are wrong, so nothing else would end what began with it
             raise
@@ -149,7 +140,7 @@ class Group(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         with _one_line():
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, spread_lists(self.params, args, self.commands))
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         self.help = _examples(self.help or "")
@@ -262,7 +253,9 @@ def print_mapping(title: str, values: Mapping[str, Any]) -> None:
 
 def fail(message: str, status: int = 2) -> NoReturn:
     """One line on standard error, and an exit status."""
-    Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {escape(message)}", markup=True, highlight=False)
+    Console(stderr=True, soft_wrap=True).print(
+        f"[bold red]error:[/] {escape(legible(message, 8000))}", markup=True, highlight=False
+    )
     raise SystemExit(status)
 
 

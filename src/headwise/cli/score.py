@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import made_up, said
+from headwise.cli.subjects import intact, made_up, said
 from headwise.errors import HeadwiseError
 from headwise.scoring._settings import Score
 from headwise.settings import Settings, option
@@ -58,7 +58,7 @@ def score(
         return
     total = int(scores.isel(task=0).notnull().sum())
     synthetic = made_up(task.name for task in found if task.synthetic)
-    ending = f"{how}; {synthetic}" if synthetic else how
+    ending = "; ".join(filter(None, (how, intact(scores.attrs, [task.name for task in found]), synthetic)))
     if settings.method in patching.METHODS:
         table = patching.listed(scores)
         caption = (
@@ -72,12 +72,13 @@ def score(
             for layer in layers.index
         ]
         named = f"{settings.method} ({settings.variant})" if settings.variant else settings.method
-        caption = f"{named}; the {len(next(iter(sets.values())))} highest of {total} heads; {ending}"
+        first = "of the largest size (scores are signed)" if scores.attrs.get("sense") == "signed" else "highest"
+        caption = f"{named}; the {len(next(iter(sets.values())))} {first} of {total} heads; {ending}"
         spread = ["σ of counts"] if len(sets) > 1 else []
         caption += "; σ of counts: how much the number of top heads in a layer differs between tasks" if spread else ""
         rows = [row[: 1 + len(sets) + len(spread)] for row in rows]
         print_table("Top heads of each task", ["layer", *sets, *spread], rows, caption)
-    performance = scores.attrs.get("performance", {})
+    performance = {name: found for name, found in scores.attrs.get("performance", {}).items() if "perplexity" in found}
     if performance:
         names = list(dict.fromkeys(name for one in performance.values() for name in one))
         rows = [[task, *(f"{one[name]:.4g}" if name in one else "-" for name in names)] for task, one in performance.items()]

@@ -1,6 +1,5 @@
 """`headwise stemcells`: the study of heads that many tasks claim, and its probes on any model."""
 
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +17,8 @@ Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded Mini
 SHOWN = ["stem-cells", "effects"]
 MEANT = {
     "stem-cells": "expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks",
-    "effects": "low, high: 95 % interval by t over runs, from two runs on; not corrected for the number of effects",
+    "effects": "low, high: 95 % interval over runs and heads, from two runs and four heads of each group on; not corrected for the number of "
+    "effects",
 }
 
 
@@ -86,8 +86,7 @@ def whole_study(
     columns = ["group", "trained on", "task", "metric", "mean", "sd"]
     print_table("Scores on test, %", columns, scores.reset_index().values.tolist(), "mean and standard deviation over runs")
     for name, table in tables.items():
-        bounded = table.replace([math.inf, -math.inf], math.nan)  # over one run an interval would be infinite
-        print_table(name, list(table.columns), bounded.values.tolist(), MEANT.get(name, ""))
+        print_table(name, list(table.columns), table.values.tolist(), MEANT.get(name, ""))
     typer.echo(EXPLAINED)
 
 

@@ -87,7 +87,10 @@ def run(
     engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")] = "local",
     jobs: Jobs = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads per worker; default: cores divided by the most workers.")
+        int | None,
+        typer.Option(
+            min=1, help="CPU threads per worker; default: cores divided by the most workers, and at most OMP_NUM_THREADS."
+        ),
     ] = None,
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
     only: Annotated[

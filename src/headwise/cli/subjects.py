@@ -1,7 +1,7 @@
 """How a verb says what it judged tasks by, and whose text was generated."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwise.tasks import Task
@@ -19,6 +19,19 @@ def said(metrics: dict[str, str], lengths: dict[str, int]) -> str:
     if len(set(lengths.values())) == 1:
         cut = str(next(iter(lengths.values())))
     return f"metric: {metric}; texts cut at {cut} tokens"
+
+
+def intact(facts: Mapping[Hashable, Any], tasks: Iterable[str]) -> str:
+    """How good the intact model is on what was scored, by the attributes of scores: "intact model: sst2 91.2 %, mrpc 68.4 % (at chance)";
+    empty for scores that do not say it."""
+    from headwise.tasks._metrics import METRICS
+
+    shown = []
+    for name in (name for name in tasks if name in facts.get("performance", {})):
+        values, metric = facts["performance"][name], facts["metrics"][name]
+        value = f"{100 * values[metric]:.1f} %" if METRICS[metric].share else f"{values[metric]:.4g}"
+        shown.append(f"{name} {value}{' (at chance)' if name in facts.get('at_chance', {}) else ''}")
+    return f"intact model: {', '.join(shown)}" if shown else ""
 
 
 def judged_on(tasks: "Iterable[Task]") -> str:

@@ -88,7 +88,7 @@ class Local:
         self._most = sys.maxsize  # workers, once a cell found a GPU full
         self.slots = jobs or len(self._gpus) or default_jobs()
         self._run = run
-        self._threads = threads or max(1, cores() // (self.slots * (MOST_PER_GPU if self._grows else 1)))
+        self._threads = threads or share_of_cores(self.slots * (MOST_PER_GPU if self._grows else 1))
         self._pools: list[Any] = [None] * self.slots
         self._flight: dict[Future[Any], tuple[int, list[Task]]] = {}
 
@@ -178,6 +178,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def share_of_cores(workers: int) -> int:
+    """Threads of each worker: the cores shared out, and never more than OMP_NUM_THREADS says, as on cores that are busy already."""
+    share = max(1, cores() // workers)
+    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list speaks of threads within threads
+    return min(share, int(said)) if said.isdecimal() and int(said) > 0 else share
+
+
 def default_jobs() -> int:
     """One worker a core, as far as the free memory goes."""
     try:
@@ -210,7 +217,7 @@ def start(engine: str, run: Path, jobs: int | None = None, threads: int | None =
 
     Args:
         jobs: cells at once; None: one per GPU, and more where cells are small, or as many as cores and memory allow.
-        threads: CPU threads of each; None shares out the cores.
+        threads: CPU threads of each; None shares out the cores, up to OMP_NUM_THREADS where that is set.
         address: of a Ray cluster; None starts one here.
     """
     if engine == "local":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, whole_file
 from headwise.engine._run import Run
 from headwise.store._results import Result
@@ -39,7 +40,7 @@ def export(run: Run, target: str | Path) -> int:
         pq.ParquetWriter(new_parquet, schema) as parquet,
         open(new_csv, "w", encoding="utf-8", newline="") as csv,
     ):
-        csv.write(",".join(columns) + "\n")
+        csv.write(csv_text(pd.DataFrame(columns=columns)))
         for task, result in run.results():
             for item, frame in _items(result):
                 rows += len(frame)
@@ -49,7 +50,7 @@ def export(run: Run, target: str | Path) -> int:
                 }
                 whole = pd.DataFrame({"step": task["step"], **place, "item": item}, index=frame.index).join(frame)[columns]
                 parquet.write_table(pa.Table.from_pandas(whole, schema=schema, preserve_index=False))
-                whole.to_csv(csv, index=False, header=False)
+                csv.write(csv_text(whole, header=False))
     return rows
 
 

@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwise._base.names import legible
 from headwise._base.parsing import read_json
 from headwise.engine._plan import RECIPE, SETTINGS, read_plan
 from headwise.engine._schedule import read_index
@@ -163,7 +164,7 @@ def _failure(path: Path) -> dict[str, Any]:
     """The error and the seconds of a cell that failed, as far as its record can be read."""
     try:
         record = read_json(path)
-        return {"error": str(record["error"]), "seconds": float(record["seconds"])}
+        return {"error": legible(str(record["error"])), "seconds": float(record["seconds"])}
     except (HeadwiseError, LookupError, ValueError, TypeError):
         return {"error": f"it failed, but {path}, which holds the error, is damaged", "seconds": None}
 

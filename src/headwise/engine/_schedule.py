@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from headwise._base.names import legible
 from headwise._base.parsing import parse_json
 from headwise.engine._engines import Engine
 from headwise.engine._plan import Plan
 from headwise.engine._steps import Task, label
+from headwise.engine._worker import keep_failure
 from headwise.errors import HeadwiseError
-from headwise.store._atomic import write_text
 from headwise.store._checksums import DamagedResult
 from headwise.store._results import Result, damage, digest_of, inputs_of, stale, stamp
 
@@ -189,9 +190,9 @@ class _Loop:
         if self.deaths[task["number"]] < DEATHS:
             return {"state": "again"}
         said = f"the worker process died {DEATHS} times on this cell (out of memory?); last: {type(error).__name__}: {error}"
-        record = {"error": said, "seconds": 0.0, "time": time.time(), "host": os.uname().nodename, "log": str(error)}
+        said = legible(said)
         with suppress(OSError):  # a full disk: the error is at least shown
-            write_text(self.run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
+            keep_failure(self.run, task, said, 0.0, str(error))
         return {"state": "failed", "error": said}
 
     def _next_ready(self) -> Task | None:

@@ -41,7 +41,8 @@ def run_study(
         out: the run's folder: a new one, or one to resume.
         engine: "local" or "ray".
         jobs: cells at once (local: 0 computes in this process); None decides by GPUs, cores and memory.
-        threads: CPU threads of each worker; None shares out the cores. Sums may differ in the last bit with other numbers.
+        threads: CPU threads of each worker; None shares out the cores, up to OMP_NUM_THREADS where that is set. Sums may differ
+            in the last bit with other numbers.
         address: of a Ray cluster.
         only: by coordinate, the values of the cells to compute, with all that they need; default: all cells.
         quiet: show nothing.

@@ -16,6 +16,7 @@ from typing import Any
 
 from headwise._base.command import carrying_out
 from headwise._base.memory import release_gpu
+from headwise._base.names import legible
 from headwise._base.progress import reporting
 from headwise._base.writing import no_space, size_of
 from headwise.engine._plan import check_files
@@ -26,6 +27,7 @@ from headwise.store._provenance import peak_memory, reset_peak_memory, surroundi
 from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, inputs_of, saved, stamp
 
 FULL = re.compile(r"^OutOfMemoryError|(?i:cud(a|nn).*(out of memory|alloc\w*failed))")  # what a full GPU says
+LOG = 40_000  # characters of a traceback that are kept
 GROUP_S = 0.25  # results of short cells are flushed to the disk together, at the latest after this time
 
 
@@ -158,13 +160,19 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
 
 def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict[str, Any]:
     """Keeps the error of a cell, as far as the disk allows, and gives the outcome."""
-    said = f"{type(error).__name__}: {error}"
-    record = {"error": said, "seconds": seconds, "time": time.time(), "host": socket.gethostname(), "log": traceback.format_exc()}
+    full = FULL.search(f"{type(error).__name__}: {error}") is not None
+    said = legible(f"{type(error).__name__}: {error}")
     try:
-        write_text(run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
+        keep_failure(run, task, said, seconds, traceback.format_exc())
     except OSError as second:
         said += f" (and the error could not be stored: {second})"
-    return {"state": "failed", "error": said, "seconds": seconds, "full": FULL.search(said) is not None}
+    return {"state": "failed", "error": said, "seconds": seconds, "full": full}
+
+
+def keep_failure(run: Path, task: Task, said: str, seconds: float, log: str) -> None:
+    """Writes what went wrong with a cell, as far as it can be shown."""
+    record = {"error": said, "seconds": seconds, "time": time.time(), "host": socket.gethostname(), "log": legible(log, LOG)}
+    write_text(run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
 
 
 def _start_reporter() -> None:

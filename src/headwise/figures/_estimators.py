@@ -21,7 +21,8 @@ def curves(table: pd.DataFrame, what: str = "performance", coloured: Sequence[st
     The two panels have axes of their own: what the least important heads cost is small beside the most important ones.
 
     Args:
-        table: one row per estimator, order and fraction: `performance` in percent, a mean over seeds; fraction 0 is the intact model.
+        table: one row per estimator, order and fraction: `performance` in percent, a mean over trainings or draws;
+            fraction 0 is the intact model.
         what: what the performance is, at the axis.
         coloured: the estimators that stand out; the others are thin grey lines. All, if none is named.
     """

@@ -164,10 +164,10 @@ def embeddings(rows: pd.DataFrame) -> "Figure":
 
 
 def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
-    """Test score of the top-n embedding against n with its standard error, one panel per task, the best layer as a dashed line.
+    """Test score of the top-n embedding against n with its interval, one panel per task, the best layer as a dashed line.
 
     Args:
-        rows: columns task, n, test, stderr.
+        rows: columns task, n, test; low and high, NaN where there is no interval (older results lack them).
         embeddings: columns task, embedding, test.
     """
     tasks = list(dict.fromkeys(rows["task"]))
@@ -176,7 +176,8 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
     flat = list(axes.flat)
     for ax, task in zip(flat, tasks, strict=False):
         part = rows[rows["task"] == task].sort_values("n")
-        ax.errorbar(part["n"], part["test"], yerr=part["stderr"], color=COLOURS[0], marker="o", markersize=3, linewidth=1)
+        bars = np.stack([part["test"] - part["low"], part["high"] - part["test"]]) if "low" in part else None
+        ax.errorbar(part["n"], part["test"], yerr=bars, color=COLOURS[0], marker="o", markersize=3, linewidth=1)
         layer = embeddings[(embeddings["task"] == task) & (embeddings["embedding"] == "best layer")]
         if len(layer):
             ax.axhline(float(layer["test"].iloc[0]), color=COLOURS[3], linestyle="--", linewidth=1, label="best layer")
@@ -184,7 +185,7 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
         over_powers(ax, part["n"])
         ax.set_title(task)
         ax.set_xlabel("heads n")
-        ax.set_ylabel("test ± 1 standard error")
+        ax.set_ylabel("test score")
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     return figure

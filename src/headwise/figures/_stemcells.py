@@ -138,7 +138,7 @@ def layer_changes(table: pd.DataFrame) -> "Figure":
 
 
 def effects(table: pd.DataFrame) -> "Figure":
-    """Effects with their intervals over runs.
+    """Effects with their intervals over runs and heads.
 
     Args:
         table: columns gates, effect, mean, low, high (0–1).
@@ -154,5 +154,5 @@ def effects(table: pd.DataFrame) -> "Figure":
         place, [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)], fontsize=7
     )
     ax.set_ylim(-0.6, len(table) - 0.4)
-    ax.set_xlabel("points, mean and 95 % interval over runs")
+    ax.set_xlabel("points, mean and 95 % interval over runs and heads")
     return figure

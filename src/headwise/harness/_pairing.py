@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headwise.errors import HeadwiseError
-from headwise.lesions._statistics import interval, resample_counts, why_none
+from headwise.lesions._intervals import mean_interval, resample_counts, why_none
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # by task, as lm-evaluation-harness logs them
 
@@ -51,8 +51,9 @@ def summary(examples: pd.DataFrame, bootstrap: int, level: float, seed: int) -> 
     for (task, kept, metric), part in examples.groupby(["task", "filter", "metric"], sort=False):
         difference = (part["changed"] - part["intact"]).to_numpy()
         n = len(difference)
-        draws = resample_counts(n, bootstrap, seed) @ difference / n
-        low, high = map(float, interval(draws, level, examples=n))
+        counts = resample_counts(n, bootstrap, seed)
+        draws = counts @ difference / n
+        low, high = map(float, mean_interval(difference, counts, level))
         why = why_none(draws, level, examples=n)
         why = "no example differs between the two models" if why and not difference.any() else why
         means = {"intact": part["intact"].mean(), "changed": part["changed"].mean(), "difference": difference.mean()}

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.parsing import read_json
+from headwise._base.tables import csv_text, read_csv
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import sealed_text, write_text
 from headwise.store._provenance import surroundings
@@ -35,13 +36,13 @@ class HarnessResult:
         """Writes a folder that `headwise.load` opens."""
         with manifest.new_folder(folder, KIND, provenance=surroundings()) as aside:
             for name in TABLES:
-                write_text(aside / f"{name}.csv", getattr(self, name).to_csv(index=False))
+                write_text(aside / f"{name}.csv", csv_text(getattr(self, name)))
             write_text(aside / FACTS, sealed_text({"settings": self.settings, "notes": self.notes}))
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> HarnessResult:
     """Opens what `HarnessResult.save` wrote; `headwise.load` calls this."""
     facts = read_json(folder / FACTS)
-    table, examples = (pd.read_csv(folder / f"{name}.csv") for name in TABLES)
+    table, examples = (read_csv(folder / f"{name}.csv") for name in TABLES)
     table["note"] = table["note"].astype(object).fillna("") if "note" in table else ""  # older results have none
     return HarnessResult(table, examples, facts["settings"], facts["notes"])

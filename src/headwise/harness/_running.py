@@ -15,7 +15,7 @@ from headwise.harness._pairing import Samples, paired, summary
 from headwise.harness._result import HarnessResult
 from headwise.harness._settings import Evaluate
 from headwise.heads import Heads, HeadSet
-from headwise.heads._restoration import evaluating
+from headwise.heads._reading import twinned
 from headwise.models._opening import open_with_tokenizer
 from headwise.settings import operation
 from headwise.steering._result import Steering
@@ -48,8 +48,7 @@ def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> H
     if find_spec("lm_eval") is None:
         raise MissingExtra("lm-eval", "eval")
     live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
-    with evaluating(live):
-        heads = settings.heads or Heads(live)
+    with twinned(live, settings.heads or Heads(live)) as (live, heads):
         with torch.no_grad(), changed(heads):
             live(**heads.example)  # says now, not after the intact model's evaluation, if the change does not fit
         run = _harness(live, tokenizer, names, settings)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwise._base.names import file_name
+from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, write_bytes
 from headwise.figures import save_figure
 from headwise.figures._blocks import Section, Table
@@ -33,7 +34,7 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
             name = file_name(f"{number}-{block.name}" if len(sections) > 1 else block.name)
             if isinstance(block, Table) and tables:
                 write_bytes(folder / f"{name}.tex", latex(block).encode())
-                write_bytes(folder / f"{name}.csv", block.frame.to_csv(index=False).encode())
+                write_bytes(folder / f"{name}.csv", csv_text(block.frame).encode())
                 files += [folder / f"{name}.tex", folder / f"{name}.csv"]
             elif not isinstance(block, Table):
                 files += save_figure(block.draw(), folder / name)

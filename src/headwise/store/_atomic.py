@@ -43,12 +43,7 @@ def publish(*pairs: tuple[Path, Path]) -> None:
     Where a target is there already, that one stays and its `aside` is removed. Several results at once cost little more than one:
     the disk joins flushes that wait at the same time.
     """
-    paths: list[str] = []
-    for aside, _ in pairs:
-        settle(aside)
-        for folder, _, names in os.walk(aside):
-            paths += [folder, *(os.path.join(folder, name) for name in names)]
-    list(_flushers().map(flush, paths))
+    flush_all(*(aside for aside, _ in pairs))
     for aside, target in pairs:
         try:
             os.rename(aside, target)
@@ -58,6 +53,16 @@ def publish(*pairs: tuple[Path, Path]) -> None:
             shutil.rmtree(aside, ignore_errors=True)
     for parent in {target.parent for _, target in pairs}:
         flush(parent)
+
+
+def flush_all(*folders: Path) -> None:
+    """Gives all files in some folders the usual mode, and waits until they are on the disk."""
+    paths: list[str] = []
+    for place in folders:
+        settle(place)
+        for folder, _, names in os.walk(place):
+            paths += [folder, *(os.path.join(folder, name) for name in names)]
+    list(_flushers().map(flush, paths))
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:

@@ -9,14 +9,23 @@ from typing import Any
 from headwise._base.places import model_folder
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._fingerprints import MODEL_FILES, content, fingerprint, tokenizer_choices
+from headwise.store._fingerprints import MODEL_FILES, content, fingerprint
 
 Decision = dict[str, Any]  # JSON values
 TOKENIZER = re.compile(
     r"(tokenizer|vocab|merges|special_tokens|added_tokens|spiece|sentencepiece|chat_template)|\.(model|jinja|txt)$"
 )
 PARTS = ("weights", "configuration", "tokenizer")
-VOLATILE = {"_name_or_path", "transformers_version", "dtype", "architectures"}  # say nothing about what a model computes
+NAMED = 3  # attributes that a message names
+NAMES = {
+    "weights": "weights",
+    "configuration": "configuration",
+    "classes": "modules",
+    "attributes": "attributes",
+    "buffers": "buffers",
+    "hooks": "hooks",
+    "frozen": "choice of frozen parameters",
+}  # of the parts of a model, the tokenizer aside
 
 
 def decision(
@@ -58,24 +67,24 @@ def key_of(decided: Decision) -> str:
     return fingerprint(decided)
 
 
-def model_parts(model: Any, tokenizer: Any = None) -> dict[str, str]:
-    """The content of a model: its weights, its configuration and its tokenizer, each by a hash."""
-    if isinstance(model, str | Path):
-        parts = _files(model_folder(model))
-        return {"given": "as files", **{part: fingerprint(parts[part]) for part in PARTS}}
-    from headwise._base.opener import tokenizer_beside
+def model_parts(model: Any, tokenizer: Any = None, training: bool = False) -> dict[str, Any]:
+    """The content of a model: its weights, its configuration and its tokenizer, each by a hash; of a live one, how it is built, too.
 
-    inner = getattr(model, "encoder", model)
-    config = getattr(inner, "config", None)
-    known = {name: value for name, value in config.to_dict().items() if name not in VOLATILE} if config is not None else {}
-    facts = {name: getattr(model, name, None) for name in ("pooling", "options", "notes")}
-    facts |= {"config": known, "class": type(inner).__name__, "tasks": sorted(getattr(model, "tasks", ()))}
-    return {
-        "given": "as a live model",
-        "weights": fingerprint(dict(model.state_dict())),
-        "configuration": fingerprint(json.dumps(facts, sort_keys=True, default=str)),
-        "tokenizer": _tokenizer(tokenizer if tokenizer is not None else tokenizer_beside(model)),
-    }
+    Args:
+        model: a folder, a hub id, or a live model.
+        tokenizer: that it is used with; default: its own.
+        training: a live model will be trained, so that its frozen parameters count.
+    """
+    if not isinstance(model, str | Path):
+        from headwise.store._live import live_parts
+
+        return {"given": "as a live model", **live_parts(model, tokenizer, training)}
+    parts: dict[str, Any] = {part: fingerprint(found) for part, found in _files(model_folder(model)).items()}
+    if tokenizer is not None:
+        from headwise.store._live import tokenizer_content
+
+        parts["tokenizer"] = tokenizer_content(tokenizer)
+    return {"given": "as files", **parts}
 
 
 def differences(before: Decision, now: Decision) -> list[str]:
@@ -129,8 +138,18 @@ def _models(before: Any, now: Any) -> list[str]:
         return ["the model changed"]
     if before["given"] != now["given"]:
         return [f"the model was given {before['given']}, and now {now['given']}"]
-    owned = {"weights": "the model's weights", "configuration": "the model's configuration", "tokenizer": "the tokenizer"}
-    return [f"{owned[part]} changed" for part in PARTS if before[part] != now[part]]
+    if any((part in before) != (part in now) for part in now):
+        return ["an earlier version of headwise kept it, which did not note how a live model was built"]
+    return [_changed(part, before[part], now[part]) for part in now if before[part] != now[part]]
+
+
+def _changed(part: str, before: Any, now: Any) -> str:
+    """What changed in one part of a model; of parts that are kept by name, where."""
+    said = f"the model's {NAMES[part]} changed" if part in NAMES else f"the {part} changed"
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return said
+    names = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
+    return f"{said}: {', '.join(names[:NAMED])}{f' and {len(names) - NAMED} more' * (len(names) > NAMED)}"
 
 
 def _data(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
@@ -167,18 +186,6 @@ def _files(folder: Path) -> dict[str, list[Any]]:
     if not parts["weights"]:
         raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no weights as *.safetensors")
     return {part: sorted(held, key=json.dumps) for part, held in parts.items()}
-
-
-def _tokenizer(tokenizer: Any) -> str:
-    """Hash of how a tokenizer reads texts, whatever was last asked of its padding and truncation."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    inner = json.loads(backend.to_str()) if backend is not None else tokenizer.get_vocab()
-    facts: list[Any] = [{name: value for name, value in inner.items() if name not in ("padding", "truncation")}]
-    names = ("special_tokens_map", "model_max_length", "padding_side", "truncation_side")
-    facts += [getattr(tokenizer, name, None) for name in names]
-    if (choices := tokenizer_choices(tokenizer)) != {"split_special_tokens": False}:  # the usual case has the key it always had
-        facts.append(choices)
-    return fingerprint(json.dumps(facts, sort_keys=True, default=str))
 
 
 def _plain(value: Any) -> Any:

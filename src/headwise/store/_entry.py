@@ -16,9 +16,9 @@ from headwise.store._atomic import sealed_text, write_text
 from headwise.store._decision import Decision, differences, key_of
 from headwise.store._loading import load
 from headwise.store._provenance import surroundings, versions
+from headwise.store._saving import STARTED
 
 T = TypeVar("T")
-STARTED = "started.json"  # in an unfinished folder: what decides the result that is being computed
 NOTES = {STARTED, "seconds.json"}  # what a computation writes before it has computed anything
 COMPARED = ("headwise", "torch", "transformers")  # versions that may change numbers
 

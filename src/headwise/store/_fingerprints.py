@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 INDEXED_BYTES = 1 << 20  # smaller files are hashed again each time: that is quicker than looking them up
-ABOUT_FILES = ("is_local", "local_files_only", "use_fast", "trust_remote_code")  # where a tokenizer came from, not what it does
 SETTLED_S = 2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 
@@ -42,12 +41,12 @@ class Fingerprinted(Protocol):
 def fingerprint(*values: Any) -> str:
     """SHA-256 (hex, 64 characters) of the contents of `values`.
 
-    Files and folders (`Path`) count by content; models by class, configuration and weights; arrays, tensors, data frames and
-    xarray objects by dtype, shape, labels and values; dataclasses and pydantic models by their fields; dicts whatever the order
-    of their keys; objects with a `fingerprint()` method by that. Strings are strings, never paths.
+    Files and folders (`Path`) count by content; models by weights, configuration and all else that decides what they compute; arrays,
+    tensors, data frames and xarray objects by dtype, shape, labels and values; dataclasses and pydantic models by their fields; dicts
+    whatever the order of their keys; objects with a `fingerprint()` method by that. Strings are strings, never paths.
 
     Raises:
-        HeadwiseError: a file is missing, or an object is of a kind whose contents cannot be read.
+        HeadwiseError: a file is missing, an object is of a kind whose contents cannot be read, or code of the user's hangs on a model.
     """
     return hashlib.sha256(json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()).hexdigest()
 
@@ -138,15 +137,6 @@ def folder_content(folder: Path, files: list[Path]) -> str:
     return hashlib.sha256(json.dumps(listing).encode()).hexdigest()
 
 
-def tokenizer_choices(tokenizer: Any) -> dict[str, Any]:
-    """What decides how a tokenizer reads texts beside its vocabulary, or the program of a fast one: its switches and numbers."""
-    split = bool(getattr(tokenizer, "split_special_tokens", False))
-    given = {} if getattr(tokenizer, "is_fast", False) else getattr(tokenizer, "init_kwargs", {})
-    return {name: value for name, value in given.items() if isinstance(value, bool | int | float) and name not in ABOUT_FILES} | {
-        "split_special_tokens": split
-    }
-
-
 def cache_folder() -> Path | None:
     """Where headwise keeps what it can compute again: $HEADWISE_CACHE, or headwise in the user's cache folder; None if that is "none"."""
     given = os.environ.get("HEADWISE_CACHE")
@@ -219,18 +209,20 @@ def _of_library(value: Any) -> Any:
 def _tensor(tensor: "torch.Tensor") -> Any:
     import torch
 
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and hasattr(
+        tensor, "__tensor_flatten__"
+    ):  # quantised: of its parts
+        names, form = tensor.__tensor_flatten__()
+        parts = {name: _tensor(getattr(tensor, name)) for name in names}
+        return {"tensor": [type(tensor).__name__, list(tensor.shape), parts, str(form)]}
     raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     return {"tensor": [str(tensor.dtype), list(tensor.shape), hashlib.sha256(raw.data).hexdigest()]}
 
 
 def _module(module: "torch.nn.Module") -> Any:
-    weights = {name: _tensor(tensor) for name, tensor in module.state_dict().items()}
-    settings: Any = None
-    if "transformers" in sys.modules and isinstance(module, sys.modules["transformers"].PreTrainedModel):
-        # Where it was loaded from and by which version say nothing about what it computes.
-        volatile = {"_name_or_path", "transformers_version", "dtype", "architectures"}
-        settings = json.loads(json.dumps({k: v for k, v in module.config.to_dict().items() if k not in volatile}, default=str))
-    return {"module": [type(module).__name__, canonical(settings), canonical(weights)]}
+    from headwise.store._live import model_content
+
+    return {"module": canonical(model_content(module))}
 
 
 def _array(array: "np.ndarray[Any, Any]") -> Any:

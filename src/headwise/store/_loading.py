@@ -19,6 +19,7 @@ LOADERS: dict[str, str] = {
     "steering": "headwise.steering._result:load_folder",
     "harness-evaluation": "headwise.harness._result:load_folder",
     "scores": "headwise.scoring._files:load_folder",
+    "evaluation": "headwise.evaluation._result:load_folder",
     "dissociation": "headwise.lesions._result:load_folder",
     "induction": "headwise.studies._induction:load_folder",
     "study": "headwise.engine._run:load_folder",

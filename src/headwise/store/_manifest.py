@@ -9,6 +9,7 @@ from typing import Any
 from headwise._base import command
 from headwise._base.names import shown
 from headwise._base.parsing import read_json
+from headwise._base.writing import ASIDE
 from headwise.errors import HeadwiseError
 from headwise.store._atomic import atomic_folder, seal, sealed_text, write_text
 from headwise.store._checksums import DamagedResult, check_listing, contents, verify
@@ -73,7 +74,9 @@ def read(folder: str | Path) -> dict[str, Any]:
     path = Path(folder) / NAME
     if not path.is_file():
         if not Path(folder).is_dir():
-            raise HeadwiseError(f"there is no folder {str(folder)!r}")
+            before = sorted(Path(folder).parent.glob(f"{ASIDE}{Path(folder).name}-before-*"))
+            hint = f"; a save that was interrupted has left what was there in {before[-1]}: rename that folder" if before else ""
+            raise HeadwiseError(f"there is no folder {str(folder)!r}{hint}")
         inside = [str(found.parent) for depth in ("*", "*/*") for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))]
         hint = f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these" if inside else ""
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")

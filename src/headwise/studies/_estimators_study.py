@@ -21,7 +21,7 @@ from headwise.lesions._settings import Lesion
 from headwise.lesions._statistics import seed_interval
 from headwise.scoring._compare import compare_scores
 from headwise.scoring._settings import WHERE, Score, check_options
-from headwise.studies._sections.estimators import of_estimators
+from headwise.studies._sections.estimators import DRAW, TRAINING, of_estimators, several
 from headwise.studies._training import CellConfig, not_of_recipes, train_methods, wrong
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Train
@@ -35,7 +35,8 @@ class EstimatorsRecipe(engine.Recipe):
     """Which estimators are compared, on which models and tasks.
 
     `estimators` has a table for each, by its name in the tables; a name that is a method's needs no `method`. Without it all methods take
-    part. With `train = false` models are judged as they are (language models, folders that headwise saved) and the seed draws examples only.
+    part. With `train = false` models are judged as they are (language models, folders that headwise saved): there is one model, a seed draws
+    examples and random heads only, and tables and sentences count draws of examples, not trainings.
     """
 
     kind: Literal["estimators"]
@@ -69,7 +70,7 @@ class JudgeConfig(engine.Settings):
     lesions: Lesion
 
 
-@engine.step(name="estimators")
+@engine.step(name="estimators", version=2)
 def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All estimators on one model and task: scores, seconds, and what silencing their heads does."""
     from headwise.lesions import lesion
@@ -108,18 +109,22 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     intact |= {"metric": found.metric, "examples": found.losses.shape[1], "synthetic": task.synthetic}
     league = areas(curves, value[0], loss[0]).assign(**intact)
     out.table("areas", league.assign(seconds=league["estimator"].map(seconds)))
-    out.array("scores", xr.concat(scores.values(), pd.Index(list(scores), name="estimator"), coords="minimal", compat="override"))
+    senses = {name: array.attrs["sense"] for name, array in scores.items()}
+    joined = xr.concat(
+        scores.values(), pd.Index(list(scores), name="estimator"), coords="minimal", compat="override", combine_attrs="drop"
+    )
+    out.array("scores", joined.assign_attrs(senses=senses))
 
 
 def head_sets(
     scores: Mapping[str, xr.DataArray], drawn: Sequence[xr.DataArray], fractions: Sequence[float]
 ) -> dict[tuple[str, str, float, int], Any]:
     """By (estimator, order, fraction, draw), the heads to silence; random heads, of the scores `drawn`, have no order."""
-    from headwise.scoring import top_heads
+    from headwise.scoring import bottom_heads, top_heads
 
     ranked = [*((name, 0, array) for name, array in scores.items()), *((RANDOM, draw, array) for draw, array in enumerate(drawn))]
     return {
-        (name, order, fraction, draw): top_heads(-array if order == "least" and name != RANDOM else array, fraction)
+        (name, order, fraction, draw): (bottom_heads if order == "least" and name != RANDOM else top_heads)(array, fraction)
         for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions)
     }
 
@@ -140,12 +145,12 @@ def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-@engine.step(name="estimators-tables")
+@engine.step(name="estimators-tables", version=3)
 def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
-    """The league: means over seeds, the distance to random heads, and how far the estimators agree."""
-    places = config["places"]
+    """The league: means over trainings or draws of examples, the distance to random heads, and how far the estimators agree."""
+    places, unit = config["places"], config["unit"]
     frames = [result.table("areas").assign(**place) for result, place in zip(inputs["judged"], places, strict=True)]
-    out.table("league", league_of(pd.concat(frames, ignore_index=True)))
+    out.table("league", league_of(pd.concat(frames, ignore_index=True), unit))
     agreement = []
     by_place: dict[tuple[str, str], list[xr.DataArray]] = {}
     for result, place in zip(inputs["judged"], places, strict=True):
@@ -153,16 +158,19 @@ def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> N
     for (model, task), arrays in by_place.items():
         if arrays[0].sizes["estimator"] > 1:
             both = xr.concat(arrays, "seed", coords="minimal", compat="override")
-            agreement.append(compare_scores(both).assign(model=model, task=task))
+            senses = arrays[0].attrs["senses"]
+            named = {name: both.sel(estimator=name).assign_attrs(sense=sense) for name, sense in senses.items()}
+            table = compare_scores(named).rename(columns={"seeds": "units"}).assign(unit=unit, model=model, task=task)
+            agreement.append(table.assign(over=table["over"].where(table["over"] == "", several(unit))))
     if agreement:
         out.table("agreement", pd.concat(agreement, ignore_index=True))
 
 
-def league_of(found: pd.DataFrame) -> pd.DataFrame:
-    """One row per model, task, estimator and order, means over seeds, with the difference to random heads paired by seed.
+def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
+    """One row per model, task, estimator and order, means over `units` seeds, with the difference to random heads paired by seed.
 
-    `better` counts the seeds in which the estimator beats random heads: a larger drop for its most important heads, a smaller one for its
-    least important. Intervals by t over seeds; NaN below eight.
+    `unit` says what a seed draws: a training, or examples of one model. `better` counts the units in which the estimator beats random heads:
+    a larger drop for its most important heads, a smaller one for its least important. Intervals by t over units; NaN below eight.
     """
     keys = ["model", "task", "order", "seed"]
     by_chance = found.loc[found["estimator"] == RANDOM, [*keys, "drop"]].rename(columns={"drop": "by_chance"})
@@ -175,7 +183,7 @@ def league_of(found: pd.DataFrame) -> pd.DataFrame:
             row[name] = some[name].mean()
             row[f"{name}_low"], row[f"{name}_high"] = seed_interval(some[name].to_numpy())
         wanted = 1 if row["order"] == "most" else -1
-        row["better"], row["seeds"] = int((wanted * some["over_random"] > 0).sum()), len(some)
+        row |= {"better": int((wanted * some["over_random"] > 0).sum()), "units": len(some), "unit": unit}
         row |= {name: some[name].mean() for name in ("rise", "intact", "chance")}
         row |= {
             "seconds": some["seconds"].median(),
@@ -224,7 +232,8 @@ def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
         judged.append(engine.Cell(judge, settings, place, inputs, seed=seed, megabytes=5))
         places.append(place)
     yield from judged
-    yield engine.Cell(tables, {"places": places}, {}, {"judged": judged})
+    unit = TRAINING if recipe.train else DRAW
+    yield engine.Cell(tables, {"places": places, "unit": unit}, {}, {"judged": judged})
 
 
 def check(recipe: EstimatorsRecipe) -> Iterable[str]:

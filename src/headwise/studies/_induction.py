@@ -104,11 +104,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
     rows = []
     for sequence in tokens[SEARCHED:]:
         others = HeadSet(other_heads(random, ranked[:strongest], heads))
-        gates = torch.stack(
-            [torch.ones(heads.shape), *(1 - torch.from_numpy(one.to_mask(heads.shape)).float() for one in (chosen, others))]
-        )
-        with torch.inference_mode(), heads.gated(gates):  # one lesion a row
-            rows_read = sequence.expand(len(gates), -1)
+        silent = torch.stack([torch.from_numpy(one.to_mask(heads.shape)) for one in (HeadSet(), chosen, others)])
+        with torch.inference_mode(), heads.gated(~silent):  # one lesion a row
+            rows_read = sequence.expand(len(silent), -1)
             right, _ = copied(model(input_ids=rows_read, use_cache=False).logits, rows_read, LENGTH, LENGTH)
         rows.append(right.float().mean(1).tolist())
     array = xr.DataArray(scores, dims=("layer", "head"), attrs={"task": "induction"})

@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from headwise import engine
+from headwise._base.tables import unmarked
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
 from headwise.studies._specialization_steps import SCORING
 from headwise.studies._specialization_tables import PLACE, PLAIN
-from headwise.tasks._sources import read_table
+from headwise.tasks._tables import read_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -57,7 +58,7 @@ def _pairs(path: Path) -> pd.DataFrame:
     if path.is_dir():
         frame = _of_study(path) if manifest.read(path)["kind"] == "study" else _of_dissociation(path)
     elif path.is_file():
-        frame = read_table(path, notes=True)
+        frame = unmarked(read_table(path, notes=True, numbers=True))
     else:
         raise HeadwiseError(f"there is no {path}: {GIVE}")
     if {"A", "B", "D"} <= set(frame.columns):

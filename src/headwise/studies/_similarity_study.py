@@ -16,8 +16,8 @@ from headwise.settings import operation
 from headwise.similarity._settings import Similarity
 from headwise.studies._sections.similarity import section
 from headwise.studies._transfer_study import FewShotConfig, few_shot
+from headwise.tasks._columns import read_texts
 from headwise.tasks._source import TaskSource
-from headwise.tasks._sources import read_texts
 from headwise.training._settings import FewShot
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from headwise._base.averages import common_average
 from headwise._base.inference import false_discovery
 from headwise.lesions._dissociation import verdict
 from headwise.lesions._statistics import seed_interval
@@ -76,11 +77,11 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def grid(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over pairs."""
+    """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over the pairs that all of them have."""
     labels = [label(*place) for place in pairs[[name for name in ("model", "method", SCORING) if name in pairs]].to_numpy()]
     labelled = pairs.assign(label=labels, pair=pairs["A"] + " – " + pairs["B"])
     wide = labelled.pivot_table(index="label", columns="pair", values="D", sort=False)
-    return wide.assign(average=wide.mean(axis=1)).reset_index()
+    return wide.assign(average=common_average(wide, "label")).reset_index()
 
 
 def label(model: str, method: str, scoring: str | None = None) -> str:
@@ -141,14 +142,20 @@ def scorings(d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers:
 
 
 def averages(scores: pd.DataFrame) -> pd.DataFrame:
-    """Average performance over tasks of every method, α and δ (Figs. 9, 10; Table 7), and on how many tasks it beats plain training.
+    """Average performance of every method, α and δ (Figs. 9, 10; Table 7) over the tasks that all of one model and group have, and on
+    how many of the tasks that it and plain training have it is better.
 
     Args:
         scores: one row per place, seed, task and split: `score`, a share.
     """
     rows = scores[scores["split"] == "validation"]
-    by_seed = 100 * rows.groupby([*PLACE, "seed"], sort=False)["score"].mean()
-    table = by_seed.groupby(level=PLACE, sort=False).agg(average="mean", sd="std", seeds="count").reset_index()
+    own_place = ["method", "alpha", "delta"]
+    found = []
+    for (model, group), some in rows.groupby(["model", "group"], sort=False):
+        wide = 100 * some.pivot_table(index=[*own_place, "seed"], columns="task", values="score", sort=False)
+        by_seed = common_average(wide, own_place).groupby(level=own_place, sort=False)
+        found.append(by_seed.agg(average="mean", sd="std", seeds="count").reset_index().assign(model=model, group=group))
+    table = pd.concat(found, ignore_index=True)[[*PLACE, "average", "sd", "seeds"]]
     by_task: dict[Any, float] = dict(rows.groupby([*PLACE, "task"], sort=False)["score"].mean().items())
     improved: list[float] = []
     for row in table.to_dict("records"):
@@ -156,5 +163,5 @@ def averages(scores: pd.DataFrame) -> pd.DataFrame:
         here = (row["model"], PLAIN, row["group"])
         base = {key[-1]: value for key, value in by_task.items() if (key[0], key[1], key[4]) == here}
         known = base and row["method"] != PLAIN
-        improved.append(float(sum(own[task] > base[task] for task in own)) if known else float("nan"))
+        improved.append(float(sum(own[task] > base[task] for task in own if task in base)) if known else float("nan"))
     return table.assign(tasks_improved=improved)

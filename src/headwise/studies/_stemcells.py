@@ -5,8 +5,10 @@ task has the same k, or their numbers could not be compared. Probe scores are ar
 answers a task, see `probing.parameter_free`.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import ceil
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,8 @@ from headwise.scoring import top_heads
 
 DIMS = ("run", "task", "layer", "head")
 SHARE = 0.8  # of the tasks: four of five
+LEAST = 2  # tasks; fewer share nothing
+NOT_KNOWN = "not known"  # of trainings whose scores do not say whether they are above chance
 Bools = NDArray[np.bool_]
 
 
@@ -34,10 +38,42 @@ def claim(scores: xr.DataArray, k: int) -> xr.DataArray:
     for run in scores.run.values:
         for task in scores.task.values:
             at = {"run": run, "task": task}
-            out.loc[at] = top_heads(scores.sel(at).drop_vars(["run", "task"]), n=k).to_mask(
+            out.loc[at] = top_heads(scores.sel(at).drop_vars(["run", "task"]), n=k, by="signed").to_mask(
                 (len(scores.layer), len(scores["head"]))
             )
     return out
+
+
+def not_learnt(trainings: Sequence[pd.DataFrame]) -> list[str] | None:
+    """The tasks that at least half of these trainings leave at chance, so that what they claim is chance too.
+
+    Args:
+        trainings: (task, at_chance, ...) of each.
+
+    Returns:
+        names; None where no training says it, as those of older versions.
+    """
+    rows = [scores for scores in trainings if "at_chance" in scores]
+    if not rows:
+        return None
+    weak = pd.concat([scores.groupby("task")["at_chance"].any() for scores in rows])
+    share = weak.groupby(level=0, sort=False).mean()
+    return [str(task) for task in share.index[share >= 0.5]]
+
+
+def learnt_in(claims: xr.DataArray, weak: Mapping[str, list[str] | None], *groups: str) -> tuple[xr.DataArray, str]:
+    """The claims of the tasks that trainings of all these groups have learnt, and the others' names.
+
+    Args:
+        claims: (run, task, layer, head).
+        weak: by group of trainings, what `not_learnt` found.
+        groups: which trainings the claims, or what is asked of them, come from.
+    """
+    known = [lost for group in groups if (lost := weak[group]) is not None]
+    names = [str(task) for task in claims.task.values]
+    gone = [name for name in names if any(name in lost for lost in known)]
+    said = ", ".join(gone) if len(known) == len(groups) else ", ".join([*gone, NOT_KNOWN])
+    return claims.sel(task=[name for name in names if name not in gone]), said
 
 
 def per_layer(claims: xr.DataArray) -> pd.DataFrame:
@@ -103,6 +139,9 @@ def sole_claims(claims: xr.DataArray) -> xr.DataArray:
     return claims.isel(run=0, drop=True).copy(data=alone_in(claims.to_numpy()))
 
 
+UNTESTED = {**dict.fromkeys(("found", "expected", "low", "high", "p"), float("nan")), "draws": 0}
+
+
 def stem_in(sets: Bools, share: float) -> Bools:
     """(..., run, task, layer, head) -> (..., layer, head)."""
     needed = ceil(share * sets.shape[-3] - 1e-9)
@@ -117,8 +156,14 @@ def alone_in(sets: Bools) -> Bools:
 
 
 def stem_cell_test(
-    claims: xr.DataArray, *, valid: Bools | None = None, share: float = SHARE, draws: int = 9999, seed: int = 0
-) -> dict[str, float]:
+    claims: xr.DataArray,
+    *,
+    valid: Bools | None = None,
+    tied: Iterable[Sequence[int]] = (),
+    share: float = SHARE,
+    draws: int = 9999,
+    seed: int = 0,
+) -> dict[str, Any]:
     """Are there more stem-cell heads than tasks with the same preferences for layers would share by chance?
 
     Null: each task's heads of a layer are relabelled at random, by one permutation per task and layer that holds for all its runs. So
@@ -126,28 +171,52 @@ def stem_cell_test(
     of one task is which of another's. (Redrawing every run would take a task's agreement with itself for agreement between tasks.)
     p = (1 + #{draws with at least as many}) ÷ (1 + draws).
 
+    In tied layers heads of one number do alike, so that a task which claims one claims its namesakes in other layers. There a task's
+    permutation is the same in all layers of the group, which keeps that: what is broken is only which number of one task is which of
+    another's. That all tasks claim the same numbers thus counts as shared, not as chance.
+
     Args:
         claims: (run, task, layer, head) bool.
         valid: (layer, head) bool, which heads exist; default: all.
+        tied: groups of tied layers, as `headwise.heads.tied_layers` finds them in a model; default: none.
         share: of the tasks that must claim a head.
         draws, seed: of the null.
 
     Returns:
-        found, expected, low and high (95 % of the draws), p, draws.
+        found, expected, low and high (95 % of the draws), p, draws, and what was relabelled.
+
+    Raises:
+        HeadwiseError: layers of a group do not exist, are in two groups, or have different heads.
     """
     check_dims("claims", claims)
     sets = claims.to_numpy()
     rng = np.random.default_rng(seed)
     found = stem_in(sets, share).sum()
     exists = np.ones(sets.shape[2:], bool) if valid is None else valid
+    groups = _groups(tied, exists)
     drawn: list[NDArray[np.int64]] = []
     for start in range(0, draws, 500):
         orders = _relabellings(exists, (min(500, draws - start), sets.shape[1]), rng)  # (draws, task, layer, head)
+        for group in groups:
+            orders[..., group, :] = orders[..., group[:1], :]
         drawn.append(stem_in(np.take_along_axis(sets[None], orders[:, None], axis=-1), share).sum((-2, -1)))
     null = np.concatenate(drawn)
     low, high = np.quantile(null, [0.025, 0.975])
     p = (1 + int((null >= found).sum())) / (1 + draws)
-    return {"found": int(found), "expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
+    drew = {"expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
+    return {"found": int(found), **drew, "relabelled": "head numbers of tied layers" if groups else "heads of each layer"}
+
+
+def _groups(tied: Iterable[Sequence[int]], exists: Bools) -> list[list[int]]:
+    """Groups of tied layers, checked."""
+    groups = [list(group) for group in tied if len(group) > 1]
+    every = [layer for group in groups for layer in group]
+    if len(set(every)) < len(every) or not set(every) <= set(range(len(exists))):
+        raise HeadwiseError(f"tied is {groups}: expected groups of layers from 0 to {len(exists) - 1}, each layer in one at most")
+    for group in groups:
+        if (exists[group] != exists[group[:1]]).any():
+            raise HeadwiseError(f"the layers {group} have different heads, so that heads of one number cannot be tied")
+    return groups
 
 
 def _relabellings(valid: Bools, shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.intp]:

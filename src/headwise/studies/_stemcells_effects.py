@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
-from headwise._base.inference import t_interval
+from headwise._base.inference import t_interval, why_no_t
 from headwise.errors import HeadwiseError
-from headwise.studies._stemcells import SHARE, Bools, alone_in, check_dims, mean_of, sole_claims, stem_cells, stem_in
+from headwise.studies import _stemcells_contrasts as contrasts
+from headwise.studies._stemcells import LEAST, SHARE, check_dims, sole_claims, stem_cells
 
 
 @dataclass(frozen=True)
@@ -20,9 +19,9 @@ class Effect:
 
     Attributes:
         runs: (runs,) its value in each; NaN where a run had no heads to measure it on.
-        mean, low, high: mean over runs with its 95 % interval (Student's t; infinite for a single run, NaN where all
-            runs have the same value).
+        mean, low, high: mean over runs with its 95 % interval over runs and heads (`_stemcells_contrasts`); NaN where there is none.
         heads: heads it was measured on, per run: stem-cell heads, and those they are compared with (summed over tasks).
+        note: why there is no interval; empty where there is one.
     """
 
     runs: tuple[float, ...]
@@ -30,6 +29,7 @@ class Effect:
     low: float
     high: float
     heads: tuple[tuple[int, int], ...]
+    note: str = ""
 
 
 def stem_cell_effect(
@@ -43,9 +43,9 @@ def stem_cell_effect(
     """The test of the hypothesis: (change on stem-cell heads) − (change on heads that one task alone claims).
 
     The change is that of each task's probe score from `before` (trained alone) to `after` (trained with the others), averaged over
-    heads, then over tasks. The hypothesis says that it is negative: heads that many tasks claim lose more. In every run the heads are
-    chosen by the claims of the *other* runs: a head chosen for being good in a run would fall back in any second look at it, and that
-    alone would look like the effect.
+    heads, then over the tasks that have heads of both kinds. The hypothesis says that it is negative: heads that many tasks claim lose
+    more. In every run the heads are chosen by the claims of the *other* runs: a head chosen for being good in a run would fall back in any
+    second look at it, and that alone would look like the effect.
 
     Args:
         claims: (run, task, layer, head) bool; at least two runs.
@@ -56,41 +56,22 @@ def stem_cell_effect(
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:
         raise HeadwiseError("the effect needs at least two runs: heads are chosen and measured on different runs")
-    values, sizes, sets = [], [], claims.to_numpy()
-    for run in range(len(claims.run)):
-        others = np.delete(sets, run, axis=0)
-        stem, alone = stem_in(others, share), alone_in(others)
-        here = change.to_numpy()[run]  # (task, layer, head)
-        if against == "alone":
-            values.append(mean_of(_on(here, stem)) - mean_of(_on(here, alone)))  # tasks without heads of their own are left out
-            sizes.append((int(stem.sum()), int(alone.sum())))
-        else:
-            mixed = [layer for layer, heads in enumerate(stem) if heads.any() and not heads.all()]
-            gaps = [mean_of(_on(here[:, [i]], stem[[i]])) - mean_of(_on(here[:, [i]], ~stem[[i]])) for i in mixed]
-            weights = stem[mixed].sum(1)
-            values.append(float(np.average(gaps, weights=weights)) if mixed else float("nan"))
-            sizes.append((int(weights.sum()), int((~stem[mixed]).sum())))
-    return _effect(values, sizes)
+    if len(claims.task) < LEAST:
+        return _nothing(claims)
+    stem, alone = contrasts.chosen_elsewhere(claims.to_numpy(), share)
+    other = alone if against == "alone" else ~stem[:, None]
+    strata: Literal["task", "layer"] = "task" if against == "alone" else "layer"
+    return _effect(contrasts.against(change.to_numpy(), stem, other, strata))
 
 
 def sparing(claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, share: float = SHARE) -> Effect:
     """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain training; heads chosen
     on other runs, as in `stem_cell_effect`. Positive: they are spared."""
+    if len(claims.task) < LEAST:
+        return _nothing(claims)
     gain = _paired("other", other, claims) - _paired("plain", plain, claims)
-    values, sizes, sets = [], [], claims.to_numpy()
-    for run in range(len(claims.run)):
-        stem = stem_in(np.delete(sets, run, axis=0), share)
-        values.append(mean_of(_on(gain.to_numpy()[run], stem)))
-        sizes.append((int(stem.sum()), 0))
-    return _effect(values, sizes)
-
-
-def _on(values: NDArray[np.float64], heads: Bools) -> list[float]:
-    """Each task's mean over these heads, (task, layer, head) by (layer, head) or (task, layer, head); without tasks that have none."""
-    counted = np.broadcast_to(heads, values.shape) & ~np.isnan(values)
-    number = counted.sum((1, 2))
-    sums = np.where(counted, values, 0.0).sum((1, 2))
-    return [float(total / n) for total, n in zip(sums, number, strict=True) if n]
+    stem, _ = contrasts.chosen_elsewhere(claims.to_numpy(), share)
+    return _effect(contrasts.on(gain.to_numpy(), stem))
 
 
 def layer_changes(before: xr.DataArray, after: xr.DataArray) -> pd.DataFrame:
@@ -103,8 +84,10 @@ def layer_changes(before: xr.DataArray, after: xr.DataArray) -> pd.DataFrame:
     rows = []
     for task in change.task.values:
         for layer in change.layer.values:
-            effect = _effect(change.sel(task=task, layer=layer).values.tolist(), [])
-            rows.append({"task": str(task), "layer": int(layer), "change": effect.mean, "low": effect.low, "high": effect.high})
+            values = change.sel(task=task, layer=layer).to_numpy()
+            low, high = t_interval(values)  # all heads of the layer, whoever claims them: only runs would be drawn again
+            row = {"task": str(task), "layer": int(layer), "change": float(values.mean()), "low": float(low), "high": float(high)}
+            rows.append({**row, "note": f"no interval: {why}" if (why := why_no_t(values, "run")) else ""})
     return pd.DataFrame(rows)
 
 
@@ -133,13 +116,17 @@ def changes(claims: xr.DataArray, stages: Mapping[str, xr.DataArray]) -> pd.Data
     return pd.DataFrame(rows)
 
 
-def _effect(values: list[float], sizes: list[tuple[int, int]]) -> Effect:
-    known = np.array([value for value in values if not np.isnan(value)])
-    mean = float(known.mean()) if len(known) else float("nan")
-    if len(known) < 2:
-        return Effect(tuple(values), mean, float("-inf"), float("inf"), tuple(sizes))
-    low, high = t_interval(known)  # NaN where all runs agree to the last digit
-    return Effect(tuple(values), mean, float(low), float(high), tuple(sizes))
+def _nothing(claims: xr.DataArray) -> Effect:
+    """What is measured where no two tasks could share a head."""
+    nan, runs = float("nan"), len(claims.run)
+    return Effect((nan,) * runs, nan, nan, nan, ((0, 0),) * runs, "no interval: fewer than two tasks were learnt")
+
+
+def _effect(found: contrasts.Contrast) -> Effect:
+    mean, low, high = (float(value) for value in (found.mean, found.low, found.high))
+    heads = tuple((int(stem), int(others)) for stem, others in found.heads)
+    note = f"no interval: {why}" if (why := found.why_none()) else ""
+    return Effect(tuple(found.values.tolist()), mean, low, high, heads, note)
 
 
 def _paired(what: str, scores: xr.DataArray, claims: xr.DataArray) -> xr.DataArray:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from headwise.settings import DataPath, Settings, option
 from headwise.training._settings import Train
 
-Name = Literal["pos", "xpos", "ner", "dep", "con", "srl"]
+Name = Literal["pos", "xpos", "ner", "dep", "tree-dep", "con", "srl"]
 Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]
 # Encoder 5e-5 (1e-5 with gates), decoders 1e-3, warm-up 10 %, clip 1, p ∝ batches^0.8, losses balanced over 5 steps.
 PAPER: dict[str, Any] = {
@@ -43,7 +43,8 @@ class StemCells(Settings):
     """Settings of `headwise.studies.stem_cell_study`, and the keys of a recipe of kind "stem-cells"."""
 
     tasks: tuple[Name, ...] = option(
-        ("pos", "ner", "dep", "con", "srl"), "Annotation layers to train on: two or more of pos, xpos, ner, dep, con, srl."
+        ("pos", "ner", "dep", "con", "srl"),
+        "Annotation layers to train on: two or more of pos, xpos, ner, dep, tree-dep (dependencies made of constituency trees), con, srl.",
     )
     data: DataPath | None = option(
         None, "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar."

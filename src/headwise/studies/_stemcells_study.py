@@ -121,9 +121,23 @@ def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     out.table("probe-summary", found.summary)
 
 
-@engine.step(version=2)
-def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
-    """Agreement, stem cells and the tests, for every way to learn claims."""
+class AnalyseConfig(engine.Settings):
+    """`claims` says of each way to learn them which task and run every result is of, `probes` of each stage which run, `trained` which
+    groups of trainings there are."""
+
+    model: engine.ModelName
+    tasks: tuple[Name, ...]
+    fraction: float
+    claims: dict[str, list[dict[str, Any]]]
+    trained: tuple[str, ...]
+    probes: dict[str, list[int]]
+
+
+@engine.step(version=3)
+def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> None:
+    """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were not learnt."""
+    from headwise.heads import Heads, tied_layers
+    from headwise.models import open_model
     from headwise.scoring._selection import count_for
     from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
 
@@ -134,18 +148,22 @@ def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> 
                 for result, run in zip(inputs[stage], places, strict=True)
             ]
         )["probe"].transpose(*stemcells.DIMS)
-        for stage, places in config["probes"].items()
+        for stage, places in config.probes.items()
     }
     untrained = inputs["untrained"].array("probe")
+    tied = tied_layers(Heads(open_model(str(config.model.folder()), need="encoder").encoder))
+    weak = {
+        group: stemcells.not_learnt([result.table("scores") for result in inputs[f"trained-{group}"]]) for group in config.trained
+    }
     tests, effects = [], []
-    for method, places in config["claims"].items():
+    for method, places in config.claims.items():
         parts = []
         for result, place in zip(inputs[f"claims-{method}"], places, strict=True):
             parts.append(
                 result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]]).rename("gates")
             )
-        gates = xr.combine_by_coords(parts)["gates"].transpose(*stemcells.DIMS).sel(task=config["tasks"])
-        k = count_for(config["fraction"], int(gates.isel(run=0, task=0).notnull().sum()))
+        gates = xr.combine_by_coords(parts)["gates"].transpose(*stemcells.DIMS).sel(task=list(config.tasks))
+        k = count_for(config.fraction, int(gates.isel(run=0, task=0).notnull().sum()))
         claims = stemcells.claim(gates, k)
         label = method.replace(" ", "-")
         out.array(f"gates-{label}", gates)
@@ -153,21 +171,35 @@ def analyse(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> 
         out.table(f"agreement-{label}", stemcells.claim_agreement(claims, gates))
         out.table(f"layers-{label}", stemcells.per_layer(claims))
         valid = gates.isel(run=0, task=0).notnull().to_numpy()
-        tests.append({"gates": method, "k": k, **stemcells.stem_cell_test(claims, valid=valid)})
+        source = () if "random" in method else ("gated" if method == "dynamic" else "single",)  # controls need not have learnt
+        learnt, lost = stemcells.learnt_in(claims, weak, *source)
+        enough = len(learnt.task) >= stemcells.LEAST
+        test = stemcells.stem_cell_test(learnt, valid=valid, tied=tied) if enough else stemcells.UNTESTED
+        tests.append({"gates": method, "k": k, **test, "at chance": lost})
         if "random" in method:
             continue
         stages = {"untrained": untrained, **arrays}
         out.table(f"changes-{label}", measured.changes(claims, stages))
-        found = {}
+        found: dict[str, tuple[measured.Effect, str]] = {}
         for stage in ("multi", "iat") if "iat" in arrays else ("multi",):
-            change = claims, arrays["single"], arrays[stage]
-            found[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change)
-            found[f"single to {stage}, stem − others of their layers"] = measured.stem_cell_effect(*change, against="layer")
+            learnt, lost = stemcells.learnt_in(claims, weak, *source, "single", stage)
+            change = learnt, arrays["single"], arrays[stage]
+            found[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change), lost
+            found[f"single to {stage}, stem − others of their layers"] = measured.stem_cell_effect(*change, against="layer"), lost
         if "iat" in arrays:
-            found["iat − multi, stem"] = measured.sparing(claims, arrays["multi"], arrays["iat"])
-        for name, effect in found.items():
-            row = {"gates": method, "effect": name, "mean": effect.mean, "low": effect.low, "high": effect.high}
-            effects.append({**row, "runs": str([round(value, 4) for value in effect.runs]), "heads": str(list(effect.heads))})
+            learnt, lost = stemcells.learnt_in(claims, weak, *source, "multi", "iat")
+            found["iat − multi, stem"] = measured.sparing(learnt, arrays["multi"], arrays["iat"]), lost
+        for name, (effect, lost) in found.items():
+            row = {
+                "gates": method,
+                "effect": name,
+                "mean": effect.mean,
+                "low": effect.low,
+                "high": effect.high,
+                "note": effect.note,
+            }
+            row |= {"runs": str([round(value, 4) for value in effect.runs]), "heads": str(list(effect.heads))}
+            effects.append({**row, "at chance": lost})
     out.table("layer-changes", measured.layer_changes(arrays["single"], arrays["multi"]))
     out.table("stem-cells", pd.DataFrame(tests))
     out.table("effects", pd.DataFrame(effects))
@@ -227,23 +259,30 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
             claims.setdefault(f"{method} random weights", []).append(
                 claiming(task, method, run, trained, f"{method} random weights")
             )
+    trained = {"single": list(alone.values()), "multi": together}
+    if "dynamic" in claims:
+        trained["gated"] = claims["dynamic"]
     probes = {
         "single": [probing([task], "single", run, trained) for (task, run), trained in alone.items()],
         "multi": [probing(recipe.tasks, "multi", run, trained) for run, trained in enumerate(together)],
     }
     if recipe.important_heads:
         spared = [training(recipe.tasks, run, "iat", method="iat") for run in range(recipe.runs)]
+        trained["iat"] = spared
         probes["iat"] = [probing(recipe.tasks, "iat", run, trained) for run, trained in enumerate(spared)]
     untrained = probing(recipe.tasks, "untrained", 0, None, baselines=True)
     yield untrained
     places = [{"task": task, "run": run} for task, run in alone]
-    settings = {
-        "tasks": list(recipe.tasks),
-        "fraction": recipe.fraction,
-        "claims": dict.fromkeys(claims, places),
-        "probes": {stage: [cell.coords["run"] for cell in found] for stage, found in probes.items()},
-    }
+    settings = AnalyseConfig(
+        model=recipe.model,
+        tasks=recipe.tasks,
+        fraction=recipe.fraction,
+        claims=dict.fromkeys(claims, places),
+        trained=tuple(trained),
+        probes={stage: [int(cell.coords["run"]) for cell in found] for stage, found in probes.items()},
+    )
     inputs: dict[str, Any] = {"untrained": untrained, **probes, **{f"claims-{method}": found for method, found in claims.items()}}
+    inputs |= {f"trained-{group}": found for group, found in trained.items()}
     yield engine.Cell(analyse, settings, {}, inputs)
 
 

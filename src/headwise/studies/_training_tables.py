@@ -2,44 +2,63 @@
 
 import pandas as pd
 
+from headwise._base.averages import common_average, common_columns
 from headwise._base.inference import t_interval, why_no_t
+
+PLACE = ["model", "sampling", "split"]  # within which methods are compared
 
 
 def table_of(scores: pd.DataFrame) -> pd.DataFrame:
-    """One row per model, sampling, method, split and task, scores in percent; the task "average" is the mean over tasks.
+    """One row per model, sampling, method, split and task, scores in percent; `tasks` says over how many tasks a row is.
+
+    The task "average" is the mean over the tasks that all methods of the same model, sampling and split have; a seed that lacks one of
+    them does not count.
 
     Args:
         scores: one row per model, sampling, method, seed, split and task.
     """
     keys = ["model", "sampling", "method", "split"]
-    labelled = scores.dropna(subset="score")
-    average = labelled.groupby([*keys, "seed"], sort=False)["score"].mean().reset_index().assign(task="average")
-    rows = pd.concat([labelled, average], ignore_index=True)
-    grouped = (100 * rows.set_index([*keys, "task"])["score"]).groupby(level=[*keys, "task"], sort=False)
-    return grouped.agg(mean="mean", sd="std", seeds="count").reset_index()
+    rows = [scores.dropna(subset="score")[[*keys, "seed", "task", "score"]].assign(tasks=1)]
+    for place, some in rows[0].groupby(PLACE, sort=False):
+        wide = _wide(some)
+        average = common_average(wide).rename("score").reset_index().dropna(subset="score")
+        rows.append(average.assign(**dict(zip(PLACE, place, strict=True)), task="average", tasks=len(common_columns(wide))))
+    grouped = pd.concat(rows, ignore_index=True).assign(score=lambda frame: 100 * frame["score"])
+    by = grouped.groupby([*keys, "task"], sort=False)
+    return by["score"].agg(mean="mean", sd="std", seeds="count").assign(tasks=by["tasks"].first()).reset_index()
 
 
 def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFrame:
     """How far each method is from `base`, in points: one row per model, sampling, split, method and task, paired by seed.
 
     Args:
-        scores: one row per model, sampling, method, seed, split and task; a task "average" is added.
+        scores: one row per model, sampling, method, seed, split and task; a task "average" is added, over the `tasks` that both have.
         base: what the others are compared with.
 
     Returns:
-        the mean over seeds with its t interval (95 %), the number of seeds both methods have, and why there is no interval, if so.
+        the mean over seeds with its t interval (95 %), the number of seeds both methods have, the number of tasks the row is over, and
+        why there is no interval, if so. A task that one of the two lacks has no row, and where they share none there is no average.
     """
-    keys = ["model", "sampling", "split"]
     rows = []
-    for place, some in scores.dropna(subset="score").groupby(keys, sort=False):
-        table = 100 * some.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False)
-        table["average"] = table.mean(axis=1)
+    for place, some in scores.dropna(subset="score").groupby(PLACE, sort=False):
+        table = 100 * _wide(some)
         methods = list(dict.fromkeys(some["method"]))
         for method in [name for name in methods if name != base and base in methods]:
-            for task, each in (table.loc[method] - table.loc[base]).items():
+            pair = table.loc[[method, base]]
+            tasks = common_columns(pair)
+            pair = pair[tasks].assign(average=common_average(pair))
+            for task, each in (pair.loc[method] - pair.loc[base]).items():
                 values = each.dropna().to_numpy()
+                if not len(values):
+                    continue
                 low, high = t_interval(values)
                 found = {"difference": values.mean(), "low": float(low), "high": float(high), "seeds": len(values)}
+                found |= {"tasks": len(tasks) if task == "average" else 1}
                 found["note"] = f"no interval: {why}" if (why := why_no_t(values, "seed")) else ""
-                rows.append({**dict(zip(keys, place, strict=True)), "method": method, "task": task, **found})
-    return pd.DataFrame(rows, columns=[*keys, "method", "task", "difference", "low", "high", "seeds", "note"])
+                rows.append({**dict(zip(PLACE, place, strict=True)), "method": method, "task": task, **found})
+    return pd.DataFrame(rows, columns=[*PLACE, "method", "task", "difference", "low", "high", "seeds", "tasks", "note"])
+
+
+def _wide(some: pd.DataFrame) -> pd.DataFrame:
+    """Methods and seeds × tasks."""
+    return some.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False)

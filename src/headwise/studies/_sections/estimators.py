@@ -11,18 +11,20 @@ from headwise.figures._blocks import Chart, Section, Table, between, number, syn
 from headwise.figures._estimators import RANDOM
 
 SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
-SHOWN += ["over_random", "over_random_low", "over_random_high", "better", "seeds", "seconds"]
+SHOWN += ["over_random", "over_random_low", "over_random_high", "better", "units", "seconds"]
+TRAINING, DRAW = "training", "draw of examples"  # what a seed draws: of models that are trained first, and of one model as it is
 LEAGUE = (
-    "Points, means over seeds. Order: whether the estimator's most or its least important heads are silenced. Rank 1 costs most (order most) "
+    "Points, means over {units}. Order: whether the estimator's most or its least important heads are silenced. Rank 1 costs most (order most) "
     "or least (order least). Drop: what the task loses on average over the fractions, from none to the largest; over_random: the same minus "
-    "that of random heads (which have no order), paired by seed; better: the seeds in which the estimator beats them. Seconds: the median, on "
-    "the machine of the run. The run's own table also has intact performance, chance, the rise of the loss and the held-out examples."
+    "that of random heads (which have no order), paired by {unit}; better: the {units} in which the estimator beats them. Seconds: the median, "
+    "on the machine of the run. The run's own table also has intact performance, chance, the rise of the loss and the held-out examples."
 )
 
 
 def of_estimators(run: Any) -> Section:
     """Every model and task: the finding, the curves, the costs; then the whole league."""
-    league, curves, areas = run.table("league"), run.table("curves"), run.table("areas")
+    league, curves, areas = with_unit(run.table("league")), run.table("curves"), run.table("areas")
+    unit = str(league["unit"].iloc[0])
     blocks: list[Any] = []
     said: list[str] = []
     for (model, task), some in league.groupby(["model", "task"], sort=False):
@@ -42,12 +44,15 @@ def of_estimators(run: Any) -> Section:
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
         said += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
-    shown = league[SHOWN].dropna(axis="columns", how="all")  # bounds of intervals that nobody has
-    blocks.append(Table("league", "The league of estimators", shown, f"{LEAGUE} {_of_intervals(league)}", 2))
+    shown = (
+        league[SHOWN].dropna(axis="columns", how="all").rename(columns={"units": several(unit)})
+    )  # without bounds that nobody has
+    caption = LEAGUE.format(unit=unit, units=several(unit))
+    blocks.append(Table("league", "The league of estimators", shown, f"{caption} {_of_intervals(league)}", 2))
     if "agreement.parquet" in run.files:
         note = (
-            "Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over seeds; chance: that of random sets. "
-            + _of_intervals(league)
+            f"Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over {several(unit)}; chance: that of "
+            f"random sets. {_of_intervals(league)}"
         )
         blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, 2))
     methods = (
@@ -57,20 +62,36 @@ def of_estimators(run: Any) -> Section:
     return Section("Estimators", said, blocks, methods)
 
 
+def with_unit(league: pd.DataFrame) -> pd.DataFrame:
+    """The league with its unit; results of older versions did not say whether a seed drew a training."""
+    return league if "unit" in league else league.rename(columns={"seeds": "units"}).assign(unit="seed")
+
+
+def several(unit: str) -> str:
+    """The unit in the plural: "trainings", "draws of examples"."""
+    first, *others = unit.split(" ")
+    return " ".join([f"{first}s", *others])
+
+
+def _counted(number: int, unit: str) -> str:
+    return f"{number} {unit if number == 1 else several(unit)}"
+
+
 def _of_intervals(league: pd.DataFrame) -> str:
     """What the intervals are over, or why there are none."""
-    seeds = int(league["seeds"].max())
-    if seeds >= MIN_SEEDS:
-        return f"Intervals: Student's t over {seeds} seeds."
-    return f"No intervals: {seeds} {'seed' if seeds == 1 else 'seeds'}; {MIN_SEEDS} are needed."
+    units, unit = int(league["units"].max()), str(league["unit"].iloc[0])
+    of = " of one model, which say nothing about other trainings" if unit == DRAW else ""
+    if units >= MIN_SEEDS:
+        return f"Intervals: Student's t over {_counted(units, unit)}{of}."
+    return f"No intervals: {_counted(units, unit)}; {MIN_SEEDS} are needed."
 
 
 def finding(league: pd.DataFrame, order: str) -> str:
-    """The estimator that comes first, beside random heads, as far as the seeds carry it."""
+    """The estimator that comes first, beside random heads, as far as trainings or draws of examples carry it."""
     first = league.sort_values("rank").iloc[0]
-    seeds = int(first["seeds"])
+    units, unit = int(first["units"]), str(first["unit"])
     if first["at_chance"]:
-        of = "" if seeds == 1 else f" in {first['at_chance']} of {seeds} seeds"
+        of = "" if units == 1 else f" in {first['at_chance']} of {_counted(units, unit)}"
         return f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
     equal = [str(name) for name in league.loc[league["rank"] == 1, "estimator"]]
@@ -80,7 +101,7 @@ def finding(league: pd.DataFrame, order: str) -> str:
     chance = league[league["estimator"] == RANDOM].iloc[0]
     verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
     names = f"{equal[0]} finds" if len(equal) == 1 else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
-    where = "in the one seed there is" if seeds == 1 else f"in {first['better']} of {seeds} seeds"
+    where = f"in the one {unit} there is" if units == 1 else f"in {first['better']} of {_counted(units, unit)}"
     return (
         f"{names} the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
         f"heads {number(chance['drop'])}; {compared} than random heads {where}."

@@ -9,7 +9,7 @@ import pandas as pd
 from headwise._base.places import model_label
 from headwise.figures import _dissociation as figures, _probing as probing_figures
 from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number, synthetic_rows
-from headwise.studies._sections.probing import ONE_ERROR, top_against
+from headwise.studies._sections.probing import BARS, top_against
 from headwise.studies._sections.training import findings as training_findings, score_chart
 
 # which tables of a run are shown, in order, and what they are called
@@ -64,9 +64,10 @@ def of_specialization(run: Any) -> Section:
         title = "Dissociation of every model and pair (Fig. 2)"
         blocks.append(Chart("grid", title, lambda: figures.matrix(grid, "dissociation (%)")))
         said += [
-            f"{name}: D is {number(row['average'])} % on average over pairs, positive on {int((row.drop('average') > 0).sum())} of "
-            f"{int(row.drop('average').notna().sum())} (point estimates)."
+            f"{name}: D is {over}positive on {int((row.drop('average') > 0).sum())} of "
+            f"{int(row.drop('average').notna().sum())}{'' if over else ' pairs'} (point estimates)."
             for name, row in grid.iterrows()
+            for over in [_averaged(grid, row["average"])]
         ]
         seeds = run.table("pairs-mean") if "pairs-mean.parquet" in run.files else pd.DataFrame()
         if "D_seed_low" in seeds:
@@ -100,6 +101,13 @@ def of_specialization(run: Any) -> Section:
     return _section(run, "specialization", said, blocks)
 
 
+def _averaged(grid: pd.DataFrame, average: float) -> str:
+    """The average of a row, and over which pairs it is; empty where the rows have none in common."""
+    pairs = grid.drop(columns="average").notna().all()
+    which = "pairs" if pairs.all() else f"the {int(pairs.sum())} pair{'s' * (pairs.sum() > 1)} that all rows have"
+    return "" if pd.isna(average) else f"{number(average)} % on average over {which}, "
+
+
 def of_training(run: Any) -> Section:
     """Scores of every model and sampling, methods compared over seeds."""
     blocks: list[Any] = []
@@ -126,7 +134,7 @@ def of_probing(run: Any) -> Section:
         blocks.append(Chart(f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw))
         if "sweep.parquet" in run.files and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1:
             draw = partial(probing_figures.sweep, sweep, embeddings)
-            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, ONE_ERROR))
+            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, BARS))
         if "syntactic-semantic.parquet" in run.files:
             draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
             blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))

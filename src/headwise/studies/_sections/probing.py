@@ -25,7 +25,7 @@ PUBLISHED = {
 }
 
 
-ONE_ERROR = "Bars: one standard error over test examples, either way; not an interval."
+BARS = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
@@ -44,7 +44,7 @@ def section(found: Any, label: str) -> Section:
         Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
     if len(found.sweep):
-        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot, ONE_ERROR))
+        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot, BARS))
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )

@@ -20,7 +20,7 @@ def section(found: Any, label: str) -> Section:
     """The section of saved roles."""
     known = [str(role) for role in found["role"].values if not np.isnan(found.sel(role=role)).all()]
     maps = found.sel(role=known).rename(role="task").drop_vars(["chance", "kind"])
-    best = {role: top_heads(found.sel(role=role), n=1) for role in known}
+    best = {role: top_heads(found.sel(role=role), n=1, by="signed") for role in known}
     definitions = pd.DataFrame({"role": list(found.attrs["definitions"]), "score": list(found.attrs["definitions"].values())})
     definitions["note"] = [found.attrs["notes"].get(role, "") for role in definitions["role"]]
     made_up = found.attrs.get("texts", {}).get("synthetic", False)

@@ -20,12 +20,15 @@ def section(found: Any, label: str) -> Section:
     places = [(name, head) for name, chosen in sets.items() for head in sorted(chosen)]
     values = [float(scores.sel(task=name, layer=layer, head=head)) for name, (layer, head) in places]
     table = pd.DataFrame({"task": [n for n, _ in places], "head": [f"{a}.{b}" for _, (a, b) in places], "score": values})
-    ordered = table.sort_values("score", ascending=False, kind="stable")  # by score within each task, tasks in their order
+    signed = scores.attrs.get("sense") == "signed"
+    size = table["score"].abs() if signed else table["score"]
+    ordered = table.iloc[(-size).argsort(kind="stable")]  # by importance within each task, tasks in their order
     ordered = ordered.sort_values("task", key=lambda names: names.map(list(sets).index), kind="stable")
     best = ordered.drop_duplicates("task").set_index("task")["head"]
+    said = "has the score of the largest size" if signed else "scores highest"
     return Section(
         title=f"Importance of every head: {label}",
-        findings=[f"{name}: head {best[name]} scores highest." for name in sets],
+        findings=[f"{name}: head {best[name]} {said}." for name in sets],
         blocks=[
             HeadMaps("scores", "Importance of every head", "importance", scores, sets, "Framed heads are the task's top 30 %."),
             Table("top-heads", "Top heads of each task", ordered, digits=4),

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headwise._base.inference import SAME
 from headwise._base.least import EXPLAINED
 from headwise._base.names import file_name
 from headwise.figures import _stemcells as figures
@@ -22,15 +21,15 @@ from headwise.figures._blocks import (
     sign,
     synthetic_rows,
 )
-from headwise.studies._stemcells import stem_cells
+from headwise.studies._stemcells import NOT_KNOWN, stem_cells
 
-SAID = {1: "higher, over runs", -1: "lower, over runs", 0: NOT_SHOWN}
-TOO_FEW = "measured in fewer than two runs, so nothing is said about others"
+SAID = {1: "higher, over runs and heads", -1: "lower, over runs and heads", 0: NOT_SHOWN}
+TOO_NARROW = "the interval of an older headwise was over runs alone, which is too narrow; run the study again: only its tables are made again"
 
 
 def section(run: Any) -> Section:
     """The section of a stem-cell run."""
-    tests, effects = run.table("stem-cells"), run.table("effects")
+    tests, effects = run.table("stem-cells"), current(run.table("effects"))
     blocks: list[Any] = []
     layers = 0
     for method in tests["gates"]:
@@ -64,7 +63,7 @@ def section(run: Any) -> Section:
             "Points of probe score. Negative: harmed more than other heads.",
         ),
         Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
-        Table("effects", "The hypothesis, with its interval over runs", effects, digits=4),
+        Table("effects", "The hypothesis, with its interval over runs and heads", effects, digits=4),
     ]
     if "layer-changes.parquet" in run.files:
         changes = run.table("layer-changes")
@@ -104,21 +103,42 @@ def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
     return found
 
 
+def current(effects: pd.DataFrame) -> pd.DataFrame:
+    """The table of effects; that of an older run without its intervals."""
+    return effects if "note" in effects else effects.assign(low=np.nan, high=np.nan, note=f"no interval: {TOO_NARROW}")
+
+
 def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     """How many stem cells, and whether training together spoils them."""
     said = []
     for row in tests.to_dict("records"):
-        more = "more than" if row["p"] < 0.05 else "not shown to be more than"
+        left = _left_out(row)
+        if np.isnan(row["p"]):
+            said.append(f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}")
+            continue
+        more = "more than" if row["p"] <= 0.05 else "not shown to be more than"
         said.append(
-            f"By {row['gates']}, {row['found']} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance would give "
-            f"(p = {row['p']:.3g})."
+            f"By {row['gates']}, {row['found']:.0f} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance "
+            f"would give (p = {row['p']:.3g}). {left}".rstrip()
         )
     for row in effects.to_dict("records"):
+        if np.isnan(row["mean"]):
+            said.append(f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip())
+            continue
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
-        meant = SAID[sign(points["low"], points["high"])] if np.isfinite(points["low"]) else TOO_FEW
-        meant = no_interval(SAME.format(unit="run"), "runs") if np.isnan(points["low"]) and np.isfinite(points["mean"]) else meant
+        meant = no_interval(row["note"], "runs and heads") if row["note"] else SAID[sign(points["low"], points["high"])]
         said.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
-            f"{between(points['low'], points['high'], 2)}: {meant}."
+            f"{between(points['low'], points['high'], 2)}: {meant}. {_left_out(row)}".rstrip()
         )
     return said
+
+
+def _left_out(row: dict[str, Any]) -> str:
+    """A sentence about the tasks that a row leaves out because they were not learnt; "" if none, or in runs of before that was asked."""
+    names = row.get("at chance", "")
+    if NOT_KNOWN in names:
+        return "Whether its tasks were learnt is not known: an older version trained them."
+    if not names:
+        return ""
+    return f"Left out, since {'they were' if ', ' in names else 'it was'} not learnt (at chance on test): {names}."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headwise._base.averages import common_average, common_columns
 from headwise._base.inference import t_interval, why_no_t
 from headwise._base.least import EXPLAINED
 from headwise._base.places import model_label
@@ -119,15 +120,22 @@ def _asked(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wide(scores: pd.DataFrame) -> pd.DataFrame:
-    """Tasks × methods, mean ± sd over seeds, with the average over tasks."""
+    """Tasks × methods, mean ± sd over seeds, with the average over the tasks that all methods have."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
-    table["average"] = table.mean(axis=1)
+    row = average_row(table)
+    table[row] = common_average(table)
     mean, sd = table.groupby("method", sort=False).mean().T, table.groupby("method", sort=False).std().T
-    cells = {m: [spread(a, s) for a, s in zip(mean[m], sd[m], strict=True)] for m in mean.columns}
+    cells = {m: ["" if np.isnan(a) else spread(a, s) for a, s in zip(mean[m], sd[m], strict=True)] for m in mean.columns}
     chance = scores.groupby("task", sort=False)["chance"].mean() * 100
     out = pd.DataFrame({"task": mean.index, **cells})
     out["chance"] = [number(chance.get(task, np.nan)) for task in mean.index]
     return out
+
+
+def average_row(table: pd.DataFrame) -> str:
+    """What the average over tasks is called: of how many, where a method lacks some."""
+    shared, every = len(common_columns(table)), table.shape[1]
+    return "average" if shared == every else f"average of the {_count(shared, 'task')} that all methods have"
 
 
 def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
@@ -136,11 +144,17 @@ def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) ->
     by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
     metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"]))) if "metric" in scores else []
     unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
+    shared = common_columns(table)
+    which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
+    averaged = {method: (values[shared] if shared else values).dropna() for method, values in by_method.items()}
     said = [
-        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')} "
+        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')}{which} "
         f"({_count(len(values), 'seed')}){unlike}."
-        for method, values in by_method.items()
+        for method, values in averaged.items()
+        if len(values)
     ]
+    if not shared:
+        said.append("No task is one of all methods, so these averages are not to be compared.")
     plain = _base(by_method)
     compared = dict.fromkeys((method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain)))
     for method, base in compared:
