@@ -7,7 +7,7 @@ PEERS_VENV := .venv-peers
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test dist faults test-browser pictures lint types docs notebooks architectures peers clean
+.PHONY: demo test test-all mutants dist faults test-browser pictures lint types docs notebooks architectures peers clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,6 +22,12 @@ demo: $(READY)
 
 test: $(READY) lint types
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not slow'
+
+test-all: $(READY) lint types  # the slow tests too: everything but browsers and long simulations
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not simulation'
+
+mutants: $(READY)  # the mutation score: 20 random mutants a room; MUTANTS="lesions --number 40 --seed 7" for others
+	$(BIN)/python tests/mutants/running.py $(MUTANTS)
 
 faults: $(READY)  # plants each fault of tests/faults in a copy of the source; FAULTS="probing --workers 1" for some of them
 	$(BIN)/python tests/faults/planting.py $(FAULTS)

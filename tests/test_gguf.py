@@ -166,3 +166,14 @@ def test_without_the_reader_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(places, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
     with pytest.raises(MissingExtra, match=r"gguf is not installed; install it with: pip install 'headwise\[gguf\]'"):
         open_model(tmp_path / "a.gguf")
+
+
+def test_without_a_tokenizer_the_hint_is_no_saving_into_the_file(tmp_path: Path) -> None:
+    """Nothing can be saved into a file of weights."""
+    (tmp_path / "a.gguf").write_bytes(b"GGUF of nothing")
+    pytest.importorskip("gguf", reason="gguf is not installed (extra gguf)")
+    with pytest.raises(
+        HeadwiseError, match=r"no tokenizer could be opened .*a\.gguf'.*with its tokenizer, or pass tokenizer="
+    ) as caught:
+        open_tokenizer(tmp_path / "a.gguf")
+    assert "save" not in str(caught.value)

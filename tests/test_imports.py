@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 BASE = {"_base", "errors", "settings", "__version__"}
 GROUND = BASE | {"heads", "tasks", "store", "engine", "figures", "models"}
-METHODS = {"scoring", "training", "lesions", "probing", "behaviour", "similarity", "steering", "harness"}
+METHODS = {"scoring", "evaluation", "training", "lesions", "probing", "behaviour", "similarity", "steering", "harness"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_base": BASE,
     "heads": BASE | {"store"},
@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": BASE | {"heads", "tasks", "store"},
     "_passes": GROUND,
     "scoring": GROUND | {"_passes"},
-    "training": GROUND | {"scoring"},
+    "evaluation": GROUND | {"_passes", "lesions"},
+    "training": GROUND | {"_passes", "scoring", "evaluation"},
     "lesions": GROUND | {"_passes", "scoring"},
     "probing": GROUND,
     "behaviour": GROUND | {"_passes", "scoring"},

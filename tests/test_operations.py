@@ -14,10 +14,11 @@ from headwise.behaviour import Roles
 from headwise.cli import app
 from headwise.cli.verbs import flag, options_of
 from headwise.errors import HeadwiseError
+from headwise.evaluation import Evaluating
 from headwise.harness import Evaluate, run_harness
 from headwise.lesions import Dissociate, Lesion
 from headwise.probing import Generate, Probe, Profiling, generate, profile
-from headwise.probing._settings import ProbingTasks
+from headwise.probing._settings import Probing, ProbingTasks
 from headwise.scoring import ESTIMATORS, Reading, Score, gate_gradient
 from headwise.settings import Settings, checked
 from headwise.similarity import Similarity
@@ -37,9 +38,10 @@ from headwise.training._settings import Shots, Transfer
 
 FUNCTIONS: dict[str, tuple[Any, type[Settings]]] = {
     "score": (hw.score, Score),
+    "evaluate": (hw.evaluate, Evaluating),
     "lesion": (hw.lesion, Lesion),
     "dissociate": (hw.dissociate, Dissociate),
-    "probe": (hw.probe, Probe),
+    "probe": (hw.probe, Probing),
     "generate": (generate, Generate),
     "roles": (hw.roles, Roles),
     "steer": (hw.steer, Steer),

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,41 @@ def test_stem_cells_by_gates_learnt_during_training_follow_from_the_gates() -> N
     first = again["stem-cells"].iloc[0]
     assert set(often[often].index) == set(first["heads"].split())
     assert often.sum() == first["found"]
+
+
+def test_the_number_of_shared_heads_follows_from_the_claims() -> None:
+    """By the script, and what it keeps by hand: mpnet-base's head numbers, tied in all layers."""
+    folder = RESULTS / "stemcells"
+    spec = importlib.util.spec_from_file_location("null", folder / "null.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    for name, frame in script.tables().items():
+        pd.testing.assert_frame_equal(frame, tables.read(folder / name), check_dtype=False, atol=1e-5)
+    table = tables.read(folder / "mpnet-stem-cells.csv").set_index("gates")
+    claims = tables.read(folder / "mpnet-claims.csv")
+    rng = np.random.default_rng(1)
+    for gates, some in claims.groupby("gates"):
+        sets = [
+            [[tuple(map(int, head.split("."))) for head in row.split()] for row in run["heads"]] for _, run in some.groupby("run")
+        ]
+
+        def shared(orders: list[np.ndarray], sets: list[list[list[tuple[int, int]]]] = sets) -> set[tuple[int, int]]:
+            """The heads of four tasks in three of four runs, each task's head numbers in an order of its own."""
+            runs = [
+                Counter((layer, int(orders[task][head])) for task, heads in enumerate(run) for layer, head in heads)
+                for run in sets
+            ]
+            often = Counter(head for run in runs for head, count in run.items() if count >= 4)
+            return {head for head, count in often.items() if count >= 3}
+
+        found = shared([np.arange(12)] * 5)
+        assert len(found) == table.loc[gates, "found"]
+        assert len({head for _, head in found}) == table.loc[gates, "numbers"]
+        null = [len(shared([rng.permutation(12) for _ in range(5)])) for _ in range(400)]
+        assert np.mean(null) == pytest.approx(table.loc[gates, "expected"], abs=4 * np.std(null) / 20)
+        assert max(null) < len(found)
 
 
 def test_d_of_a_task_by_the_way_heads_are_silenced() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
@@ -34,3 +34,11 @@ def word_tokenizer(words: Sequence[str], before: str = "", after: str = "", **op
             special_tokens=[(word, number[word]) for word in (before, after) if word],
         )
     return PreTrainedTokenizerFast(tokenizer_object=inner, **{**special, **options})
+
+
+def initial_tokenizer(size: int, **options: Any) -> Any:
+    """A token per word, its first letter: for any English text and models of few tokens, `size` in all, the commonest letters first."""
+    found = word_tokenizer([*BERT, *"tsawbhcpmfodrlgnieuykvjq"][:size], "[CLS]", "[SEP]", **options)
+    first = normalizers.Replace(Regex(r"(?<=\S)\S"), "")
+    found.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), first])
+    return found

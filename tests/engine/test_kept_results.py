@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +25,7 @@ from headwise.store._entry import Entry, claimed
 from headwise.store._loading import LOADERS
 from headwise.tasks import read_toml
 from light import shown_without_torch
+from opened import opened_files
 
 finished, place = test_freshness.finished, test_freshness.place  # the same fixtures
 
@@ -83,12 +83,13 @@ def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.Mo
     first = words(place)
     with monkeypatch.context() as patch:
         patch.setattr("headwise._passes.subject.open_model", None)  # no model is opened
-        started = time.perf_counter()
-        assert words(place) == first
-        assert time.perf_counter() - started < 2
-        started = time.perf_counter()
-        assert python(place) is not None
-        assert time.perf_counter() - started < 2
+        with opened_files() as by_words:
+            assert words(place) == first
+        with opened_files() as by_python:
+            assert python(place) is not None
+    for paths in (by_words, by_python):
+        assert len(paths) < 40
+        assert {paths.count(path) for path in paths if path.endswith((".csv", ".safetensors", "tokenizer.json"))} == {1}
     for name, value, said in (("seed", 1, "seed was 0 and is 1"), ("max_length", 5, "max_length was None and is 5")):
         with pytest.raises(HeadwiseError, match=said):
             words(place, f"--{name.replace('_', '-')}", str(value))
@@ -186,12 +187,13 @@ def test_a_result_saved_where_one_is_already_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_folder_that_is_written_can_be_loaded() -> None:
-    """Each `manifest.write` and `new_folder` names a kind that `headwise.load` has a loader for, and each loader is there."""
+    """Each `manifest.write`, `new_folder` and writer of models names a kind that `headwise.load` has a loader for, and each loader is there."""
     root = Path(hw.__file__).parent
     kinds = set()
     for file in root.rglob("*.py"):
         text = file.read_text(encoding="utf-8")
-        for kind in re.findall(r"manifest\.(?:write|new_folder)\([^,]+,\s*([\w\"-]+)", text):
+        models = re.findall(r'{"kind": ([A-Z]+)', text) if "save_model" in text or "def write" in text else []
+        for kind in [*re.findall(r"manifest\.(?:write|new_folder)\([^,]+,\s*([\w\"-]+)", text), *models]:
             named = re.search(rf'^{kind}(?:, \w+)* = "([\w-]+)"', text, re.MULTILINE) if not kind.startswith('"') else None
             kinds.add(named[1] if named else kind.strip('"'))
     assert kinds == set(LOADERS)

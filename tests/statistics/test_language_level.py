@@ -6,8 +6,10 @@ import pytest
 import xarray as xr
 
 from headwise._base.inference import MIN_EXAMPLES
+from headwise.evaluation import Evaluation
 from headwise.harness._pairing import summary
 from headwise.heads import HeadSet
+from headwise.models._decoders.output import SavedTask
 from headwise.steering._measuring import Judged
 from headwise.steering._settings import Steer
 from headwise.studies._induction import Induction
@@ -31,6 +33,27 @@ def test_the_coverage_of_a_paired_evaluation(n: int) -> None:
         rows = {"task": "t", "filter": "none", "metric": "acc", "example": range(n), "intact": cell // 2, "changed": cell % 2}
         (row,) = summary(pd.DataFrame(rows).astype({"intact": float, "changed": float}), 999, 0.95, draw).to_dict("records")
         inside.append(row["low"] <= p[0, 1] - p[1, 0] <= row["high"])
+    covered(inside)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", pytest.param("macro-f1", marks=pytest.mark.slow)])
+def test_the_coverage_of_the_score_of_an_evaluation(metric: str) -> None:
+    """Answers that are right about four times in five; the truth is that of very many examples."""
+    rng = np.random.default_rng(3)
+    task = SavedTask("t", "classes", ("a", "b", "c"), metric)
+
+    def evaluated(n: int, seed: int) -> Evaluation:
+        labels = rng.integers(3, size=n)
+        predictions = np.where(rng.random(n) < 0.75, labels, rng.integers(3, size=n))
+        return Evaluation(
+            task, "validation", predictions, np.zeros(n), labels, 0.0, {"bootstrap": 199, "level": 0.95, "seed": seed}
+        )
+
+    truth = evaluated(200_000, 0).score
+    inside = []
+    for draw in range(DRAWS):
+        low, high = evaluated(2 * MIN_EXAMPLES, draw).interval
+        inside.append(low <= truth <= high)
     covered(inside)
 
 

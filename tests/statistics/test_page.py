@@ -11,8 +11,9 @@ PAGE = (ROOT / "docs" / "statistics.md").read_text(encoding="utf-8")
 SOURCE = ROOT / "src" / "headwise"
 # a call of one of these, or the number, makes a statement about what was not observed
 MADE_BY = {
-    "binom", "crossed_t", "false_discovery", "interval", "permutation_test", "percentile", "ppf", "quantile", "resplit_test",
-    "seed_interval", "sem", "sf", "sign_flip_p", "t_interval", "ttest_1samp", "ttest_rel", "wilcoxon",
+    "binom", "crossed_t", "false_discovery", "interval", "permutation_test", "mean_interval", "percentile", "ppf", "quantile", "resplit_test",
+    "score_interval", "seed_interval", "share_interval", "sem", "sf", "sign_flip_p", "t_interval", "ttest_1samp", "ttest_rel",
+    "wilcoxon",
 }  # fmt: skip
 DEFINED = {"standard_error", "shapley", "mantel", "at_chance"}  # functions that make one by hand
 

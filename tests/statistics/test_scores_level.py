@@ -20,7 +20,8 @@ def test_the_coverage_of_agreement_over_seeds() -> None:
     for study in range(studies):
         part = slice(study * seeds, (study + 1) * seeds)
         arrays = {
-            name: xr.DataArray(values[part], dims=("seed", "layer", "head")) for name, values in zip("ab", both, strict=True)
+            name: xr.DataArray(values[part], dims=("seed", "layer", "head"), attrs={"sense": "magnitude"})
+            for name, values in zip("ab", both, strict=True)
         }
         rows.append(compare_scores(arrays).iloc[0])
     for name in ("spearman", "overlap"):

@@ -10,11 +10,12 @@ from level import DRAWS, MOST_REJECTED
 from scipy import stats
 
 from headwise._base.inference import MIN_EXAMPLES
+from headwise.evaluation import Evaluation
 from headwise.figures._blocks import NOT_SHOWN
-from headwise.probing._fits import Labels, standard_error
+from headwise.probing._errors import standard_error
+from headwise.probing._fits import Labels
 from headwise.studies._sections import probing, training
 from headwise.tasks import Examples, Task, _metrics as metrics
-from headwise.training._evaluation import Evaluation
 
 NUMBERS = ("pearson",)
 
@@ -108,5 +109,5 @@ def test_guesses_are_at_chance_at_the_level_promised(metric: str) -> None:
     for _ in range(DRAWS):
         examples = Examples([("x",)] * 60, rng.integers(3, size=60), "classes", ("a", "b", "c"))
         task = Task.of("t", {"validation": examples}, metric=metric)
-        above += not Evaluation(task, "validation", examples, rng.integers(3, size=60), np.zeros(60)).at_chance
+        above += not Evaluation.of(task, examples, (rng.integers(3, size=60), np.zeros(60)), "validation").at_chance
     assert above <= MOST_REJECTED * DRAWS
