@@ -60,7 +60,7 @@ heads = hw.Heads(trained.model.encoder)
 chosen = {name: hw.top_heads(scores.sel(task=name), fraction=0.2) for name in names}
 for name, lesion in chosen.items():
     with heads.silenced(lesion):
-        found = {task.name: hw.training.evaluate(trained.model, task, quiet=True).score for task in tasks}
+        found = {task.name: hw.evaluate(trained.model, task, quiet=True).score for task in tasks}
     print(f"without the heads of {name:9}", {task: round(100 * score, 1) for task, score in found.items()})
 
 # %% [markdown]
