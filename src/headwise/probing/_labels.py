@@ -6,8 +6,7 @@ otherwise. None means that the sentence has no such property, or that its annota
 
 from dataclasses import dataclass
 
-from headwise.tasks._kinds import bare
-from headwise.tasks._sentence import Sentence, Tree
+from headwise.tasks._sentence import Sentence, Tree, bare
 
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
 CLAUSES = {"S", "SINV", "SQ", "SBARQ"}
