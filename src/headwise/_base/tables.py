@@ -22,7 +22,7 @@ def csv_text(frame: "pd.DataFrame", header: bool = True) -> str:
     marked = frame.copy(deep=False)
     for place, kind in enumerate(frame.dtypes):
         if not (pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_datetime64_any_dtype(kind)):
-            marked.isetitem(place, frame.iloc[:, place].astype(object).map(_marked))
+            marked.isetitem(place, frame.iloc[:, place].astype(object).map(_marked).array)
     marked.columns = pd.Index([_marked(name) for name in frame.columns])
     text = str(marked.to_csv(index=False, header=header, lineterminator="\n"))
     if "\r" in text:  # which Python writes without quotation marks, and everybody reads as the end of a row
@@ -45,7 +45,7 @@ def unmarked(frame: "pd.DataFrame") -> "pd.DataFrame":
     found = frame.rename(columns=_unmarked)
     for place, kind in enumerate(found.dtypes):
         if not pd.api.types.is_numeric_dtype(kind):
-            found.isetitem(place, found.iloc[:, place].map(_unmarked))
+            found.isetitem(place, found.iloc[:, place].map(_unmarked).array)
     return found
 
 

@@ -85,7 +85,7 @@ def plain(path: str, weight: Any) -> Tensor:
         raise UnsupportedModel(
             f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}, not as plain numbers"
         )
-    return weight.detach()  # type: ignore[no-any-return]
+    return weight.detach()
 
 
 def input_axis(module: nn.Module) -> int:

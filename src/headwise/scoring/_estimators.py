@@ -176,7 +176,8 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
     if size < 1:
         raise HeadwiseError(f"iterative={slice_size} is less than one head of {heads.total} at a time")
     order: list[tuple[int, int]] = []
-    scores, judged = None, {}
+    scores = None
+    judged: dict[str, Any] = {}
     while left:
         with nullcontext() if scores is None else unjudged():  # the first round reads the intact model
             scores = _one(settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))})

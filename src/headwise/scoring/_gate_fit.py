@@ -1,6 +1,7 @@
 """Fitting gates on a frozen model: the loop that the learnt estimators share."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,9 +60,13 @@ def fit_gates(
             optimizer.step()
             losses.append(loss.detach())
             if len(losses) == LOOK or step == steps - 1:  # not in every step: a GPU would wait
-                first = step + 1 - len(losses)
-                check_losses(torch.stack(losses).cpu(), lambda at, first=first: f"step {first + at} ({setting})", remedy=REMEDY)
+                name_of = partial(_step_name, step + 1 - len(losses), setting)
+                check_losses(torch.stack(losses).cpu(), name_of, remedy=REMEDY)
                 losses.clear()
+
+
+def _step_name(first: int, setting: str, number: int) -> str:
+    return f"step {first + number} ({setting})"
 
 
 def generator(subject: Subject) -> torch.Generator:

@@ -151,6 +151,8 @@ def averages(scores: pd.DataFrame) -> pd.DataFrame:
     rows = scores[scores["split"] == "validation"]
     own_place = ["method", "alpha", "delta"]
     found = []
+    model: Any
+    group: Any
     for (model, group), some in rows.groupby(["model", "group"], sort=False):
         wide = 100 * some.pivot_table(index=[*own_place, "seed"], columns="task", values="score", sort=False)
         by_seed = common_average(wide, own_place).groupby(level=own_place, sort=False)

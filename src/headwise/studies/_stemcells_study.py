@@ -259,16 +259,16 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
             claims.setdefault(f"{method} random weights", []).append(
                 claiming(task, method, run, trained, f"{method} random weights")
             )
-    trained = {"single": list(alone.values()), "multi": together}
+    trainings = {"single": list(alone.values()), "multi": together}
     if "dynamic" in claims:
-        trained["gated"] = claims["dynamic"]
+        trainings["gated"] = claims["dynamic"]
     probes = {
         "single": [probing([task], "single", run, trained) for (task, run), trained in alone.items()],
         "multi": [probing(recipe.tasks, "multi", run, trained) for run, trained in enumerate(together)],
     }
     if recipe.important_heads:
         spared = [training(recipe.tasks, run, "iat", method="iat") for run in range(recipe.runs)]
-        trained["iat"] = spared
+        trainings["iat"] = spared
         probes["iat"] = [probing(recipe.tasks, "iat", run, trained) for run, trained in enumerate(spared)]
     untrained = probing(recipe.tasks, "untrained", 0, None, baselines=True)
     yield untrained
@@ -278,11 +278,11 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
         tasks=recipe.tasks,
         fraction=recipe.fraction,
         claims=dict.fromkeys(claims, places),
-        trained=tuple(trained),
+        trained=tuple(trainings),
         probes={stage: [int(cell.coords["run"]) for cell in found] for stage, found in probes.items()},
     )
     inputs: dict[str, Any] = {"untrained": untrained, **probes, **{f"claims-{method}": found for method, found in claims.items()}}
-    inputs |= {f"trained-{group}": found for group, found in trained.items()}
+    inputs |= {f"trained-{group}": found for group, found in trainings.items()}
     yield engine.Cell(analyse, settings, {}, inputs)
 
 

@@ -9,7 +9,7 @@ from headwise._base.parsing import read_json, reading
 from headwise._base.places import without_weights
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.store import _manifest as manifest
-from headwise.store._entry import STARTED
+from headwise.store._saving import STARTED
 from headwise.training._result import DONE
 from headwise.training.methods import METHODS
 

@@ -1,5 +1,7 @@
 """Tables of a training study: tasks × methods over seeds, and how far each method is from plain training."""
 
+from typing import Any
+
 import pandas as pd
 
 from headwise._base.averages import common_average, common_columns
@@ -19,10 +21,11 @@ def table_of(scores: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["model", "sampling", "method", "split"]
     rows = [scores.dropna(subset="score")[[*keys, "seed", "task", "score"]].assign(tasks=1)]
-    for place, some in rows[0].groupby(PLACE, sort=False):
+    for setting, some in rows[0].groupby(PLACE, sort=False):
+        shared: dict[str, Any] = dict(zip(PLACE, setting, strict=True))
         wide = _wide(some)
         average = common_average(wide).rename("score").reset_index().dropna(subset="score")
-        rows.append(average.assign(**dict(zip(PLACE, place, strict=True)), task="average", tasks=len(common_columns(wide))))
+        rows.append(average.assign(**shared, task="average", tasks=len(common_columns(wide))))
     grouped = pd.concat(rows, ignore_index=True).assign(score=lambda frame: 100 * frame["score"])
     by = grouped.groupby([*keys, "task"], sort=False)
     return by["score"].agg(mean="mean", sd="std", seeds="count").assign(tasks=by["tasks"].first()).reset_index()

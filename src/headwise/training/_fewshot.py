@@ -252,9 +252,13 @@ def _check(losses: Tensor, task: str, seeds: list[int], schedule: Any, settings:
     (factor,) = schedule.lr_lambdas
     for seed, one in zip(seeds, losses, strict=True):
         facts = f"task {task!r}, {len(one)} steps, seed {seed}"
+
+        def step_name(step: int, facts: str = facts) -> str:
+            return f"step {step} ({facts}, learning rate {settings.learning_rate * factor(step):.3g})"
+
         check_losses(
             one,
-            lambda step, facts=facts: f"step {step} ({facts}, learning rate {settings.learning_rate * factor(step):.3g})",
+            step_name,
             settings.nonfinite_steps,
             "lower the learning rate, or let it rise for longer (warmup=0.1)",
         )

@@ -1,5 +1,6 @@
 """The stem-cell study, as the study `stem-cells` leaves it."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -134,7 +135,7 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     return said
 
 
-def _left_out(row: dict[str, Any]) -> str:
+def _left_out(row: Mapping[Any, Any]) -> str:
     """A sentence about the tasks that a row leaves out because they were not learnt; "" if none, or in runs of before that was asked."""
     names = row.get("at chance", "")
     if NOT_KNOWN in names:
