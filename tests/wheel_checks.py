@@ -46,11 +46,12 @@ NEEDS = {
 MODEL = """
 import json, sys
 from pathlib import Path
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz"]
 tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.normalizer = normalizers.Lowercase()
+tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")  # a letter a token
 special = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), words))
 PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained("model")
 config = BertConfig(vocab_size=len(words), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
