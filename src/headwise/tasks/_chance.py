@@ -41,4 +41,5 @@ def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray
 
 def chance_note(task: str, score: float, chance: float, so: str) -> str:
     """What must be said of a model that is at chance on a task; `so` is what follows for the result."""
-    return f"{task}: the intact model is at chance ({score:.3g}; a guess that ignores the text: {chance:.3g}), so {so}"
+    verdict = "is at chance" if score <= chance else "is at chance as far as these examples show"
+    return f"{task}: the intact model {verdict} ({score:.3g}; a guess that ignores the text: {chance:.3g}), so {so}"
