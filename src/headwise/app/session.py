@@ -124,7 +124,7 @@ class Session:
         batch = read(self.model, first, other)
         with self.lock, torch.inference_mode(), self.heads.gated(both):
             if isinstance(self.model, TaskModel):
-                logits = self.model.encoder(**batch.inputs, **self.model._no_cache).logits.float()
+                logits = self.model.logits(batch).float()
                 return [answer(self.model, task, logits, batch) for task in self.model.tasks.values()]
             states = self.model.states(batch)  # one pass for all tasks
             answers = []

@@ -14,6 +14,7 @@ from headwise.behaviour._patterns import Tokens
 from headwise.errors import HeadwiseError
 from headwise.heads._inputs import device_of, root_of
 from headwise.models._reading import check_tokens, most_tokens
+from headwise.models._soft_prompts import check_without_soft_prompt
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Reader:
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         root: Any = root_of(model)
+        check_without_soft_prompt(model, "the roles of heads")
         self.root = root
         self.tokenizer = tokenizer
         self.device = device_of(model)

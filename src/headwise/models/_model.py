@@ -23,6 +23,7 @@ from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
+from headwise.models._soft_prompts import token_states
 from headwise.store._saving import save_model
 
 KIND = "multi-task"
@@ -137,9 +138,8 @@ class MultiTaskModel(nn.Module):
             decoder.standardise(targets)
 
     def states(self, batch: Any) -> Tensor:
-        """Token states of the encoder, (batch, tokens, dim)."""
-        states: Tensor = self.encoder(**batch.inputs, **self._no_cache).last_hidden_state
-        return states
+        """Token states of the encoder, (batch, tokens, dim); those of virtual tokens are left out."""
+        return token_states(self.encoder, batch.inputs, **self._no_cache)
 
     def forward(self, name: str, batch: Any) -> DecoderOutput:
         """One loss and one prediction per example of a batch of task `name`."""

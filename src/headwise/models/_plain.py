@@ -20,6 +20,7 @@ from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.sequence import sequence_output
 from headwise.models._model import with_padding
+from headwise.models._soft_prompts import classified_at_the_end, text_columns, virtual_tokens
 from headwise.store._saving import save_model
 from headwise.tasks._kinds import IGNORED, KINDS
 
@@ -135,7 +136,7 @@ class TaskModel(nn.Module):
             if self.head.endswith("-lm"):
                 logits = self.token_logits(kind, batch)
             else:
-                logits = self.encoder(**batch.inputs, **self._no_cache).logits.float()
+                logits = self.logits(batch).float()
         if classes and logits.shape[-1] != len(classes):
             raise HeadwiseError(
                 f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: set model.config.id2label"
@@ -144,10 +145,17 @@ class TaskModel(nn.Module):
             return answered(classes, batch, name, lambda numbered: sequence_output(kind, logits, numbered.labels))
         return answered(classes, batch, name, lambda numbered: OUTPUTS[kind](logits, numbered))
 
+    def logits(self, batch: Any) -> Any:
+        """What the model's head gives: (batch, outputs), or (rows, tokens, outputs) at the tokens of the texts."""
+        if self.head != "sequence-classification":
+            return text_columns(self.encoder, self.encoder(**batch.inputs, **self._no_cache).logits)
+        with classified_at_the_end(self.encoder, batch.inputs):
+            return self.encoder(**batch.inputs, **self._no_cache).logits
+
     def token_logits(self, kind: str, batch: Any) -> Any:
         """Logits at the positions where something is predicted, (predicted, vocabulary), where the model can; else at all."""
-        if not self._selects or _captured(batch.labels):
-            return self.encoder(**batch.inputs, **self._no_cache).logits
+        if not self._selects or _captured(batch.labels) or virtual_tokens(self.encoder):
+            return self.logits(batch)
         wanted = gold_tokens(kind, batch) != IGNORED
         with only_where(self.encoder, wanted):
             logits = self.encoder(**batch.inputs, **self._no_cache).logits

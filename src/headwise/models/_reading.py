@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from torch import nn
 
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
+from headwise.heads._use.soft_prompts import soft_prompt
 from headwise.models._memory import LENGTH, length_of
+from headwise.models._soft_prompts import padding_side
 from headwise.tasks._encoding import Encoded, encode, own_limit
 from headwise.tasks._examples import Examples
 from headwise.tasks._kinds import KINDS
@@ -62,7 +65,7 @@ def shortest(length: int, model: nn.Module) -> int:
 
 
 def read(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any) -> Encoded:
-    """Examples as a transformers model reads them: `encode`, cut where its positions end.
+    """Examples as a transformers model reads them: `encode`, cut where its positions end, and padded on the right behind a soft prompt.
 
     Args:
         model: of transformers.
@@ -76,6 +79,7 @@ def read(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int |
     """
     limit = max_length if max_length is not None else own_limit(tokenizer)
     encoded = encode(examples, tokenizer, most_tokens(model) if limit is None else shortest(limit, model), **options)
+    encoded = replace(encoded, left=padding_side(model, tokenizer) == "left")
     check_fit(model, tokenizer, encoded)
     return encoded
 
@@ -84,7 +88,8 @@ def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
     """Raises where a model cannot read what a tokenizer made.
 
     Raises:
-        HeadwiseError: rows are longer than its positions, or the tokenizer does not fit it: see `check_tokens`.
+        HeadwiseError: rows are longer than its positions, padding comes between them and a soft prompt, or the tokenizer does not fit it:
+            see `check_tokens`.
     """
     examples, most = encoded.examples, most_tokens(model)
     what = f"the texts of task {examples.task!r}" if examples.task else "the texts"
@@ -92,6 +97,11 @@ def check_fit(model: nn.Module, tokenizer: Any, encoded: Encoded) -> None:
     if most is not None and longest > most:
         raise HeadwiseError(
             f"{what} have up to {longest} tokens, and {type(model).__name__} reads at most {most}: set max_length={most}"
+        )
+    if encoded.left and soft_prompt(model) is not None:
+        raise HeadwiseError(
+            f"{what} are padded on the left, and {type(model).__name__} has a soft prompt before them, so that what it makes of a text would "
+            'depend on the others in the batch: set tokenizer.padding_side = "right"'
         )
     check_tokens(model, tokenizer, encoded.ids, what)
     further = [encoded.pad, *([] if encoded.answers is None else encoded.answers.ravel())]

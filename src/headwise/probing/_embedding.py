@@ -18,6 +18,7 @@ from headwise.errors import HeadwiseError, MissingExtra
 from headwise.heads import HeadSet
 from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._reading import most_tokens, shortest
+from headwise.models._soft_prompts import padding_side
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
 from headwise.probing._results import ranked
@@ -150,8 +151,9 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         pairs = [tuple(text) if isinstance(text, list | tuple) else (text,) for text in inputs]
         first = [f"{prompt or ''}{pair[0]}" for pair in pairs]
         second = [pair[1] for pair in pairs] if pairs and len(pairs[0]) == 2 else None
+        side = padding_side(self.model, self.tokenizer)
         limit: dict[str, Any] = {"truncation": "longest_first", "max_length": self.max_seq_length} if self.max_seq_length else {}
-        return dict(self.tokenizer(first, second, padding=True, return_tensors="pt", **limit))
+        return dict(self.tokenizer(first, second, padding=True, padding_side=side, return_tensors="pt", **limit))
 
     def tokenize(self, texts: list[str], **kwargs: Any) -> dict[str, torch.Tensor]:
         """`preprocess`, by its name before version 6."""
@@ -163,7 +165,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         names = set(self.tokenizer.model_input_names) | {"input_ids", "attention_mask"}
         inputs = {name: value for name, value in features.items() if name in names}
         if (
-            self.tokenizer.padding_side == "left" and "position_ids" in signature(self.model.forward).parameters
+            padding_side(self.model, self.tokenizer) == "left" and "position_ids" in signature(self.model.forward).parameters
         ):  # positions are counted from the first real token, whatever the padding
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp_min(0)
         vectors = head_outputs(

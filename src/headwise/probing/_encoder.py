@@ -9,6 +9,7 @@ import torch
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.heads._inputs import root_of
 from headwise.models._decoders.output import SavedTask
 from headwise.models._opening import open_model
 from headwise.models._pooling import POOLINGS
@@ -82,6 +83,7 @@ def with_random_weights(encoder: Encoder, seed: int = 0) -> Encoder:
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        fresh = type(encoder.model)(encoder.model.config)
+        root: Any = root_of(encoder.model)
+        fresh = type(root)(root.config)
     fresh = fresh.to(device=encoder.device, dtype=encoder.model.dtype).eval()
     return Encoder(fresh, encoder.tokenizer, Heads(fresh), encoder.pooling)

@@ -16,6 +16,7 @@ from headwise.models._decoders.sequence import SequenceDecoder, own_units
 from headwise.models._families import HeadShape
 from headwise.models._model import DECODERS, MultiTaskModel
 from headwise.models._opening import open_model
+from headwise.models._soft_prompts import text_columns
 from headwise.probing._early_exit import head_outputs, layer_output
 from headwise.tasks._kinds import SEQUENCE_KINDS
 
@@ -71,7 +72,7 @@ class EmbeddedModel(MultiTaskModel):
 
     def states(self, batch: Any) -> Tensor:
         """What the source says at every token, (batch, tokens, dim)."""
-        return self._read(batch.inputs)
+        return text_columns(self.encoder, self._read(batch.inputs))
 
     def _read(self, inputs: Mapping[str, Tensor]) -> Tensor:
         arguments = {**inputs, **self._no_cache}

@@ -20,6 +20,7 @@ from headwise.heads import Heads
 from headwise.heads._reading import twinned
 from headwise.models._decoders.words import merge_attention, pool_words
 from headwise.models._reading import read
+from headwise.models._soft_prompts import text_columns, text_maps
 from headwise.probing._items import CENTROID_KINDS, KINDS, Items, find_items
 from headwise.tasks import Batch, Task, batches
 
@@ -191,7 +192,7 @@ def _outputs(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(pooling="all") as tape:
             model(**batch.inputs)
-        yield batch, (_pooled(tape.of(site.index).float(), batch) for site in heads.sites)
+        yield batch, (_pooled(text_columns(model, tape.of(site.index)).float(), batch) for site in heads.sites)
 
 
 def _pooled(rows: Tensor, batch: Batch) -> Tensor:
@@ -206,7 +207,7 @@ def _attention(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(attention=True) as tape:
             model(**batch.inputs)
-        yield batch, (_partners(merge_attention(layer.float(), batch), batch) for layer in tape.attention)
+        yield batch, (_partners(merge_attention(text_maps(model, layer).float(), batch), batch) for layer in tape.attention)
 
 
 def _partners(merged: Tensor, batch: Batch) -> Tensor:

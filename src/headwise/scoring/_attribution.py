@@ -17,6 +17,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Site
 from headwise.heads._find.observation import Watcher
 from headwise.heads._use.attention import eager
+from headwise.models._soft_prompts import real_columns
 from headwise.scoring._integrated import unit_interval
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
@@ -117,7 +118,7 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
 def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: _Below) -> Tensor:
     """Each example's largest attribution per head, (examples, heads), over its real tokens."""
     attr = attributions(subject, batch, site, steps, below)  # (rows, heads, queries, keys)
-    real = batch.inputs["attention_mask"].bool()  # (rows, tokens)
+    real = real_columns(subject.model.encoder, batch.inputs)  # (rows, tokens)
     if attr.shape[-2:] == (real.shape[1], real.shape[1]):
         attr = attr.masked_fill(~(real[:, None, :, None] & real[:, None, None, :]), -torch.inf)
     by_row = attr.amax(dim=(2, 3))  # (rows, heads)

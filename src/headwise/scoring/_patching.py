@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import torch
 import xarray as xr
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from headwise._passes.entrances import Entrances, find_entrances
@@ -18,6 +18,7 @@ from headwise.heads._use.course import with_rows
 from headwise.heads._use.positions import Pass, read_pass
 from headwise.models._decoders.language import answer_differences
 from headwise.models._decoders.output import DecoderOutput
+from headwise.models._soft_prompts import real_columns
 from headwise.scoring._last_token import LastTokens, can_continue, long_enough
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
@@ -116,6 +117,7 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
     """
     subject = _subject(model, task, settings)
     summed, ends = torch.zeros(subject.heads.shape, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    encoder = subject.model.encoder
     alone = None if settings.tokens == "last" else False  # whether last tokens can be read by themselves
     with frozen(subject.model), subject.lesioned():
         for batch in subject.read(subject.plan(), f"attributing heads, {task.name}"):
@@ -137,10 +139,10 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
             for site, slope in zip(subject.heads.sites, slopes, strict=True):
                 if slope is None:
                     continue
-                carrying = _chosen(there.outputs[site.index], source, settings.tokens)
+                carrying = _chosen(encoder, there.outputs[site.index], source, settings.tokens)
                 before = here.outputs[site.index]
                 if last is None:
-                    before, slope = (_chosen(values, target, settings.tokens) for values in (before, slope))
+                    before, slope = (_chosen(encoder, values, target, settings.tokens) for values in (before, slope))
                 change = ((carrying - before) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
                 summed[site.index, : site.n_heads] += change.cpu()
     values = summed / _span(ends, len(subject.encoded), task)
@@ -211,9 +213,9 @@ def _keep(subject: Subject, batch: Batch, clean: Tensor) -> None:
     subject.answers.keep(batch, DecoderOutput(softplus(-clean), clean.detach(), clean))
 
 
-def _chosen(values: Tensor, side: Batch, tokens: str) -> Tensor:
+def _chosen(encoder: nn.Module, values: Tensor, side: Batch, tokens: str) -> Tensor:
     """Values (rows, tokens, ...) at the tokens that are patched: real ones in order, padding aside, or the last."""
-    real = side.inputs["attention_mask"].bool()
+    real = real_columns(encoder, side.inputs)  # (rows, tokens)
     if tokens == "last":
         last = real.shape[1] - 1 - real.int().flip(1).argmax(1)
         return values[torch.arange(len(values), device=values.device), last][:, None]

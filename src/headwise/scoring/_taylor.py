@@ -14,6 +14,7 @@ from headwise.heads import Site
 from headwise.heads._use.positions import Pass, read_pass
 from headwise.heads._use.recording import Tape
 from headwise.heads._use.replacement import mean_of
+from headwise.models._soft_prompts import real_columns
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
@@ -54,7 +55,7 @@ def mean_outputs(subject: Subject) -> Tensor:
         for batch in subject.read(subject.plan(), f"mean head outputs, {subject.task.name}"):
             with torch.no_grad(), subject.lesioned(), subject.heads.recorded(pooling="all") as tape:
                 subject.forward(batch)
-            yield tape, read_pass(batch.inputs)
+            yield tape, tape.passed
 
     return mean_of(subject.heads, passes()).float().to(subject.device)
 
@@ -84,7 +85,7 @@ def _effects(subject: Subject, batch: Batch, mean: Tensor) -> Tensor:
         intact = subject.forward(batch)
         gradients = torch.autograd.grad(intact.loss.sum(), [shift.added[site.index] for site in subject.heads.sites])
     subject.answers.keep(batch, intact)
-    real = batch.inputs["attention_mask"].float()  # (rows, tokens)
+    real = real_columns(subject.model.encoder, batch.inputs).float()  # (rows, tokens)
     for site, gradient in zip(subject.heads.sites, gradients, strict=True):
         centre = mean[site.index, : site.n_heads, : site.head_dim]
         slope, output = (shift.seen.rows(site, x).float() for x in (gradient, shift.outputs[site.index]))

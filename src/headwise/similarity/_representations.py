@@ -41,6 +41,7 @@ def sentence_vectors(
     from headwise.heads._reading import twinned
     from headwise.models import open_model, pool
     from headwise.models._reading import check_tokens, shortest
+    from headwise.models._soft_prompts import padding_side, token_states
 
     opened = open_model(model, need="encoder", tokenizer=tokenizer, device="auto")
     tokenizer = tokenizer if tokenizer is not None else opened.tokenizer
@@ -51,10 +52,15 @@ def sentence_vectors(
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             batch = tokenizer(
-                [sentences[i] for i in rows], padding=True, truncation=True, max_length=length, return_tensors="pt"
+                [sentences[i] for i in rows],
+                padding=True,
+                padding_side=padding_side(encoder, tokenizer),
+                truncation=True,
+                max_length=length,
+                return_tensors="pt",
             ).to(opened.device)
             check_tokens(encoder, tokenizer, batch["input_ids"][batch["attention_mask"] > 0].cpu(), "the sentences")
-            states = encoder(**batch).last_hidden_state.float()  # (batch, tokens, dim)
+            states = token_states(encoder, batch).float()  # (batch, tokens, dim)
             for i, vector in zip(rows, pool(states, batch["attention_mask"], pooling).cpu().numpy(), strict=True):
                 vectors[i] = vector
     return np.stack(vectors)

@@ -19,6 +19,7 @@ from headwise.models._classes import answered
 from headwise.models._finite import check_answers, check_losses, check_weights
 from headwise.models._memory import longest
 from headwise.models._reading import read, shortest
+from headwise.models._soft_prompts import token_states, virtual_tokens
 from headwise.settings import operation
 from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate
 from headwise.training._settings import FewShot
@@ -155,6 +156,8 @@ def _stacked_parts(
     device: torch.device,
 ) -> tuple[nn.Module, nn.Module]:
     """Encoder and decoder for all seeds of a group, once a pass has shown that they do what the plain ones do."""
+    if virtual_tokens(encoder):
+        raise CannotStack(f"{type(encoder).__name__} has a soft prompt")
     used = torch.from_numpy(np.unique(np.append(encoded.ids, encoded.pad)).astype(np.int64)).to(device)
     decoder = Stacked(heads[0], len(heads), used)
     set_copies(decoder.model, heads)
@@ -168,7 +171,7 @@ def _stacked_parts(
         stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds)
         compare(stacked, encoder, batch.inputs)
     with torch.no_grad():
-        states = encoder(**batch.inputs).last_hidden_state
+        states = token_states(encoder, batch.inputs)
         right = torch.stack([head.eval()(states, batch).loss for head in heads])  # (copies, n)
         decoder.eval()
         decoder.rows.batch = len(heads) * len(few)
@@ -210,7 +213,7 @@ def _fit_and_evaluate(
                 part.rows.batch = len(chosen)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         with autocast, without_plans(batch.inputs["input_ids"]):
-            states = encoder(**batch.inputs).last_hidden_state
+            states = token_states(encoder, batch.inputs)
             return answered(encoded.examples.classes, batch, source.examples.task, lambda numbered: decoder(states, numbered))
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]

@@ -81,6 +81,11 @@ class Tape:
         """A state (batch, tokens, dim) of the present or latest pass, pooled as the tape does."""
         return self._last.pooled(self.pooling, self.sites[-1].kind, state)
 
+    @property
+    def passed(self) -> Pass:
+        """The present or latest pass."""
+        return self._last
+
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
         maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
         order = site.head_order

@@ -16,7 +16,7 @@ from headwise.heads._sites import Site
 from headwise.heads._use.blocks import Edit
 from headwise.heads._use.course import Course
 from headwise.heads._use.gates import on_heads, per_row
-from headwise.heads._use.positions import Pass, read_pass
+from headwise.heads._use.positions import Pass
 from headwise.heads._use.recording import Tape
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
 def reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
     for inputs in [batches] if isinstance(batches, Mapping) else batches:
         tape = Tape(heads.sites, "all")
+        tape.needs = "tokens"
         with undisturbed(heads) as (twin,), torch.no_grad(), twin._taps.applying(tape, heads.sites):
             twin.model(**inputs)
-        yield tape, read_pass(dict(inputs))
+        yield tape, tape.passed
 
 
 def _examples(

@@ -16,6 +16,27 @@ if TYPE_CHECKING:
     from headwise.heads._use.blocks import Block
 
 TEXTS = ("input_ids", "inputs_embeds")
+CACHED = ("PREFIX_TUNING", "CARTRIDGE")  # their virtual tokens stand in the cache, not among the tokens of a pass
+
+
+def soft_prompt(model: nn.Module) -> Any:
+    """The configuration of the soft prompt that passes of a PEFT model now have; None: they have none."""
+    config = getattr(model, "active_peft_config", None) if hasattr(model, "peft_config") else None
+    if config is None or not config.is_prompt_learning:
+        return None
+    inside = getattr(model.forward, "__self__", None) is model.base_model  # of disable_adapter()
+    return None if inside else config
+
+
+def virtual_tokens(model: nn.Module) -> int:
+    """How many virtual tokens a pass of the model now puts before the tokens of each text."""
+    config = soft_prompt(model)
+    return 0 if config is None or config.peft_type in CACHED else int(config.num_virtual_tokens)
+
+
+def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:
+    """A tensor (rows, tokens, ...) with zeros for so many virtual tokens before each text."""
+    return torch.cat((mask.new_zeros(mask.shape[0], virtual, *mask.shape[2:]), mask), 1)
 
 
 def text_arguments(model: nn.Module, entry: nn.Module, arguments: dict[str, Any], blocks: Iterable[Block]) -> dict[str, Any]:
@@ -24,19 +45,17 @@ def text_arguments(model: nn.Module, entry: nn.Module, arguments: dict[str, Any]
     Raises:
         HeadwiseError: a block must know which tokens are virtual, and nothing says so.
     """
-    config = getattr(model, "active_peft_config", None) if hasattr(model, "peft_config") else None
-    if config is None or not config.is_prompt_learning:
-        return arguments
-    if getattr(model.forward, "__self__", None) is model.base_model:  # inside disable_adapter()
+    config = soft_prompt(model)
+    if config is None:
         return arguments
     root: Any = root_of(model)
     hidden = root.config.is_encoder_decoder or (entry is not model and generation_of(root) is not None)
     if hidden and any(block.needs == "tokens" for block in blocks):
         raise HeadwiseError(
-            f"{type(root).__name__} has a soft prompt ({config.peft_type}), and nothing says where its virtual tokens stand in generate() or "
-            "in an encoder-decoder: run the text in a pass of its own, record with pooling='all', or choose tokens='all'"
+            f"{type(root).__name__} has a soft prompt ({config.peft_type.value}), and nothing says where its virtual tokens stand in generate() "
+            "or in an encoder-decoder: run the text in a pass of its own, record with pooling='all', or choose tokens='all'"
         )
-    if hidden or entry is not model or config.peft_type == "PREFIX_TUNING":  # a prefix lies in the cache
+    if hidden or entry is not model or config.peft_type in CACHED:
         return arguments
     texts = {name: value for name in TEXTS if isinstance(value := arguments.get(name), Tensor)}
     if not texts:
@@ -44,6 +63,5 @@ def text_arguments(model: nn.Module, entry: nn.Module, arguments: dict[str, Any]
     text = next(iter(texts.values()))
     mask = arguments.get("attention_mask")
     columns = {**texts, "attention_mask": text.new_ones(text.shape[:2], dtype=torch.long) if mask is None else mask}
-    virtual = config.num_virtual_tokens
-    wider = {name: torch.cat((t.new_zeros(t.shape[0], virtual, *t.shape[2:]), t), 1) for name, t in columns.items()}
+    wider = {name: with_virtual_columns(value, config.num_virtual_tokens) for name, value in columns.items()}
     return {**arguments, **wider}
