@@ -13,6 +13,7 @@ from headwise.lesions._settings import Dissociate
 from headwise.tasks._source import TaskSource
 
 SHOWN = ("performance", "pairs")
+MATCHED = "percent; a task's own heads against sets of other heads of the same layers that harm the other tasks at least as much"
 
 
 def dissociate(
@@ -35,9 +36,9 @@ def dissociate(
         check_drawing()
     own_bars()
     found = remembered_tasks(model, source)
-    if settings.test_draws and not as_json and not (out is not None and out.exists()):
+    if (settings.test_draws or settings.matched_draws) and not as_json and not (out is not None and out.exists()):
         own = len(found) * (len(found) + 1 + settings.random_draws)
-        tests = 2 * settings.test_draws * len(found) * (len(found) - 1)
+        tests = 2 * settings.test_draws * len(found) * (len(found) - 1) + settings.matched_draws * len(found) ** 2
         typer.echo(f"the tests of D add at most {tests} evaluations of a task to the {own} of the lesions", err=True)
     result = run(model, found, **settings.given() | {"quiet": settings.quiet or as_json})
     if out is not None and figures and not (out / "figures").is_dir():
@@ -51,6 +52,9 @@ def dissociate(
         print_table(kind, [str(name) for name in table.columns], table.to_numpy().tolist(), _caption(result, kind))
         for number, reason in enumerate(reasons, 1):
             typer.echo(f"[{number}] {reason}")
+    if result.matched:
+        matched = result.table("matched").drop(columns="note").round({"RP own": 1, "RP matched": 1, "difference": 1})
+        print_table("matched", list(matched.columns), matched.to_numpy().tolist(), MATCHED)
     for note in filter(None, (judged_on(found), *result.notes)):
         typer.echo(f"note: {note}")
     typer.echo(EXPLAINED)
@@ -104,7 +108,8 @@ def _record(result: Any, out: Path | None) -> dict[str, Any]:
         "random_note": result.random_note,
         "synthetic": list(result.synthetic),
         "tables": {
-            kind: result.table(kind).reset_index().to_dict("records") for kind in ("performance", "summary", "pairs", "overlap")
+            kind: result.table(kind).reset_index().to_dict("records")
+            for kind in ("performance", "summary", "pairs", "overlap", "matched")
         },
         "sets": {name: [list(head) for head in chosen] for name, chosen in result.sets.items()},
         "notes": result.notes,

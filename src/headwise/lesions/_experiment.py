@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from headwise._base.senses import importance
 from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import _dissociation as d
 from headwise.lesions._evaluation import INTACT, lesions
+from headwise.lesions._matched import matched_masks, matched_test
 from headwise.lesions._notes import guesses
 from headwise.lesions._result import Dissociation, at, by
 from headwise.lesions._settings import Dissociate, Lesion
@@ -102,7 +104,18 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     for how in also:
         further = {by(name, how): chosen for name, chosen in sets.items()}
         found = found.joined(lesions(model, several, further, reading.with_changes(how=how)))
-    noted = ("random_draws", "test_draws", "within_layers", "min_per_layer", "split", "bootstrap", "level", "seed", "precision")
+    noted = (
+        "random_draws",
+        "test_draws",
+        "matched_draws",
+        "within_layers",
+        "min_per_layer",
+        "split",
+        "bootstrap",
+        "level",
+        "seed",
+        "precision",
+    )
     result = Dissociation(
         scores=scores,
         sets=sets,
@@ -126,6 +139,9 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     if settings.test_draws:
         for number, (a, b) in enumerate(combinations(several, 2)):
             result.tests[a.name, b.name] = _test(model, a, b, result, settings, seed + number, reading)
+    if settings.matched_draws:
+        for number in range(len(several)):
+            result.matched[names[number]] = _matched(model, several, number, result, settings, reading)
     return result
 
 
@@ -156,3 +172,13 @@ def _test(model: Any, a: Task, b: Task, result: Dissociation, settings: Dissocia
     observed = float(d.overall(result.analysis.rp[np.ix_(places, places)]))
     sets = result.sets[a.name], result.sets[b.name]
     return resplit_test(observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers)
+
+
+def _matched(model: Any, tasks: list[Task], number: int, result: Dissociation, settings: Dissociate, reading: Lesion) -> TestOfD:
+    """Lesions every task under the sets that one task's is compared with; only the metrics are kept."""
+    values = importance(result.scores)  # (tasks, layers, heads)
+    own = np.stack([result.sets[name].to_mask(values.shape[1:]) for name in result.tasks])
+    drawn = matched_masks(own, values, number, settings.matched_draws, settings.seed + number)
+    table = lesions(model, tasks, [HeadSet.from_mask(mask) for mask in drawn], reading).performance
+    performance = table.drop(INTACT)[list(result.tasks)].to_numpy(dtype=float)
+    return matched_test(result.analysis.rp[number], d.relative_performance(performance, result.analysis.intact), number)

@@ -39,6 +39,9 @@ def notes(result: "Dissociation") -> list[str]:
     for pair, test in result.tests.items():
         if test.note:
             found.append(f"{pair[0]} and {pair[1]}: no test of D, since {test.note}")
+    for name, test in result.matched.items():
+        if test.note:
+            found.append(f"{name}: no test of whether its heads are its own, since {test.note}")
     ways = {outcome.ways["note"] for outcome in result.lesions.tasks.values() if "note" in outcome.ways}
     return [*found, *sorted(ways)]
 

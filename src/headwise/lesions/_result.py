@@ -1,7 +1,7 @@
 """`Dissociation`: what `headwise.dissociate` found, with its tables, its figures, and its folder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ class Dissociation:
         also: ways of silencing beside by zero.
         tests: re-split tests of pairs that were run, by (A, B).
         settings: how it was run.
+        matched: tests of whether a task's heads are its own that were run, by task.
     """
 
     scores: xr.DataArray
@@ -53,6 +54,7 @@ class Dissociation:
     also: tuple[str, ...]
     tests: dict[tuple[str, str], TestOfD]
     settings: dict[str, Any]
+    matched: dict[str, TestOfD] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"Dissociation, in percent; T†: the top heads of T silenced\n{self.table()}"
@@ -120,7 +122,7 @@ class Dissociation:
         Args:
             kind: "performance" (Table 3), "summary" (D with intervals), "pairs" (verdicts and tests), "pairwise" (Table 10),
                 "overlap" (Table 11), "layers" (Fig. 4), "relative" (RP), "corrected" (chance-corrected RP), "sweep" (over α),
-                "kinds" (ways of silencing).
+                "kinds" (ways of silencing), "matched" (whether a task's heads are its own; empty where that was not tested).
         """
         if kind not in TABLES:
             raise HeadwiseError(f"there is no table {kind!r}; choose one of {', '.join(TABLES)}")
@@ -188,6 +190,10 @@ class Dissociation:
                 {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
                 for (a, b), t in self.tests.items()
             ],
+            "matched": [
+                {"task": name, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "note": t.note}
+                for name, t in self.matched.items()
+            ],
             "settings": self.settings,
         }
         with manifest.new_folder(folder, KIND, **facts, **noted) as aside:
@@ -226,6 +232,10 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
             for t in record["tests"]
         },
         settings=record["settings"],
+        matched={
+            t["task"]: TestOfD(_number(t["d"]), _number(t["p"]), np.array(t["null"]), note=t["note"])
+            for t in record.get("matched", ())  # results of before this test have none
+        },
     )
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from headwise._base.least import MIN_DRAWS
 from headwise._base.resampling import Resampling
@@ -45,6 +45,12 @@ class Dissociate(Resampling, Estimation):
     test_draws: int = option(
         0, "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 evaluations.", ge=0
     )
+    matched_draws: int = option(
+        0,
+        "Sets drawn in the test of whether a task's heads are its own, for each task: 0 (no test), or 199 or more; each costs an evaluation "
+        "of every task.",
+        ge=0,
+    )
     within_layers: bool = option(False, "Re-split heads within their layers only.")
     also: tuple[Literal["mean", "resample"], ...] = option(
         (), "Also silence heads by mean, by resample, or both; see `headwise.lesion`."
@@ -56,9 +62,10 @@ class Dissociate(Resampling, Estimation):
         10_000, "At most this many training examples per task for scoring heads; in Python, None: all.", ge=1
     )
 
-    @field_validator("test_draws")
+    @field_validator("test_draws", "matched_draws")
     @classmethod
-    def _enough_draws(cls, value: int) -> int:
+    def _enough_draws(cls, value: int, info: ValidationInfo) -> int:
         if 0 < value < MIN_DRAWS:
-            raise ValueError(f"given {value}; the test needs {MIN_DRAWS} re-splits or more (0: no test)")
+            drawn = "re-splits" if info.field_name == "test_draws" else "sets"
+            raise ValueError(f"given {value}; the test needs {MIN_DRAWS} {drawn} or more (0: no test)")
         return value

@@ -117,6 +117,19 @@ def kinds(result: "Dissociation") -> pd.DataFrame:
     return pd.DataFrame([{"silenced by": how, **_scores(a)} for how, a in result.kinds.items()])
 
 
+def matched(result: "Dissociation") -> pd.DataFrame:
+    """Each task's own heads against sets of other heads of the same layers that harm the other tasks at least as much: relative performance
+    of the task under both in percent, their difference, how many sets they were compared with, p and FDR, and why p is missing."""
+    rows = []
+    for name, test in result.matched.items():
+        own = 100 * float(result.analysis.rp[result.tasks.index(name), result.tasks.index(name)])
+        row = {"task": name, "RP own": own, "RP matched": own + 100 * test.d, "difference": 100 * test.d}
+        rows.append({**row, "sets": len(test.null), "p": test.p, "note": missing({"p": test.note})})
+    table = pd.DataFrame(rows, columns=["task", "RP own", "RP matched", "difference", "sets", "p", "note"])
+    table.insert(6, "p_fdr", false_discovery(table["p"].to_numpy(dtype=float)))
+    return table
+
+
 def _scores(a: Analysis) -> dict[str, float | str]:
     low, high, why = a.d_bounds()
     by_task = {f"D_{name}": 100 * float(value) for name, value in zip(a.tasks, a.d_i, strict=True)}
@@ -139,4 +152,5 @@ TABLES: Mapping[str, Callable[["Dissociation"], pd.DataFrame]] = {
     "corrected": corrected,
     "sweep": sweep,
     "kinds": kinds,
+    "matched": matched,
 }
