@@ -247,3 +247,20 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_32000_tokens_fit() -> None:
     done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True, timeout=300)
     assert int(done.stdout) < 200_000  # kB; whole maps would take 8 GB
+
+
+@pytest.mark.parametrize("wanted", [[20, 0], [20]], ids=["both", "one"])
+@torch.no_grad()
+def test_positions_beyond_a_text_are_nan_in_their_places(wanted: list[int]) -> None:
+    """Index 0 was position 0, since position 20 was left out."""
+    heads = Heads(build("bert"))
+    tokens = torch.arange(5, 11)[None]
+    with heads.recorded(attention=True) as whole:
+        heads.model(tokens)
+    with heads.recorded(attention=wanted) as tape:
+        heads.model(tokens)
+    for maps, rows in zip(whole.attention, tape.attention, strict=True):
+        assert rows.shape[2] == len(wanted)
+        assert rows[:, :, 0].isnan().all()
+        if len(wanted) > 1:
+            torch.testing.assert_close(rows[:, :, 1], maps[:, :, 0])

@@ -70,3 +70,24 @@ def test_what_is_no_number_cannot_stand_for_a_head(how: str) -> None:
         heads.silenced(SICK, how=how, reference={"input_ids": TOKENS})
     with torch.no_grad(), heads.silenced(HeadSet([(0, 0)]), how=how, reference={"input_ids": TOKENS}):
         heads.model(TOKENS)  # the heads beside it can be replaced
+
+
+def test_a_gate_at_zero_has_its_gradient() -> None:
+    """Learnt gates begin to open by it."""
+    heads = Heads(build("bert"))
+    gates = torch.ones(heads.shape)
+    gates[0, 1] = 0
+    gates.requires_grad_()
+    with heads.gated(gates):
+        heads.model(TOKENS).logits.square().sum().backward()
+    assert gates.grad is not None
+    slope, step = float(gates.grad[0, 1]), 1e-2
+
+    def loss(value: float) -> float:
+        opened = gates.detach().clone()
+        opened[0, 1] = value
+        with torch.no_grad(), heads.gated(opened):
+            return float(heads.model(TOKENS).logits.square().sum())
+
+    assert slope == pytest.approx((loss(step) - loss(-step)) / (2 * step), rel=0.05)
+    assert abs(slope) > 1e-4

@@ -64,6 +64,18 @@ def test_a_pass_that_comes_in_past_the_model_is_not_pooled(way: str) -> None:
         run()
 
 
+@torch.no_grad()
+def test_a_part_that_runs_after_a_pass_has_none_of_its_masks() -> None:
+    model: Any = build("bert").bert
+    heads = Heads(model)
+    with heads.recorded("all") as tape:
+        model(TOKENS[:2], attention_mask=MASK[:2])
+        tape.clear()
+        model.encoder(model.embeddings(TOKENS[:, :5]))
+    assert tape.outputs.shape[:2] == (3, 5)
+    assert not tape.outputs.isnan().any()
+
+
 @pytest.mark.parametrize("pooling", POOLINGS)
 @torch.no_grad()
 def test_positional_arguments_of_a_wrapper_that_hands_them_on(pooling: str) -> None:
