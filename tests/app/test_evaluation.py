@@ -9,11 +9,32 @@ import small
 import torch
 from test_continuations import SOURCE, TEXT, steering
 
+import planted
 from headwise.app import Session
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.models import open_model
 from headwise.tasks import Task
+
+
+def test_examples_are_judged_by_their_own_labels() -> None:
+    """Batches are of texts of similar length; 64 texts of many lengths, each against its label."""
+    tasks = planted.tasks()
+    model = planted.model({"a": (0, 2), "b": (1, 1)}, tasks)
+    session = Session(model, list(tasks.values()))
+    session.evaluate("a", [[0, 2, 0]], 64)
+    while session.job["running"]:
+        time.sleep(0.01)
+    right = {"intact": 0, "gated": 0}
+    for texts, label in tasks["a"].split("validation"):
+        inputs = model.tokenizer(texts[0], return_tensors="pt")
+        for kind, gone in (("intact", HeadSet()), ("gated", HeadSet([(0, 2)]))):
+            with torch.no_grad(), session.heads.silenced(gone):
+                state = model.encoder(**inputs).last_hidden_state[:, 0]
+                decoder = model.decoders["a"]
+                right[kind] += int(decoder.out(torch.tanh(decoder.dense(state))).argmax()) == label
+    assert right["intact"] == 64
+    assert {kind: session.job["result"][kind] for kind in right} == {kind: pytest.approx(n / 64) for kind, n in right.items()}
 
 
 def test_an_evaluation_is_of_the_lesioned_and_steered_model() -> None:

@@ -98,6 +98,26 @@ def test_the_interval_is_a_bootstrap_over_examples(classifier: Any, reviews: Tas
     assert hw.evaluate(classifier, reviews, bootstrap=0, **options).no_interval.startswith("no resamples")
 
 
+def test_resamples_are_of_all_examples_and_differ_with_the_seed(classifier: Any, reviews: Task, tmp_path: Path) -> None:
+    """Of 80 examples 60 are right: resamples have k ÷ 80 right, with the mean and spread of a binomial."""
+    options: Any = {"tokenizer": planted.tokenizer(), "quiet": True, "bootstrap": 250}
+    found = hw.evaluate(classifier, reviews, seed=4, out=tmp_path / "out", **options)
+    spread, draws = np.sqrt(0.75 * 0.25 / 80), found._draws
+    assert draws.shape == (250,)
+    np.testing.assert_allclose(80 * draws, np.round(80 * draws))
+    assert len(np.unique(draws)) > 10
+    assert abs(draws.mean() - 0.75) < 4 * spread / 250**0.5
+    assert draws.std() == pytest.approx(spread, rel=0.2)
+    assert not np.array_equal(draws, hw.evaluate(classifier, reviews, seed=5, **options)._draws)
+    kept = {name: found.settings[name] for name in ("examples", "seed", "precision", "bootstrap", "level", "silenced")}
+    assert kept == {"examples": None, "seed": 4, "precision": "float32", "bootstrap": 250, "level": 0.95, "silenced": []}
+    summary = pd.read_csv(tmp_path / "out" / "summary.csv")
+    pd.testing.assert_frame_equal(summary.drop(columns="note"), found.summary().drop(columns="note"), check_dtype=False)
+    assert (found.summary()["note"][0], summary["score"][0], summary["low"][0]) == ("", 0.75, pytest.approx(found.interval[0]))
+    (note,) = hw.evaluate(classifier, reviews, examples=20, **options).summary()["note"]
+    assert note == "no interval: 20 held-out examples; 50 are needed"
+
+
 def test_settings_are_those_of_scores_and_lesions(classifier: Any, reviews: Task) -> None:
     options: Any = {"tokenizer": planted.tokenizer(), "quiet": True}
     whole = hw.evaluate(classifier, reviews, **options)

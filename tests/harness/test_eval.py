@@ -184,5 +184,20 @@ def test_a_local_task_is_run_on_both_models(
         np.testing.assert_array_equal(examples["changed" if column == "changed" else "intact"], right)
     assert found.table.loc[0, "difference"] == pytest.approx((examples["changed"] - examples["intact"]).mean())
     assert not np.array_equal(examples["changed"], examples["intact"])
+
+    import lm_eval
+
+    asked, usual = [], lm_eval.simple_evaluate
+
+    def noted(**options: Any) -> Any:
+        result = usual(**options)
+        asked.extend(request[0] for one in result["samples"]["copied"] for request in one["arguments"])
+        return result
+
+    monkeypatch.setattr(lm_eval, "simple_evaluate", noted)
+    few = run_harness(plain, "copied", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words, fewshot=2, limit=5)
+    assert len(few.examples) == 5
+    assert len(asked) == 2 * 5 * 2  # intact and changed, two choices each
+    assert {len(prompt.split()) for prompt in asked} == {2 * 2 + 1}  # two examples of a start and its answer, then a start
     with pytest.raises(HeadwiseError, match="lm-eval has no task 'copid'"):
         run_harness(plain, "copid", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words)

@@ -90,7 +90,14 @@ def test_tables_have_the_papers_layout(found: Dissociation) -> None:
     assert found.table("overlap").loc["a", "b"] == 0
     assert found.table("layers")["a"].tolist() == [1, 0]
     assert found.table("sweep")["fraction"].tolist() == [0.125, 0.25, 0.5]
-    assert found.table("pairwise").loc["b", "a"] == pytest.approx(50, abs=12)
+    performance, pairwise = found.table("performance"), found.table("pairwise")
+    for a, b in (
+        ("a", "b"),
+        ("b", "a"),
+    ):  # Eq. 5: how much less is left to A under its own lesion than under B's, of what it can do intact
+        own, other, intact = (performance.loc[row, a] for row in (f"{a}†", f"{b}†", "intact"))
+        assert pairwise.loc[b, a] == pytest.approx(100 * (other - own) / intact)
+    assert pairwise.loc["b", "a"] != pytest.approx(pairwise.loc["a", "b"], abs=0.5)
     with pytest.raises(HeadwiseError, match="performance"):
         found.table("nonsense")
 

@@ -77,6 +77,12 @@ def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
     options = ("dissociate", *where, *sizes)
     first = json.loads(invoke(*options, "--json"))
     assert first["tables"]["pairs"][0]["verdict"] == "distinct"
+    kept = hw.load(out)
+    assert first["D"] == kept.d
+    assert first["permutation_p"] is None  # one head each leaves two ways to split
+    assert np.isnan(kept.permutation.p)
+    assert first["permutation_note"] == kept.permutation.note
+    assert first["sets"] == {name: [list(head) for head in heads] for name, heads in kept.sets.items()}
     assert (out / "performance.csv").is_file()
     assert (out / "figures" / "relative.pdf").is_file()
     again = invoke(*options)

@@ -89,6 +89,10 @@ LOOKS = {
     *("capsize", "elinewidth", "fraction_of_axis", "shrink", "aspect", "xytext", "textcoords", "arrowprops", "clip_on", "box"),
 }  # keywords that change how a chart or a terminal's table looks, and no number in it
 UNSEEN = {
+    "batch_size",  # results do not depend on it, which tests of their own show
+    "description",
+    "quiet",
+    "indent",
     "encoding",
     "stacklevel",
     "flush",
@@ -96,7 +100,7 @@ UNSEEN = {
     "pin_memory",
     "transient",
     "console",
-}  # no test on this machine can see them
+}  # keywords of which no result depends, or that no test on this machine can see
 SPEAKING = {"print", "echo", "log", "warn", "warning", "info", "debug"}  # calls that only say something
 
 
@@ -254,7 +258,7 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         if name in ("annotation", "returns", "type_comment", "type_params", "decorator_list", "bases"):
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.keyword) and child.arg in SPOKEN | LOOKS | UNSEEN:
+            if isinstance(child, ast.keyword) and not _counts(node, child):
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue  # a docstring
@@ -279,6 +283,12 @@ def _speaks(call: ast.Call) -> bool:
     """Whether a call makes an error or only says something."""
     function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     return function in SPEAKING or function.endswith(("Error", "Warning", "Exception"))
+
+
+def _counts(call: ast.AST, keyword: ast.keyword) -> bool:
+    """Whether a keyword may decide a result. `zip(strict=True)` is a guard: where lengths differ, something else is wrong already."""
+    guard = keyword.arg == "strict" and isinstance(call, ast.Call) and getattr(call.func, "id", "") == "zip"
+    return not guard and keyword.arg not in SPOKEN | LOOKS | UNSEEN
 
 
 def _needs_brackets(node: ast.AST) -> bool:
@@ -337,7 +347,7 @@ def _call(node: ast.Call) -> Iterator[tuple[str, str]]:
     if _speaks(node):
         return
     for index, keyword in enumerate(node.keywords):
-        if keyword.arg and keyword.arg not in SPOKEN | LOOKS | UNSEEN:
+        if keyword.arg and _counts(node, keyword):
             yield "keyword dropped", _changed(node, keywords=[*node.keywords[:index], *node.keywords[index + 1 :]])
     if len(node.args) >= 2 and _could_be_mixed_up(*node.args[:2]):
         yield "arguments swapped", _changed(node, args=[node.args[1], node.args[0], *node.args[2:]])

@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 STORE = ROOT / ".mutants"  # not in git
+FORMAT = "2"  # of what is kept; another one is measured again
 
 
 @dataclass
@@ -24,12 +25,14 @@ class FileReach:
     """What the tests of one test file reach.
 
     Attributes:
-        seconds: by test, how long it took; tests that failed or were skipped are not in it.
+        seconds: by test, the processor time it took, that of its processes too; tests that failed or were skipped are not in it.
+        shared_seconds: the same by shared fixture.
         fixtures: by test, the contexts of the shared fixtures it uses.
         lines: by context (a test or a shared fixture), by source file, the lines that ran.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
+    shared_seconds: dict[str, float] = field(default_factory=dict)
     fixtures: dict[str, list[str]] = field(default_factory=dict)
     lines: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
@@ -41,6 +44,7 @@ class Recorder:
         self.coverage = coverage
         self.reach = FileReach()
         self.context = ""
+        self.call_seconds = 0.0
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -55,22 +59,37 @@ class Recorder:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
         """What a shared fixture runs belongs to all tests that use it."""
-        before = self.context
-        if fixturedef.scope != "function":
-            self._switch(_context(fixturedef))
+        if fixturedef.scope == "function":
+            yield
+            return
+        before, began = self.context, _processor_seconds()
+        self._switch(_context(fixturedef))
         yield
+        self.reach.shared_seconds[self.context] = _processor_seconds() - began
         self._switch(before)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        """The clock would also count what else the machine does."""
+        began = _processor_seconds()
+        yield
+        self.call_seconds = _processor_seconds() - began
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Only tests that passed can tell a mutant from the source."""
         if report.when == "call" and report.passed:
-            self.reach.seconds[report.nodeid] = report.duration
+            self.reach.seconds[report.nodeid] = round(self.call_seconds, 3)
         elif report.failed:
             self.reach.seconds.pop(report.nodeid, None)
 
     def _switch(self, context: str) -> None:
         self.context = context
         self.coverage.switch_context(context)
+
+
+def _processor_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 def _context(definition: pytest.FixtureDef[Any]) -> str:
@@ -105,7 +124,7 @@ def record(test_file: str, source: Path, label: dict[str, str]) -> int:
 def label(test_file: Path, source_name: str) -> dict[str, str]:
     """What a measurement was made of: the text of the test file and of the helpers beside it, and the source of then."""
     helpers = sorted(p for p in test_file.parent.glob("*.py") if not p.name.startswith("test_"))
-    texts = [test_file.read_bytes(), *(p.read_bytes() for p in helpers)]
+    texts = [FORMAT.encode(), test_file.read_bytes(), *(p.read_bytes() for p in helpers)]
     return {"digest": hashlib.sha256(b"\0".join(texts)).hexdigest()[:16], "source": source_name}
 
 
@@ -131,10 +150,19 @@ class SourceText:
 
 
 class Reach:
-    """Which tests reach which line of today's source."""
+    """Which tests reach which line of today's source.
+
+    Attributes:
+        seconds, shared_seconds, fixtures: of all test files, as in `FileReach`.
+        size: how many lines of a file a test runs, by (file, test); and of all files, by ("", test).
+        by_line: the tests that reach a line of a file; by_file: those that reach the file.
+    """
 
     def __init__(self, source: Path, test_files: Iterable[Path]) -> None:
         self.seconds: dict[str, float] = {}
+        self.shared_seconds: dict[str, float] = {}
+        self.fixtures: dict[str, list[str]] = {}
+        self.size: dict[tuple[str, str], int] = {}
         self.by_line: dict[tuple[str, int], set[str]] = {}
         self.by_file: dict[str, set[str]] = {}
         self._maps: dict[tuple[str, str], dict[int, int]] = {}
@@ -146,8 +174,10 @@ class Reach:
         path = reach_file(test_file)
         record_ = json.loads(zlib.decompress(path.read_bytes()))
         texts = SourceText(json.loads(zlib.decompress((STORE / record_["source"]).read_bytes())))
-        reach = FileReach(record_["seconds"], record_["fixtures"], record_["lines"])
+        reach = FileReach(record_["seconds"], record_["shared_seconds"], record_["fixtures"], record_["lines"])
         self.seconds |= reach.seconds
+        self.shared_seconds |= reach.shared_seconds
+        self.fixtures |= reach.fixtures
         users: dict[str, list[str]] = {}
         for test, contexts in reach.fixtures.items():
             for context in [test, *contexts]:
@@ -160,6 +190,9 @@ class Reach:
                 for line in lines:
                     self.by_line.setdefault((file, mapped.get(line, 0)), set()).update(tests)
                 self.by_file.setdefault(file, set()).update(tests)
+                for test in tests:
+                    for name in ("", file):
+                        self.size[name, test] = self.size.get((name, test), 0) + len(lines)
 
     def _map(self, name: str, texts: SourceText, file: str) -> dict[int, int]:
         if (name, file) not in self._maps:

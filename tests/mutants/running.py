@@ -8,17 +8,24 @@ in equivalent.toml with the reason. The score of a room is killed / (killed + su
 """
 
 import argparse
+import compileall
 import hashlib
 import json
 import math
 import os
+import resource
+import shutil
+import signal
 import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -33,6 +40,7 @@ from drawing import Mutant, draw, room
 ROOT = Path(__file__).parents[2]
 SECONDS_OF_LINE, SECONDS_OF_FILE = 40.0, 15.0  # of tests that reach the line; then of tests that reach the file
 Z_90 = 1.2816  # one-sided
+NO_TESTS = (4, 5)  # pytest's exit statuses where a node id is unknown, or nothing is left to run
 LIBRARIES = [
     *planting.LIBRARIES,
     *(
@@ -82,9 +90,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Tests:
-    """The tests a mutant is run against: their node ids, and how many reach it."""
+    """The tests a mutant is run against: batches of node ids, how many tests reach it, and the processor's seconds of those in batches."""
 
-    nodes: list[str]
+    batches: list[list[str]]
     reached: int
     seconds: float
 
@@ -96,35 +104,60 @@ def equivalents() -> dict[tuple[str, str, str, str], str]:
 
 
 def choose_tests(mutant: Mutant, map_: reach.Reach) -> Tests:
-    """The tests that reach the line, then some that reach the file: those of the room first, quick ones first, from many files."""
+    """The tests that reach the line, then some that reach the file, test file by test file: those that say most about the source file and
+    cost least come first."""
     of_file = map_.by_file.get(mutant.file, set())
     of_line = of_file if mutant.runs_on_import else map_.by_line.get((mutant.file, mutant.line), set())
-    nodes, seconds = _within(SECONDS_OF_LINE, of_line, mutant, map_)
-    more, more_seconds = _within(SECONDS_OF_FILE, of_file - set(nodes), mutant, map_)
-    return Tests(nodes + more, len(of_line), seconds + more_seconds)
+    first, seconds = _within(SECONDS_OF_LINE, of_line, mutant, map_)
+    more, more_seconds = _within(SECONDS_OF_FILE, of_file - set(first), mutant, map_)
+    return Tests([*_by_test_file(first), *_by_test_file(more)], len(of_line), seconds + more_seconds)
 
 
 def _within(seconds: float, tests: set[str], mutant: Mutant, map_: reach.Reach) -> tuple[list[str], float]:
+    """Tests in the order of their promise, up to so many seconds; of every test file some before more of one.
+
+    A test promises the more, the larger the file's part in the lines that it runs, and the less time it takes.
+    """
+    folder = f"tests/{mutant.room}/"
+
+    def promise(test: str) -> float:
+        part = map_.size.get((mutant.file, test), 0) / max(map_.size.get(("", test), 0), 1)
+        return part * (4 if test.startswith(folder) else 1) / (map_.seconds[test] + 0.5)
+
     turns: dict[str, int] = {}
     order = []
-    for test in sorted(tests, key=lambda t: (map_.seconds[t], t)):
+    for test in sorted(tests, key=lambda t: (-promise(t), t)):
         file = test.partition("::")[0]
         turns[file] = turns.get(file, 0) + 1
-        stranger = f"/{mutant.room}/" not in test
-        order.append((stranger, turns[file] + 10 * map_.seconds[test], test))
-    nodes, used = [], 0.0
-    for _, _, test in sorted(order):
-        if used + map_.seconds[test] > seconds and nodes:
+        order.append((-promise(test) / turns[file], test))
+    nodes, used, ready = [], 0.0, set[str]()
+    for _, test in sorted(order):
+        fixtures = [name for name in map_.fixtures[test] if name not in ready]
+        cost = map_.seconds[test] + 0.02 + sum(map_.shared_seconds.get(name, 0.0) for name in fixtures)
+        if used + cost > seconds and nodes:
             continue
         nodes.append(test)
-        used += map_.seconds[test] + 0.01
+        ready.update(fixtures)
+        used += cost
         if used > seconds:
             break
     return nodes, used
 
 
-def try_mutant(mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, str, str], str]) -> Verdict:
-    """Runs a mutant's tests in a copy of the source that holds it."""
+def _by_test_file(nodes: list[str]) -> list[list[str]]:
+    """Batches of tests: the first test files alone, so that what kills a mutant at once waits for no other file to be read; then more."""
+    files: dict[str, list[str]] = {}
+    for node in nodes:
+        files.setdefault(node.partition("::")[0], []).append(node)
+    waiting, batches = list(files.values()), []
+    for size in (1, 1, 2, 4, 8, len(waiting)):
+        batch, waiting = waiting[:size], waiting[size:]
+        batches.append([node for tests in batch for node in tests])
+    return [batch for batch in batches if batch]
+
+
+def try_mutant(mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, str, str], str], source: Path) -> Verdict:
+    """Runs a mutant's tests in a copy of the compiled source that holds it."""
     text = (planting.SOURCE / "headwise" / mutant.file).read_text(encoding="utf-8")
     before, after = mutant.shown(text)
     tests = choose_tests(mutant, map_)
@@ -132,10 +165,10 @@ def try_mutant(mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, st
     key = (mutant.file, mutant.function, before, after)
     if key in known:
         outcome, reason = "equivalent", known[key]
-    elif not tests.nodes:
+    elif not tests.batches:
         outcome, reason = "survived", "no test reaches the file"
     else:
-        outcome, reason = _run(mutant, text, tests)
+        outcome, reason = _run(mutant, text, tests, source)
     return Verdict(
         mutant.room,
         mutant.file,
@@ -151,42 +184,107 @@ def try_mutant(mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, st
     )
 
 
-def _run(mutant: Mutant, text: str, tests: Tests) -> tuple[str, str]:
+def _run(mutant: Mutant, text: str, tests: Tests, source: Path) -> tuple[str, str]:
     with tempfile.TemporaryDirectory(prefix="headwise-mutant-") as folder:
-        copy = planting.copy_source(Path(folder))
+        copy = Path(shutil.copytree(source, Path(folder) / "src", copy_function=os.link))
         changed = copy / "headwise" / mutant.file
+        changed.unlink()  # or it would change in all copies
         changed.write_text(mutant.planted(text), encoding="utf-8")
         for compiled in (changed.parent / "__pycache__").glob(f"{changed.stem}.*"):
             compiled.unlink()
-        limit = int(3 * tests.seconds + 60)
-        status, failed, tail = planting.run_tests(tests.nodes, copy, Path(folder), limit=limit)
-        if status == 0:
-            return "survived", f"{len(tests.nodes)} tests stay green"
-        if failed:
-            return "killed", next(iter(failed))
-        if status == 4 and planting.run_tests(tests.nodes, planting.SOURCE, Path(folder), "--collect-only")[0]:
+        status, said = run_batches(tests, copy, Path(folder))
+        if status in NO_TESTS and run_batches(tests, source, Path(folder), "--collect-only")[0]:
             return "no verdict", "the tests have changed: measure their reach again"
-        if status == planting.NOT_THE_COPY:
-            return "no verdict", "headwise came from somewhere else"
-        return "killed", {-1: f"no end after {limit} s"}.get(status, (tail.strip().splitlines() or [f"exit status {status}"])[-1])
+    if status == 0:
+        return "survived", f"{sum(map(len, tests.batches))} tests stay green"
+    return ("no verdict" if status == planting.NOT_THE_COPY else "killed"), said
 
 
-def measure_reach(test_files: list[Path], workers: int, progress: Progress) -> None:
+def run_batches(tests: Tests, source: Path, scratch: Path, *options: str) -> tuple[int, str]:
+    """Runs batches of tests with the package of `source`, up to the first that fails, in one process forked from warm libraries.
+
+    Returns:
+        pytest's exit status, and which test failed with what; -1 where there was no end.
+    """
+    limit = int(3 * tests.seconds + 30)  # of the processor; by the clock more, since others may be at work too
+    report = scratch / "failure.json"
+    process = planting.FORKS.Process(target=_child, args=(tests.batches, options, str(source), str(report), limit))
+    process.start()
+    process.join(10 * limit)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return -1, f"no end after {10 * limit} s"
+    if process.exitcode == -signal.SIGXCPU:
+        return -1, f"no end after {limit} s"
+    said = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else f"exit status {process.exitcode}"
+    return process.exitcode or 0, said
+
+
+class FirstFailure:
+    """A plugin of pytest: notes what failed first, and where the package came from."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Of a test, or of its fixtures."""
+        self._note(report)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Of a test file that cannot be read any more."""
+        self._note(report)
+
+    def _note(self, report: Any) -> None:
+        if report.failed and not self.said:
+            lines = [line for line in str(report.longrepr).splitlines() if line.startswith("E ")]
+            self.said = f"{report.nodeid}: {' '.join((lines or [''])[0][1:].split())}"[:300]
+
+
+def _child(batches: list[list[str]], options: tuple[str, ...], source: str, report: str, limit: int) -> None:
+    """In a process forked from one that has imported all libraries, but not headwise."""
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 30))
+    with open(f"{report}.output", "w", encoding="utf-8") as file:
+        for number in (1, 2):
+            os.dup2(file.fileno(), number)
+    _enter(source)
+    import pytest
+
+    failure, status = FirstFailure(), 0
+    for batch in batches:
+        status = int(pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *options, *batch], plugins=[failure]))
+        if status:
+            break
+    if not (getattr(sys.modules.get("headwise"), "__file__", None) or source).startswith(source):
+        status, failure.said = planting.NOT_THE_COPY, "headwise came from somewhere else"
+    if status:
+        Path(report).write_text(json.dumps(failure.said or f"exit status {status}"), encoding="utf-8")
+    os._exit(status)
+
+
+def test_files_of(rooms: list[str], test_files: list[Path]) -> list[Path]:
+    """The test files of some rooms, room by room, if each has a folder of tests; else all. Those of other rooms count where their reach is
+    known: without them the score can only be too low."""
+    by_room = [[path for path in test_files if path.relative_to(ROOT / "tests").parts[0] == name] for name in rooms]
+    return [path for paths in by_room for path in paths] if all(by_room) and rooms else test_files
+
+
+def measure_reach(test_files: list[Path], workers: int, progress: Progress, source: Path) -> None:
     """Measures the test files whose reach is not known."""
     missing = [path for path in test_files if not reach.is_measured(path)]
     source_name = reach.keep_source(planting.SOURCE)
     bar = progress.add_task("which tests reach which lines", total=len(missing))
     with ThreadPoolExecutor(workers) as pool:
-        for path in pool.map(lambda p: _measure(p, source_name), missing):
+        for path in pool.map(lambda p: _measure(p, source_name, source), missing):
             progress.console.print(f"measured: {path.relative_to(ROOT)}", markup=False)
             progress.advance(bar)
 
 
-def _measure(path: Path, source_name: str) -> Path:
+def _measure(path: Path, source_name: str, source: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="headwise-reach-") as folder:
         log = Path(folder) / "output.txt"
         process = planting.FORKS.Process(
-            target=_record, args=(path.relative_to(ROOT).as_posix(), str(log), reach.label(path, source_name))
+            target=_record, args=(path.relative_to(ROOT).as_posix(), str(log), reach.label(path, source_name), str(source))
         )
         process.start()
         process.join(3600)
@@ -195,15 +293,31 @@ def _measure(path: Path, source_name: str) -> Path:
     return path
 
 
-def _record(test_file: str, log: str, label: dict[str, str]) -> None:
+def _record(test_file: str, log: str, label: dict[str, str], source: str) -> None:
     """In a forked process, as a test runs."""
     with open(log, "w", encoding="utf-8") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
+    _enter(source)
+    os._exit(reach.record(test_file, Path(source), label))
+
+
+def _enter(source: str) -> None:
+    """Lets this process, and those it starts, import headwise from `source`, and keep what they compile."""
     os.chdir(ROOT)
-    sys.path.insert(0, str(planting.SOURCE))
-    os.environ |= {"PYTHONPATH": str(planting.SOURCE)}
-    os._exit(reach.record(test_file, planting.SOURCE, label))
+    sys.path.insert(0, source)
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPATH"] = source
+
+
+@contextmanager
+def compiled_source() -> Iterator[Path]:
+    """A copy of the source with its compiled files, so that no process compiles all of it again."""
+    with tempfile.TemporaryDirectory(prefix="headwise-mutants-") as folder:
+        source = planting.copy_source(Path(folder))
+        compileall.compile_dir(source, quiet=2)
+        yield source
 
 
 def lower_bound(killed: int, survived: int) -> float:
@@ -271,18 +385,20 @@ def main() -> int:
             parser.error(f"no room is called {name}: there are {', '.join(rooms)}")
     results = reach.STORE / f"results-{arguments.seed}.jsonl"
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        measure_reach(test_files, arguments.workers, progress)
+    with Progress(*columns, console=console) as progress, compiled_source() as source:
+        measure_reach(test_files_of(arguments.rooms, test_files), arguments.workers, progress, source)
         if arguments.reach_only:
             return 0
         drawn = draw(planting.SOURCE, arguments.rooms or rooms, arguments.number, arguments.seed)
         map_ = reach.Reach(planting.SOURCE, [path for path in test_files if reach.reach_file(path).is_file()])
-        verdicts = run_mutants(drawn, map_, results, arguments.workers, progress)
+        verdicts = run_mutants(drawn, map_, results, arguments.workers, progress, source)
     show(verdicts, console)
     return 0
 
 
-def run_mutants(drawn: list[Mutant], map_: reach.Reach, results: Path, workers: int, progress: Progress) -> list[Verdict]:
+def run_mutants(
+    drawn: list[Mutant], map_: reach.Reach, results: Path, workers: int, progress: Progress, source: Path
+) -> list[Verdict]:
     """The verdict of every mutant: kept ones of the same source and tests, the others run."""
     state = state_of_code()
     known = equivalents()
@@ -302,7 +418,7 @@ def run_mutants(drawn: list[Mutant], map_: reach.Reach, results: Path, workers: 
                 verdicts.append(before[name])
                 progress.advance(bar)
             else:
-                waiting[pool.submit(try_mutant, mutant, map_, known)] = mutant
+                waiting[pool.submit(try_mutant, mutant, map_, known, source)] = mutant
         for future in as_completed(waiting):
             verdict = future.result()
             verdicts.append(verdict)

@@ -80,20 +80,43 @@ def test_a_seed_draws_the_same_mutants_of_every_room() -> None:
 
 
 def test_the_tests_of_a_line_come_before_those_of_its_file() -> None:
+    """Nine tests of a second and one of 99 in the room, one of cli; they share a fixture of ten seconds, which is paid for once."""
     mutant = Mutant("lesions", "lesions/_x.py", 7, 0, 1, "constant", "2", "f", False)
-    seconds = {f"tests/lesions/test_x.py::t{n}": 1.0 for n in range(9)} | {
-        "tests/cli/test_y.py::u": 0.1,
-        "tests/lesions/test_x.py::s": 99.0,
-    }
+    x, y = "tests/lesions/test_x.py", "tests/cli/test_y.py"
+    seconds = {f"{x}::t{n}": 1.0 for n in range(9)} | {f"{y}::u": 0.1, f"{x}::s": 99.0}
     reach = SimpleNamespace(
         seconds=seconds,
-        by_line={("lesions/_x.py", 7): {"tests/cli/test_y.py::u", "tests/lesions/test_x.py::t1", "tests/lesions/test_x.py::s"}},
+        shared_seconds={"fixture made": 10.0},
+        fixtures={test: ["fixture made"] for test in seconds},
+        size={(name, test): 4 if name else 8 for name in ("lesions/_x.py", "") for test in seconds},
+        by_line={("lesions/_x.py", 7): {f"{y}::u", f"{x}::t1", f"{x}::s"}},
         by_file={"lesions/_x.py": set(seconds)},
     )
     tests = running.choose_tests(mutant, reach)
-    assert tests.nodes[:2] == ["tests/lesions/test_x.py::t1", "tests/cli/test_y.py::u"]
-    assert set(tests.nodes[2:]) == {name for name in seconds if "::t" in name} - {"tests/lesions/test_x.py::t1"}
+    first, second, *rest = tests.batches
+    assert (first, second) == ([f"{x}::t1"], [f"{y}::u"])  # the slow one does not fit
     assert tests.reached == 3
+    assert rest == [[f"{x}::t{n}" for n in (0, 2, 3, 4)]]  # of the seconds for the file the fixture leaves five
+    assert tests.seconds == pytest.approx(10 + 1.02 + 0.12 + 10 + 4 * 1.02)
+
+
+def test_a_mutant_is_killed_by_the_first_test_that_fails(tmp_path: Path) -> None:
+    """In processes of their own, with the changed source and no other."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    package = tmp_path / "src" / "headwise"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("def one():\n    return 1\n")
+    for name, value in (("a", 1), ("b", 2), ("c", 3)):
+        test = f"from headwise import one\n\ndef test_it():\n    assert one() == {value}\n"
+        (tmp_path / f"test_{name}.py").write_text(test)
+
+    def run(*names: str) -> tuple[int, str]:
+        tests = running.Tests([[f"{tmp_path}/test_{name}"] for name in names], len(names), 1.0)
+        return running.run_batches(tests, tmp_path / "src", tmp_path, "-c", f"{tmp_path}/pytest.ini", "--rootdir", str(tmp_path))
+
+    assert run("a.py::test_it") == (0, "exit status 0")
+    assert run("a.py::test_it", "c.py::test_it", "b.py::test_it") == (1, "test_c.py::test_it: assert 1 == 3")
+    assert run("a.py::test_other")[0] in running.NO_TESTS
 
 
 def test_the_bound_is_wilsons() -> None:

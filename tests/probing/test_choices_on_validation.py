@@ -74,6 +74,19 @@ def test_the_strength_is_chosen_on_validation() -> None:
     assert (chosen.predictions[0] == y).mean() < 50 / 60  # what the strong penalty would have had
 
 
+def test_of_equal_strengths_the_strongest_is_chosen() -> None:
+    """Two clusters far apart are told apart at every strength."""
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = torch.from_numpy((rng.normal(size=(3, 40, 4)) + 20 * y[:, None]).astype(np.float32))
+    parts = dict.fromkeys(("train", "validation", "test"), x)
+    labels = Labels("classes", "accuracy", 2, y, y, y)
+    for folds in (None, 4):
+        chosen = choose(parts.__getitem__, labels, Probe(strengths=(1e-4, 1e-3, 1e-2), folds=folds))
+        assert chosen.validation.tolist() == [1.0] * 3
+        assert chosen.strengths.tolist() == [1e-2] * 3
+
+
 def test_numbers_choose_by_pearson() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(3, 90, 5)).astype(np.float32)

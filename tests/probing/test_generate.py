@@ -1,6 +1,7 @@
 """Generated tasks: balanced, leakage-free, and in agreement with another reading of the treebank."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -53,7 +54,8 @@ def test_no_sentence_is_in_two_splits_changed_or_not(tasks: dict[str, Task]) -> 
 def test_labels_agree_with_what_the_grammar_says_it_made(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
     truth = {" ".join(s.words): s.labels for members in sentences.values() for s in members}
     names = {"Tense": ("tense", {"past": "Past", "present": "Pres", "Past": "Past", "Pres": "Pres"})}
-    names |= {"SubjNumber": ("subject_number", {"Sing": "Sing", "Plur": "Plur", "singular": "Sing", "plural": "Plur"})}
+    numbers = {"Sing": "Sing", "Plur": "Plur", "singular": "Sing", "plural": "Plur"}
+    names |= {"SubjNumber": ("subject_number", numbers), "ObjNumber": ("object_number", numbers)}
     for name, (layer, values) in names.items():
         task = tasks[name]
         checked = 0
@@ -63,6 +65,62 @@ def test_labels_agree_with_what_the_grammar_says_it_made(tasks: dict[str, Task],
                 assert task.classes[label] == values[said], text
                 checked += 1
         assert checked > 20
+
+
+def nesting(tree: str) -> list[tuple[int, str]]:
+    """How deep every node of a tree in brackets lies, and its label, left to right; the outermost is at 1."""
+    depth, found = 0, []
+    for part in tree.replace("(", " ( ").replace(")", " ) ").split():
+        if part == "(":
+            depth += 1
+            found.append((depth, ""))
+        elif part == ")":
+            depth -= 1
+        elif not found[-1][1]:
+            found[-1] = (found[-1][0], part)
+    return found
+
+
+def inversions(words: list[str]) -> Iterator[str]:
+    """What a sentence may have been before its clauses around a conjunction were exchanged, in small letters."""
+    for place in range(2, len(words) - 2):
+        for first in {place, place - (words[place - 1] == ",")}:
+            yield " ".join([*words[place + 1 : -1], *words[first : place + 1], *words[:first], words[-1]]).lower()
+
+
+def test_every_label_is_what_the_words_and_the_tree_say(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+    """Read from brackets, and by looking for the sentence that a changed one was made of."""
+    trees = {" ".join(s.words): nesting(str(s.tree)) for members in sentences.values() for s in members}
+    small = {text.lower() for text in trees}
+    by_length: dict[int, list[list[str]]] = {}
+    for text in trees:
+        by_length.setdefault(len(text.split()), []).append(text.split())
+
+    def changed(name: str, text: str) -> bool:
+        words = text.split()
+        if name == "BigramShift":
+            swapped = ([*words[:i], words[i + 1], words[i], *words[i + 2 :]] for i in range(1, len(words) - 1))
+            return any(" ".join(before) in trees for before in swapped)
+        if name == "OddManOut":
+            return any(sum(a != b for a, b in zip(words, before, strict=True)) == 1 for before in by_length[len(words)])
+        return any(before in small for before in inversions(words))
+
+    for name in ("BigramShift", "OddManOut", "CoordinationInversion"):
+        for split in tasks[name].splits:
+            for (text,), label in tasks[name].split(split):
+                assert (text in trees) == (tasks[name].classes[label] == "O"), text
+                assert text in trees or changed(name, text), (name, text)
+    for split in ("train", "validation", "test"):
+        for (text,), label in tasks["Length"].split(split):
+            low, high = Generate().lengths[int(tasks["Length"].classes[label])]
+            assert low <= len(text.split()) <= high
+        for (text,), label in tasks["Depth"].split(split):
+            assert max(depth for depth, _ in trees[text]) - 2 == int(
+                tasks["Depth"].classes[label]
+            )  # but for root and part of speech
+        for (text,), label in tasks["TopConstituents"].split(split):
+            top = " ".join(name for depth, name in trees[text] if depth == 3)
+            assert tasks["TopConstituents"].classes[label] == (top if top in tasks["TopConstituents"].classes else "OTHER"), text
 
 
 def test_forms_that_carry_a_label_stay_in_one_split(sentences: dict[str, list[Sentence]]) -> None:

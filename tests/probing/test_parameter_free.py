@@ -1,6 +1,7 @@
 """Parameter-free probes find planted heads, and their controls stay at chance although they choose the best head too."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import planted_words as planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.probing._items import find_items
-from headwise.probing._parameter_free import COUNTS, FreeProbe, fixed_offset, free_probe
+from headwise.probing._parameter_free import COUNTS, FreeProbe, _partners, fixed_offset, free_probe
 from headwise.tasks import Task
 
 KINDS = {"pos": "centroid", "ner": "centroid", "con": "centroid", "dep": "attends", "srl": "attends"}
@@ -107,6 +108,21 @@ def test_counts_equal_slow_loops(tasks: dict[str, Task]) -> None:
                         hits = sum(goes[w] == goal and w != goal for w in range(start, end))
                         slow[way, label, h, :3] += [hits > 0, 1, hits]
         np.testing.assert_array_equal(found.numpy(), slow)
+
+
+def test_a_word_finds_another_word_of_its_sentence() -> None:
+    """Most attention stays on the word itself, or goes beyond the sentence: neither is a head."""
+    attention = torch.rand(2, 3, 6, 6, generator=torch.Generator().manual_seed(1)) + 2 * torch.eye(6)
+    attention[1, :, :, 4:] += 1
+    attention[1, :, 4:] += 1
+    found = _partners(attention, SimpleNamespace(n_words=torch.tensor([6, 4])))  # (2, heads, 2, words)
+    for i, words in enumerate((6, 4)):
+        for head in range(3):
+            here = attention[i, head, :words, :words].tolist()
+            for word in range(words):
+                rest = [other for other in range(words) if other != word]
+                assert found[i, head, 0, word] == max(rest, key=lambda other: here[word][other])
+                assert found[i, head, 1, word] == max(rest, key=lambda other: here[other][word])
 
 
 def test_lowest_phrases_only(tasks: dict[str, Task]) -> None:

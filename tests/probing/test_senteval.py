@@ -29,8 +29,10 @@ def test_reads_folders_of_tables_and_carves_validation(tmp_path: Path) -> None:
         frame.to_parquet(folder / f"{split}.parquet")
     (task,) = senteval_tasks(tmp_path, ["past_present"])
     assert task.name == "Tense"
-    assert len(task.split("train")) + len(task.split("validation")) == 60
-    assert len(task.split("validation")) > 0
+    train, validation = (task.split(split).texts for split in ("train", "validation"))
+    assert sorted(train + validation) == sorted((f"train {i}",) for i in range(60))  # each on one side
+    assert 3 <= len(validation) <= 9
+    assert task.split("test").texts == [(f"test {i}",) for i in range(60)]
 
 
 def test_names() -> None:

@@ -172,6 +172,32 @@ def test_shapley_values_against_every_coalition() -> None:
     assert float(found.sum()) == pytest.approx(value[HeadSet()] - value[HeadSet(heads)], rel=1e-4)
 
 
+def test_shapley_errors_are_those_of_a_mean_over_orders() -> None:
+    """Three heads have three orders, each with its reverse; from two drawn orders the error of the mean is half their difference."""
+    model = bert(layers=1, heads=3)
+    subject = open_subject(model, TASK, tokenizer=planted.tokenizer(), quiet=True)
+    heads = list(subject.heads.all())
+    every = [HeadSet(h for i, h in enumerate(heads) if number >> i & 1) for number in range(8)]
+    value = dict(zip(every, -evaluate(subject, every).losses.mean(axis=1, dtype=float), strict=True))
+    shares = []
+    for order in [(0, 1, 2), (0, 2, 1), (1, 0, 2)]:
+        share = np.zeros(3)
+        for sequence in (order, order[::-1]):
+            for place, number in enumerate(sequence):
+                gone = [heads[i] for i in sequence[:place]]
+                share[number] += (value[HeadSet(gone)] - value[HeadSet([*gone, heads[number]])]) / 2
+        shares.append(share)
+    differ = 0
+    for seed in range(4):
+        found = run(model, "shapley", permutations=2, seed=seed)
+        means = {(i, j): (shares[i] + shares[j]) / 2 for i in range(3) for j in range(i, 3)}
+        i, j = min(means, key=lambda pair: float(np.abs(means[pair] - found.to_numpy()[0]).max()))
+        np.testing.assert_allclose(found.to_numpy()[0], means[i, j], atol=1e-5)
+        np.testing.assert_allclose(found["error"].to_numpy()[0], np.abs(shares[i] - shares[j]) / 2, atol=1e-5)
+        differ += i != j
+    assert differ
+
+
 def test_hard_concrete_gates() -> None:
     torch.manual_seed(0)
     log_a = torch.tensor([[-2.0, 0.0, 1.5]])

@@ -92,15 +92,20 @@ def test_a_number_of_heads_is_not_a_fraction() -> None:
     assert len(top_heads(scores(np.ones((3, 4))), n=np.int64(3))) == 3  # type: ignore[arg-type]
 
 
-def test_random_sets_are_uniform_over_the_allowed_ones() -> None:
-    valid = np.array([[True, True, True], [True, True, False]])
-    everything = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+@pytest.mark.parametrize("keep", [0, 1])
+def test_random_sets_are_uniform_over_the_allowed_ones(keep: int) -> None:
+    """Layers of four, two and three heads give sets that spread over the layers in many ways, some of them in more sets than others."""
+    valid = np.array([[True, True, True, True], [True, False, True, False], [False, True, True, True]])
+    everything = [(int(layer), int(head)) for layer, head in np.argwhere(valid)]
+    sizes = ((0, 4), (1, 2), (2, 3))
     allowed = [
         HeadSet(c)
         for c in combinations(everything, 3)
-        if all(sum(l == layer for l, _ in c) < size for layer, size in ((0, 3), (1, 2)))
+        if all(sum(l == layer for l, _ in c) <= size - keep for layer, size in sizes)
     ]
-    draws = Counter(random_heads(valid, n=3, draws=3000, seed=4, min_per_layer=1))
+    spreads = Counter(tuple(sum(l == layer for l, _ in c) for layer in range(3)) for c in allowed)
+    assert len(set(spreads.values())) >= 4
+    draws = Counter(random_heads(valid, n=3, draws=60 * len(allowed), seed=4, min_per_layer=keep))
     assert set(draws) == set(allowed)
     assert stats.chisquare([draws[s] for s in allowed]).pvalue > 0.001
 

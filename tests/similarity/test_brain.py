@@ -10,6 +10,7 @@ from sklearn.model_selection import LeaveOneOut, cross_val_predict
 
 from headwise.errors import HeadwiseError
 from headwise.similarity import BrainData, cnm, encoding_scores, read_pereira
+from headwise.similarity._brain import _folds
 from headwise.similarity._encoding import fit_ridge
 
 
@@ -83,6 +84,30 @@ def test_only_the_most_predictable_voxels_are_kept() -> None:
     kept = encoding_scores({"a": vectors["a"]}, data, voxels=20)["p2"]
     assert kept.scores.shape == (1, 5 * 20)
     assert kept.scores.mean() > 0.7
+
+
+def test_components_weigh_by_their_variance_in_the_training_stimuli() -> None:
+    """Held-out responses decide nothing, their variance no more than their means; voxels all weigh the same."""
+    vectors, data = planted(components=True)
+    fold_of = _folds(data, 5, 0)
+    weights = encoding_scores(vectors, data)["p1"].weights.reshape(5, 60)
+    for fold in range(5):
+        np.testing.assert_allclose(weights[fold], data.responses["p1"][fold_of != fold].var(0))
+    assert (encoding_scores(vectors, planted()[1])["p1"].weights == 1).all()
+
+
+def test_cnm_is_the_weighted_cosine_of_scores() -> None:
+    vectors, data = planted(components=True)
+    found, encodings = cnm(vectors, data), encoding_scores(vectors, data)
+    for i, one in enumerate(vectors):
+        for j, other in enumerate(vectors):
+            cosines = []
+            for scores, weights in encodings.values():
+                dot, own, its = ((weights * scores[a] * scores[b]).sum() for a, b in ((i, j), (i, i), (j, j)))
+                cosines.append(dot / np.sqrt(own * its))
+            assert float(found.sel(task=one, other=other)) == pytest.approx(np.mean(cosines))
+        means = [(e.weights * e.scores[i]).sum() / e.weights.sum() for e in encodings.values()]
+        assert found.attrs["mean_score"][one] == pytest.approx(np.mean(means))
 
 
 def test_the_most_predictable_voxels_of_noise_predict_nothing_held_out() -> None:

@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import xarray as xr
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import pearsonr, rankdata, spearmanr
 
 from headwise.errors import HeadwiseError
 from headwise.similarity import agreement, link, mantel, partial_mantel
@@ -33,6 +33,8 @@ def test_mantel_equals_a_loop_over_all_relabellings(kind, statistic) -> None:  #
     assert result.correlation == pytest.approx(loop[0])
     assert result.p == pytest.approx(np.mean(np.array(loop) <= loop[0] + 1e-12))
     assert (result.permutations, result.exact) == (120, True)
+    both = mantel(matrix(a), matrix(b), kind=kind)
+    assert both.p == pytest.approx(np.mean(np.abs(loop) >= abs(loop[0]) - 1e-12))
     shuffled = matrix(a).sel(task=list("cabed"), other=list("cabed"))
     again = mantel(shuffled, matrix(b), kind=kind, alternative="less")
     assert (again.p, again.correlation) == (result.p, pytest.approx(result.correlation))
@@ -41,6 +43,33 @@ def test_mantel_equals_a_loop_over_all_relabellings(kind, statistic) -> None:  #
 def test_the_smallest_p_of_five_tasks_is_one_in_120() -> None:
     a = symmetric(np.random.default_rng(3))
     assert mantel(matrix(a), matrix(a), alternative="greater").p == pytest.approx(1 / 120)
+
+
+def test_of_many_tasks_random_relabellings_are_compared_with_the_observed_one() -> None:
+    rng = np.random.default_rng(5)
+    a, noise = (np.add(v := rng.normal(size=(8, 8)), v.T) for _ in range(2))
+    tasks = list("abcdefgh")
+    first, second = labelled(a, tasks, "test"), labelled(a + 1.5 * noise, tasks, "test")
+    found = mantel(first, second, alternative="greater", draws=999, seed=3)
+    assert (found.permutations, found.exact) == (1000, False)
+    assert found.p == mantel(first, second, alternative="greater", draws=999, seed=3).p
+    assert found.p >= 1 / 1000
+    assert mantel(first, first, alternative="greater", draws=199).p == pytest.approx(1 / 200)
+    unrelated = mantel(first, labelled(noise, tasks, "test"), alternative="greater", draws=4999)
+    upper, random = np.triu_indices(8, 1), np.random.default_rng(9)
+    by_hand = [pearsonr(a[np.ix_(o, o)][upper], noise[upper]).statistic for o in (random.permutation(8) for _ in range(2000))]
+    assert unrelated.p == pytest.approx(np.mean(np.array(by_hand) >= unrelated.correlation), abs=0.04)
+
+
+def test_the_partial_test_of_ranks_is_that_of_ranked_matrices() -> None:
+    rng = np.random.default_rng(6)
+    a, b = symmetric(rng), symmetric(rng)
+    ranked = np.zeros((2, 5, 5))
+    for ranks, values in zip(ranked, (a, b), strict=True):
+        ranks[UPPER] = rankdata(values[UPPER])
+        ranks += ranks.T
+    found = partial_mantel(matrix(a), matrix(b), matrix(SAME), kind="spearman")
+    assert found.correlation == pytest.approx(partial_mantel(*map(matrix, ranked), matrix(SAME)).correlation)
 
 
 KINDS = np.array([0, 0, 0, 1, 1])

@@ -58,6 +58,19 @@ def test_ahp_equals_a_hand_calculation_for_two_sources() -> None:
     assert transfer_affinity(losses).sel(target="t").values == pytest.approx([1.0, 1 / 3])
 
 
+def test_a_source_that_always_wins_is_not_infinitely_better() -> None:
+    """Win rates are clipped to 0.001 and 0.999, as in Zamir et al.; a target without itself as a source has no own entry."""
+    losses = {"t": {"x": np.zeros(4), "y": np.ones(4)}, "x": {"y": np.ones(4), "t": np.zeros(4)}}
+    found = transfer_affinity(losses, scale="sum")
+    assert found.sel(source=["x", "y"], target="t").values == pytest.approx([0.999, 0.001])
+    assert found.sel(source=["t", "y"], target="x").values == pytest.approx([0.999, 0.001])
+    assert np.isnan(found.sel(source=["t"], target="t")).all()
+    wider = transfer_affinity(losses, clip=(0.1, 0.9)).sel(target="t")
+    assert wider.sel(source=["x", "y"]).values == pytest.approx([1.0, 1 / 9])
+    with pytest.raises(HeadwiseError, match="every task as source and target"):
+        ahp(losses)
+
+
 def test_ahp_recovers_a_planted_order() -> None:
     quality = {"a": 0.0, "b": 0.4, "c": 0.8, "d": 1.2}
     losses = {t: {s: quality[s] + RNG.normal(size=500) for s in quality} for t in quality}
@@ -82,6 +95,11 @@ def test_ahp_is_one_for_identical_models_and_symmetric() -> None:
     assert symmetric.sel(task="a", other="b").item() == pytest.approx(
         (affinity.sel(source="a", target="b").item() + affinity.sel(source="b", target="a").item()) / 2
     )
+    summed = transfer_affinity(losses, scale="sum")
+    assert ahp(losses, scale="sum").sel(task="a", other="c").item() == pytest.approx(
+        (summed.sel(source="a", target="c").item() + summed.sel(source="c", target="a").item()) / 2
+    )
+    assert np.allclose(summed.sum("source"), 1)
 
 
 def test_ahp_says_what_is_wrong_with_the_losses() -> None:
@@ -105,6 +123,22 @@ def test_head_similarity_equals_scipy_and_counts_overlap() -> None:
     overlap = head_similarity(scores(values), "overlap", fraction=0.34)
     assert overlap.sel(task="a", other="c").item() == pytest.approx(len(top[0] & top[2]) / 3)
     assert np.allclose(np.diag(overlap), 1)
+
+
+def test_head_similarity_averages_seeds_and_ranks_signed_scores_by_size() -> None:
+    values = RNG.normal(size=(3, 4, 2, 5))  # (task, seed, layer, head)
+    several = xr.DataArray(
+        values, dims=("task", "seed", "layer", "head"), coords={"task": list("abc")}, attrs={"sense": "signed"}
+    )
+    flat = values.mean(1).reshape(3, -1)
+    for how, expected in (
+        ("pearson", pearsonr(flat[0], flat[2]).statistic),
+        ("cosine", flat[0] @ flat[2] / np.sqrt((flat[0] @ flat[0]) * (flat[2] @ flat[2]))),
+        ("overlap", len(set(np.argsort(-abs(flat[0]))[:3]) & set(np.argsort(-abs(flat[2]))[:3])) / 3),
+    ):
+        found = head_similarity(several.transpose("head", "seed", "task", "layer"), how)
+        assert found.sel(task="a", other="c").item() == pytest.approx(expected), how
+    assert head_similarity(several).attrs["heads"] == 10
 
 
 def test_head_similarity_refuses_what_cannot_be_compared() -> None:

@@ -264,6 +264,10 @@ def test_sparing_and_changes() -> None:
     claims, before, after = probe_scores(np.random.default_rng(6), runs=4, damage=0.1)
     spared = sparing(claims, after, after + 0.03)
     assert spared.mean == pytest.approx(0.03)
+    gain = 0.1 * np.random.default_rng(9).normal(size=claims.shape)
+    for run, value in enumerate(sparing(claims, after, after + gain).runs):  # on the heads that the other runs choose
+        stem = stem_cells(claims.isel(run=[r for r in range(4) if r != run])).to_numpy()
+        assert value == pytest.approx(gain[run][:, stem].mean())
     table = changes(claims, {"untrained": before.mean("run"), "single": before, "multi": after})
     assert len(table) == 5 * 4 * 3
     wide = table.pivot_table(index=["task", "heads"], columns="stage", values="score")

@@ -1,11 +1,14 @@
 """The transfer tables and the comparison of methods over source models; its level: tests/statistics."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from headwise.errors import HeadwiseError
-from headwise.studies._transfer import compare_transfers, summary
+from headwise.studies._transfer import compare_transfers, difference, summary
 
 
 def scores(effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0, rng: int = 0) -> pd.DataFrame:
@@ -60,6 +63,26 @@ def test_seeds_of_few_models_do_not_pass_for_models() -> None:
     """More few-shot seeds of the same sources, which differ, do not make the interval narrow."""
     few, many = (compare_transfers(scores(0.0, sources=3, seeds=n, spread=0.03, rng=1), "plain").iloc[0] for n in (10, 300))
     assert many["high"] - many["low"] > 0.5 * (few["high"] - few["low"])
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater"])
+def test_p_is_the_larger_of_sign_flips_and_t(alternative) -> None:  # type: ignore[no-untyped-def]
+    """Against all 256 flips one by one, and scipy's t-test; gains and losses, small and large ones."""
+    rng, larger = np.random.default_rng(0), set()
+    for mean in np.linspace(-1, 1, 20):
+        gains = rng.normal(mean, 1.0, 8)
+        sums = np.array([np.dot(signs, gains) for signs in product((1, -1), repeat=8)])
+        flips = (
+            np.mean(np.abs(sums) >= abs(gains.sum()) - 1e-9)
+            if alternative == "two-sided"
+            else np.mean(sums >= gains.sum() - 1e-9)
+        )
+        t = scipy.stats.ttest_1samp(gains, 0, alternative=alternative).pvalue
+        found = difference(gains[:, None], alternative)
+        assert found["p"] == pytest.approx(max(flips, t))
+        assert found["difference"] == pytest.approx(100 * gains.mean())
+        larger.add((bool(t > flips), bool(gains.mean() > 0)))
+    assert {(True, True), (True, False)} <= larger
 
 
 def test_missing_runs_and_methods_are_named() -> None:

@@ -74,6 +74,7 @@ def test_structured_tasks_in_half_precision(kind) -> None:
     assert trained.scores["score"].notna().all()
     exact, half = (lesion(made, task, [[(0, 1)]], precision=name, quiet=True) for name in ("float32", "bf16"))
     np.testing.assert_allclose(half.performance, exact.performance, atol=0.1)
+    np.testing.assert_allclose(half.tasks[task.name].losses, exact.tasks[task.name].losses, rtol=0.05, atol=0.05)
 
 
 def test_graphs_are_let_go_after_a_training() -> None:

@@ -1,5 +1,7 @@
 """The loop against a plain torch loop, and each of its settings against what it must not change."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,8 @@ from transformers import get_linear_schedule_with_warmup
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import Task, batches, encode
-from headwise.training import Train, TrainingRun, _data as data, evaluate
+from headwise.tasks._metrics import METRICS
+from headwise.training import Train, TrainingRun, _data as data, _loop as loop, evaluate
 from headwise.training._devices import make_accelerator
 from headwise.training._optimizer import LossBalance, build_schedule
 from headwise.training._samplers import plan
@@ -27,10 +30,12 @@ def close(one, other, atol=1e-6):
             torch.testing.assert_close(value, toy.weights(other.model)[name], atol=atol, rtol=1e-4, msg=name)
 
 
-def test_equals_a_plain_torch_loop() -> None:
-    """Independent of our data feed and of accelerate: same batches, AdamW, transformers' schedule, mean loss."""
-    tasks = [toy.task("mood", 50), toy.task("warmth", 30)]
-    run = trained(tasks, {"clip": 0.5, "weight_decay": 0.01, "decoder_learning_rate": 3e-3})
+def plain_loop(tasks, factor=lambda task, loss: 1.0):
+    """Independent of our data feed and of accelerate: same batches, AdamW, transformers' schedule; gradients of the mean loss times a factor.
+
+    Returns:
+        the model and the losses.
+    """
     one = toy.model(tasks, dropout=0.0).train()
     one.standardise("warmth", tasks[1].split("train").labels)
     groups = [{"params": [p for p in one.encoder.parameters() if p.requires_grad], "lr": 1e-3}]
@@ -46,11 +51,27 @@ def test_equals_a_plain_torch_loop() -> None:
         used[number] += 1
         optimizer.zero_grad()
         loss = one(tasks[number].name, batch).loss.mean()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_([p for g in groups for p in optimizer.param_groups[groups.index(g)]["params"]], 0.5)
+        (loss * factor(number, loss.item())).backward()
+        torch.nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 0.5)
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
+    return one, losses
+
+
+@pytest.mark.parametrize("window", [0, 2])
+def test_equals_a_plain_torch_loop(window) -> None:
+    tasks = [toy.task("mood", 50), toy.task("warmth", 30)]
+    history: list[list[float]] = [[], []]
+
+    def balancing(task: int, loss: float) -> float:
+        """The sum of the tasks' mean losses over that of this one; a task not yet seen counts as 0."""
+        history[task].append(loss)
+        means = [float(np.mean(values[-window:])) if values else 0.0 for values in history]
+        return sum(means) / means[task]
+
+    run = trained(tasks, {"clip": 0.5, "weight_decay": 0.01, "decoder_learning_rate": 3e-3, "balance": window})
+    one, losses = plain_loop(tasks, balancing) if window else plain_loop(tasks)
     np.testing.assert_allclose(run.losses, losses, rtol=1e-4)
     for name, value in toy.weights(one).items():
         if "key.bias" not in name:
@@ -113,22 +134,27 @@ def test_loss_balance_is_sum_of_means_over_own_mean() -> None:
     assert float(copy.scale(1, torch.tensor(2.0))) == float(balance.scale(1, torch.tensor(2.0)))
 
 
-def test_balanced_training_scales_gradients() -> None:
-    """With SGD and one task the factor is 1: nothing may change; with two it must."""
-    one = [toy.task("mood", 40)]
-    close(trained(one, {"balance": 5}), trained(one))
-    two = [toy.task("mood", 40), toy.task("warmth", 40)]
-    assert not np.allclose(trained(two, {"balance": 5}).losses, trained(two).losses)
+def test_early_stopping_keeps_the_best_weights(monkeypatch) -> None:
+    """Of evaluations with given scores the first of the best by the mean over tasks, one of whose metrics is the lower the better."""
+    scores = {
+        "mood": [0.9, 0.2, 0.6, 0.5, 0.6, 0.9],
+        "warmth": [5.0, 3.0, 2.0, 2.5, 2.0, 9.0],
+    }  # means: -2.05, -1.4, -0.7, -1, -0.7
+    seen = []
 
+    def scripted(model, task, split, **options):
+        if task.name == "mood":
+            seen.append(toy.weights(model))
+        return SimpleNamespace(score=scores[task.name][len(seen) - 1])
 
-def test_early_stopping_keeps_the_best_weights() -> None:
-    tasks = [toy.task("mood", 60)]
+    monkeypatch.setattr(loop, "evaluate", scripted)
+    tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
+    monkeypatch.setitem(METRICS, tasks[1].metric, METRICS[tasks[1].metric]._replace(higher_is_better=False))
     stopping = {"evaluate": "epoch", "early_stopping": 2, "stopping_split": "validation"}
-    run = trained(tasks, {"epochs": 9, "learning_rate": 1e-2, **stopping}, dropout=0.1)
-    scores = [row["score"] for row in run.evaluations]
-    best = int(np.argmax(scores))
-    assert len(scores) == min(9, best + 3)
-    assert evaluate(run.model, tasks[0], quiet=True).score == scores[best]
+    run = trained(tasks, {"epochs": 9, **stopping})
+    assert len(seen) == 5  # the last two were no better
+    toy.assert_identical(toy.weights(run.model), seen[2])
+    assert not any(torch.equal(was["decoders.mood.out.weight"], seen[2]["decoders.mood.out.weight"]) for was in seen[3:])
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2"])
