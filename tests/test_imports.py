@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": GROUND | METHODS | {"_passes", "studies"},
 }
 # registries: what is opened or run by name lies above the room that knows the names
-REGISTRIES = {"store/_loading.py", "engine/_steps.py"}
+REGISTRIES = {"store/_loading.py", "engine/_steps.py", "tasks/_kinds.py"}
 
 
 def rooms_imported(file: Path) -> set[str]:

@@ -10,7 +10,7 @@ import xarray as xr
 import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring import Score, score
+from headwise.scoring import score
 from headwise.similarity import head_similarity
 from headwise.studies._estimators_study import head_sets
 from headwise.studies._sections import scores as sections
@@ -83,12 +83,6 @@ def test_ablation_and_shapley_measure_the_loss_and_accuracy_on_request(model: An
         assert (found == loss).all()
         assert (found != metric).any()
         assert found.attrs["measure"] == "loss"
-
-
-def test_signed_estimators_have_new_keys() -> None:
-    """Results of before were ranked with their signs, and ablation measured accuracy: they are not taken for these."""
-    assert Score(method="ablation").decides()["version of the estimator"] == 2
-    assert "version of the estimator" not in Score().decides()
 
 
 def test_reports_and_overlaps_rank_by_size() -> None:

@@ -1,10 +1,12 @@
-"""Public names of a room, imported when first used: importing headwise costs nothing of torch, transformers or pydantic."""
+"""Names that are imported when first used: importing headwise costs nothing of torch, transformers or pydantic."""
 
 import ast
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+from headwise.errors import HeadwiseError, did_you_mean
 
 T = TypeVar("T")
 
@@ -36,27 +38,51 @@ def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
     return get, sorted(where)
 
 
-class ByName(Mapping[str, T]):
-    """Objects by name, each imported when it is asked for; asking for names imports nothing.
+def resolve(target: str | T) -> T:
+    """The object that "module:name" names; an object is itself."""
+    if not isinstance(target, str):
+        return target
+    module, _, name = target.partition(":")
+    return cast(T, getattr(import_module(module), name))
+
+
+class Registry(MutableMapping[str, T]):
+    """Things of one sort by name; anyone adds to them by one assignment: `METHODS["mine"] = Mine`. Names alone import nothing.
 
     Args:
-        names: in their order.
-        get: gives the object of a name.
+        sort: what they are, for messages.
+        entries: the things of headwise, or "module:name" of those that are imported when asked for.
     """
 
-    def __init__(self, names: Collection[str], get: Callable[[str], T]) -> None:
-        self._names, self._get = names, get
+    def __init__(self, sort: str, entries: Mapping[str, str | T]) -> None:
+        self.sort, self._entries = sort, dict(entries)
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._get(name)
+        return resolve(self._entries[name])
+
+    def __setitem__(self, name: str, thing: str | T) -> None:
+        if name in self._entries:
+            raise HeadwiseError(f"there is a {self.sort} {name!r} already: choose another name")
+        self._entries[name] = thing
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._names
+        return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._entries)
+
+    def check(self, name: str) -> str:
+        """The name, if something has it.
+
+        Raises:
+            HeadwiseError: nothing has.
+        """
+        if name not in self:
+            raise HeadwiseError(f"{self.sort} {name!r} is unknown{did_you_mean(name, self)}; there are: {', '.join(self)}")
+        return name

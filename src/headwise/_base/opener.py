@@ -176,18 +176,17 @@ def own_kind(config: Any) -> str:
     return "AutoModel"
 
 
-def fill(module: Any, file: Path, older: Mapping[str, Any] | None = None) -> None:
+def fill(module: Any, file: Path) -> None:
     """Puts the tensors of a safetensors file into a module, all of them and no others.
 
     Args:
         module: what they belong to.
         file: the file.
-        older: tensors that files of earlier versions lack, with what they were then.
 
     Raises:
         HeadwiseError: the file cannot be read, or its tensors are not the module's; names them.
     """
-    held = {**(older or {}), **read_tensors(file)}
+    held = read_tensors(file)
     wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     missing, foreign = sorted(set(wanted) - set(held)), sorted(set(held) - set(wanted))
     if missing or foreign:

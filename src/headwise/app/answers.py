@@ -9,7 +9,7 @@ from headwise.app.language import likeliest
 from headwise.models import MultiTaskModel, TaskModel
 from headwise.models._decoders.output import SavedTask
 from headwise.models._reading import check_tokens, shortest
-from headwise.tasks import Batch
+from headwise.tasks import KINDS, Batch
 
 MAX_TOKENS = 256
 
@@ -43,12 +43,13 @@ def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 
 def answer(model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, batch: Batch) -> dict[str, Any]:
     """One task's answer as JSON: rows 0 (intact) and 1 (gated) of the logits."""
     known: dict[str, Any] = {"task": task.name, "kind": task.kind}
-    if task.kind == "number":
+    kind = KINDS[task.kind]
+    if kind.one_answer and kind.numbers:
         return {**known, "intact": float(logits[0]), "gated": float(logits[1])}
-    if task.kind == "classes":
+    if kind.one_class:
         intact, gated = logits.softmax(-1).cpu().tolist()
         return {**known, "classes": list(task.classes), "intact": intact, "gated": gated}
-    if task.kind == "tags":
+    if kind.tags_words:
         ids = batch.inputs["input_ids"][0].tolist()
         assert batch.words is not None
         places = batch.words[0].tolist()

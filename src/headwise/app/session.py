@@ -21,7 +21,7 @@ from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel, TaskModel, _reading as reading
 from headwise.models._memory import as_trained
 from headwise.steering import Steering
-from headwise.tasks import Task, batches
+from headwise.tasks import KINDS, Task, batches
 from headwise.tasks._metrics import METRICS, label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
@@ -132,8 +132,10 @@ class Session:
                 if self.pairs.get(task.name) and not other:
                     note = f"{task.name} compares two sentences: type the second one"
                     answers.append({"task": task.name, "kind": task.kind, "note": note})
-                elif task.kind in ("classes", "number", "tags"):
-                    asked = batch if task.kind == "tags" else replace(batch, labels=batch.labels.new_full((2,), -1))  # unlabelled
+                elif KINDS[task.kind].one_answer or KINDS[task.kind].tags_words:
+                    asked = (
+                        batch if KINDS[task.kind].tags_words else replace(batch, labels=batch.labels.new_full((2,), -1))
+                    )  # unlabelled
                     answers.append(answer(self.model, task, self.model.decoders[task.name](states, asked).logits, batch))
                 else:
                     answers.append(

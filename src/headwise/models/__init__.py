@@ -6,11 +6,10 @@ task; `MultiTaskModel` is an encoder with one decoder per task; `as_task_model` 
 `open_model` makes either of whatever a user brings.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headwise import tasks
-from headwise._base.lazy import lazily
+from headwise._base.lazy import lazily, resolve
 from headwise.errors import HeadwiseError
 
 if TYPE_CHECKING:
@@ -24,9 +23,6 @@ if TYPE_CHECKING:
     from headwise.models._opening import open_model as open_model
     from headwise.models._plain import TaskModel as TaskModel, as_task_model as as_task_model
     from headwise.models._pooling import pool as pool
-
-# task kind -> the module here whose function `build` takes (task, dim, *, config, pooling, **options) and returns the decoder
-_DECODERS: dict[str, str] = {name: kind.decoder for name, kind in tasks.KINDS.items() if kind.decoder}
 
 
 def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
@@ -48,13 +44,14 @@ def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None
 
         decoder_name(own)  # refuses what is no class of decoders
         return (find_decoder(own) if isinstance(own, str) else own)(task, dim, **options)
-    if task.kind not in _DECODERS:
+    build_decoder = tasks.KINDS[task.kind].decoder if task.kind in tasks.KINDS else ""
+    if not build_decoder:
+        trainable = ", ".join(sorted(name for name, kind in tasks.KINDS.items() if kind.decoder))
         raise HeadwiseError(
             f"task {task.name!r} is of kind {task.kind!r}, which has no trainable decoder; kinds that have one: "
-            f"{', '.join(sorted(_DECODERS))}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
+            f"{trainable}. Language-model kinds use the model's own head: as_task_model(model, tokenizer, task)"
         )
-    module = import_module(f"headwise.models._decoders.{_DECODERS[task.kind]}")
-    decoder: nn.Module = module.build(task, dim, config=config, pooling=pooling, **options)
+    decoder: nn.Module = resolve(build_decoder)(task, dim, config=config, pooling=pooling, **options)
     return decoder
 
 

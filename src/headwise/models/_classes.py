@@ -65,6 +65,10 @@ class Numbering:
 
         outputs = self.tables(batch.labels.device)[0]
         kind = KINDS[batch.kind]
+        if kind.one_hot:
+            labels = batch.labels.new_zeros(len(batch.labels), self.size)
+            labels[:, outputs] = batch.labels
+            return replace(batch, labels=labels)
         labels = batch.labels.clone()
         column = kind.place + (kind.batched == "list")  # lists are led by the number of the example
         classes = labels if kind.width == 1 else labels[..., column]

@@ -9,6 +9,7 @@ from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._model import MultiTaskModel
 from headwise.store._saving import save_model
+from headwise.tasks import KINDS
 
 
 def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None, *, overwrite: bool = False) -> Any:
@@ -41,9 +42,9 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
         )
     if name in model.contexts:
         raise HeadwiseError(f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot do")
-    classes = task.classes if task.kind == "classes" else (name,)
+    classes = (name,) if KINDS[task.kind].numbers else task.classes
     labels = {"id2label": dict(enumerate(classes)), "label2id": {label: i for i, label in enumerate(classes)}}
-    problem = "regression" if task.kind == "number" else "single_label_classification"
+    problem = "regression" if KINDS[task.kind].numbers else "single_label_classification"
     plain_config = type(config).from_dict({**config.to_dict(), "problem_type": problem, "architectures": None, **labels})
     plain = AutoModelForSequenceClassification.from_config(plain_config)
     base: str = plain.base_model_prefix
@@ -51,7 +52,7 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     places = {"out": family.out, **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {})}
     for part, place in places.items():
         weights |= {f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()}
-    if task.kind == "number":
+    if KINDS[task.kind].numbers:
         _put_into_own_unit(weights, family.out, decoder, name)
     wanted = plain.state_dict().keys()
     missing = wanted - weights.keys()

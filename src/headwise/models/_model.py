@@ -20,7 +20,7 @@ from headwise.models._attention import without_plans
 from headwise.models._classes import answered
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.own import decoder_name
-from headwise.models._decoders.sequence import SequenceDecoder, own_units
+from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
 from headwise.models._soft_prompts import token_states
@@ -190,7 +190,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     opened = decoders.open_model(encoder, need="encoder", tokenizer=open_tokenizer(place))
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks, record["pooling"], record["options"])
-    fill(model.decoders, folder / DECODERS, own_units(model.decoders))
+    fill(model.decoders, folder / DECODERS)
     model.notes = dict(record["notes"])
     return model.eval()
 

@@ -21,7 +21,7 @@ from headwise.models._classes import order_note, output_names
 from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.models._finite import check_weights
 from headwise.models._model import MultiTaskModel, with_padding
-from headwise.models._plain import ANSWERS, AUTO, TaskModel, as_task_model, head_kind, is_peft
+from headwise.models._plain import AUTO, TaskModel, answerable, as_task_model, head_kind, is_peft
 from headwise.models._pooling import default_pooling
 from headwise.settings import Opening
 from headwise.store import _manifest as manifest
@@ -244,10 +244,12 @@ def _say_order(model: MultiTaskModel | TaskModel, tasks: Iterable[TaskLike]) -> 
 
 def _own_task(model: Any) -> SavedTask:
     """What a plain model answers by itself."""
-    kind = ANSWERS[head_kind(model)][0]
-    if kind == "classes" and model.config.num_labels == 1:
-        kind = "number"
-    classes = output_names(model.config) if kind in ("classes", "tags") else ()
+    head = head_kind(model)
+    kinds = answerable(head)
+    if head == "sequence-classification" and model.config.num_labels == 1:
+        kinds = [kind for kind in kinds if KINDS[kind].numbers]
+    kind = kinds[0]
+    classes = output_names(model.config) if head.endswith("-classification") and not KINDS[kind].numbers else ()
     return SavedTask(file_name(Path(model.config.name_or_path or "model").name), kind, classes, "accuracy")
 
 

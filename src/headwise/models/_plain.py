@@ -10,26 +10,21 @@ from typing import Any
 import torch
 from torch import nn
 
+from headwise._base.lazy import resolve
 from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
 from headwise.models._attention import without_plans
 from headwise.models._classes import answered, numbering, output_names
-from headwise.models._decoders.language import OUTPUTS, gold_tokens, only_where
+from headwise.models._decoders.language import gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
-from headwise.models._decoders.sequence import sequence_output
 from headwise.models._model import with_padding
 from headwise.models._soft_prompts import classified_at_the_end, text_columns, virtual_tokens
 from headwise.store._saving import save_model
 from headwise.tasks._kinds import IGNORED, KINDS
 
 KIND = "task-model"
-# what kinds of task each kind of transformers head answers
-ANSWERS: dict[str, tuple[str, ...]] = {
-    head: tuple(name for name, kind in KINDS.items() if kind.head == head)
-    for head in dict.fromkeys(kind.head for kind in KINDS.values() if kind.head)
-}
 # the transformers class that opens a model with each kind of head
 AUTO = {
     "sequence-classification": "AutoModelForSequenceClassification",
@@ -40,14 +35,19 @@ AUTO = {
 
 
 def head_kind(model: Any) -> str:
-    """Which of `ANSWERS` a transformers model is, by its class."""
+    """Which of `AUTO` a transformers model is, by its class."""
     from transformers.models.auto import modeling_auto as auto
 
     name = type(model).__name__
-    for head in ANSWERS:
+    for head in AUTO:
         if name in getattr(auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES").values():
             return head
     raise no_head(name, "head", "it is not a sequence classifier, token classifier, causal or masked language model")
+
+
+def answerable(head: str) -> list[str]:
+    """The kinds of task that a kind of transformers head answers."""
+    return [name for name, kind in KINDS.items() if kind.head == head]
 
 
 class TaskModel(nn.Module):
@@ -77,9 +77,9 @@ class TaskModel(nn.Module):
         self._no_cache = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
         self._selects = self.head.endswith("-lm") and model.get_output_embeddings() is not None
         for task in tasks:
-            if task.kind not in ANSWERS[self.head]:
+            if task.kind not in answerable(self.head):
                 raise HeadwiseError(
-                    f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers {', '.join(ANSWERS[self.head])}"
+                    f"task {task.name!r} is of kind {task.kind!r}; a {self.head} model answers {', '.join(answerable(self.head))}"
                 )
             self.tasks[task.name] = self._answered(SavedTask.of(task), remembered)
 
@@ -88,7 +88,7 @@ class TaskModel(nn.Module):
         if not self.head.endswith("classification"):
             return task
         names = output_names(self.encoder.config)
-        if task.kind == "number":
+        if KINDS[task.kind].numbers:
             if len(names) != 1:
                 raise HeadwiseError(f"task {task.name!r} needs 1 output, the model's head has {len(names)}: set num_labels=1")
             return task
@@ -141,9 +141,8 @@ class TaskModel(nn.Module):
             raise HeadwiseError(
                 f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: set model.config.id2label"
             )
-        if self.head == "sequence-classification":
-            return answered(classes, batch, name, lambda numbered: sequence_output(kind, logits, numbered.labels))
-        return answered(classes, batch, name, lambda numbered: OUTPUTS[kind](logits, numbered))
+        output = resolve(KINDS[kind].output)
+        return answered(classes, batch, name, lambda numbered: output(logits, numbered))
 
     def logits(self, batch: Any) -> Any:
         """What the model's head gives: (batch, outputs), or (rows, tokens, outputs) at the tokens of the texts."""

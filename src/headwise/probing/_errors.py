@@ -6,9 +6,7 @@ from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_EXAMPLES, share_interval
 from headwise.probing._fits import Labels
-from headwise.tasks import _metrics as metrics
-
-CORRELATIONS = ("matthews", "pearson", "spearman")  # from −1 to 1; the others are shares, from 0 to 1
+from headwise.tasks import KINDS, _metrics as metrics
 
 
 def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0) -> float:
@@ -22,7 +20,7 @@ def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: in
         share = (float(np.sum(predictions == task.test)) + 0.5) / (n + 1)
         return float(np.sqrt(share * (1 - share) / (n + 1)))
     rng = np.random.default_rng(seed)
-    if task.kind != "classes":
+    if KINDS[task.kind].numbers:
         rows = rng.integers(n, size=(resamples, n))
         values = [metrics.score(task.metric, task.kind, predictions[r], task.test[r]) for r in rows]
         return float(np.std(values, ddof=1))
@@ -51,7 +49,7 @@ def score_interval(score: float, error: float, examples: int, metric: str, level
         return float("nan"), float("nan")
     if metric == "accuracy":
         return share_interval(round(score * examples), examples, level)
-    lowest = -1.0 if metric in CORRELATIONS else 0.0
+    lowest = metrics.METRICS[metric].lowest
     width = 1 - lowest
     edge = min(max(0.5 / examples, error / width), 0.5)
     share = min(

@@ -18,7 +18,7 @@ from headwise.models._model import DECODERS, MultiTaskModel
 from headwise.models._opening import open_model
 from headwise.models._soft_prompts import text_columns
 from headwise.probing._early_exit import head_outputs, layer_output
-from headwise.tasks._kinds import SEQUENCE_KINDS
+from headwise.tasks._kinds import check_one_answer
 
 KIND = "embedded-model"
 SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)  # linear → tanh → dropout 0.1 → classifier
@@ -63,12 +63,8 @@ class EmbeddedModel(MultiTaskModel):
 
     def new_decoder(self, task: TaskLike, **options: Any) -> nn.Module:
         """A fresh decoder of the paper's shape."""
-        if task.kind not in SEQUENCE_KINDS:
-            raise HeadwiseError(
-                f"task {task.name!r} is of kind {task.kind!r}; embeddings are fine-tuned on {' and '.join(SEQUENCE_KINDS)}"
-            )
-        outputs = 1 if task.kind == "number" else len(task.classes)
-        return SequenceDecoder(self.dim, outputs, task.kind, self.pooling, SHAPE).to(self.device)
+        check_one_answer(task.name, task.kind, "embeddings are fine-tuned on")
+        return SequenceDecoder(self.dim, len(task.classes), self.pooling, SHAPE).to(self.device)
 
     def states(self, batch: Any) -> Tensor:
         """What the source says at every token, (batch, tokens, dim)."""

@@ -18,7 +18,7 @@ from headwise.probing._parallel import workers
 from headwise.probing._problem import check_features
 from headwise.probing._ridge import RidgeFit, fit_ridge
 from headwise.probing._settings import Probe
-from headwise.tasks import SEQUENCE_KINDS, _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 
 MEMORY = 1 << 30  # bytes that the feature sets fitted at a time may take
 SPLITS = ("train", "validation", "test")
@@ -46,7 +46,7 @@ class Labels:
     @property
     def chooser(self) -> str:
         """The metric that chooses on validation."""
-        return "pearson" if self.kind == "number" else self.metric
+        return "pearson" if KINDS[self.kind].numbers else self.metric
 
     def shuffled(self, seed: int) -> "Labels":
         """The same labels in random order within each split: what can be learnt from them is chance (control)."""
@@ -87,8 +87,6 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -
         labels: of the three.
         settings: strengths and folds, or an estimator of the user's own.
     """
-    if labels.kind not in SEQUENCE_KINDS:
-        raise HeadwiseError(f"probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}, not {labels.kind!r}")
     train, validation, test = (check_features(features(name).to(settings.device or "cpu")) for name in SPLITS)
     if settings.estimator is not None:
         return _choose_own(train, validation, test, labels, settings)
@@ -155,7 +153,7 @@ def fold_order(labels: NDArray[np.generic], folds: int, kind: str, seed: int) ->
             f"folds={folds}: expected 2 to {len(labels)}, the number of training and validation examples together"
         )
     shuffled = np.random.default_rng(seed).permutation(len(labels))
-    dealt = shuffled[np.argsort(labels[shuffled], kind="stable")] if kind == "classes" else shuffled
+    dealt = shuffled[np.argsort(labels[shuffled], kind="stable")] if KINDS[kind].one_class else shuffled
     parts = [np.sort(dealt[fold::folds]) for fold in range(folds)]
     return np.concatenate(parts), [len(part) for part in parts]
 
@@ -181,7 +179,7 @@ def _fit(
 ) -> Fit | RidgeFit:
     chosen = strengths or settings.strengths
     target = torch.from_numpy(np.asarray(y)).to(x.device)
-    if labels.kind == "number":
+    if KINDS[labels.kind].numbers:
         return _checked(fit_ridge(x, target, chosen, folds=folds), chosen)
     found = fit(x, target, chosen, classes=labels.classes, folds=folds, tolerance=settings.tolerance)
     left = int((~(found.lengths <= settings.tolerance)).sum())

@@ -1,5 +1,6 @@
 """What parameter-free probes ask about: the labelled things of sentences (words, spans, phrases, arcs), and counting answers."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headwise._base.lazy import Registry
 from headwise.models._decoders.words import room_for
 from headwise.tasks import Batch, Examples
 
-CENTROID_KINDS = ("tags", "spans", "constituents")
-ARC_KINDS = ("dependencies", "roles")
-KINDS = (*CENTROID_KINDS, *ARC_KINDS)
+Rows = NDArray[np.int64]  # (things, 4): start, end (exclusive), class, partner
+Mask = NDArray[np.bool_]  # (words,)
 
 
 @dataclass(frozen=True)
@@ -83,59 +84,94 @@ class Items:
 def find_items(examples: Examples, rng: np.random.Generator | None) -> Items:
     """The things of a split; with `rng` the control, in which labels (arcs: partners, within the sentence) are shuffled."""
     assert examples.sentences is not None
-    sizes = [len(sentence) for sentence in examples.sentences]
+    form = FORMS[examples.kind]
     names = tuple(name.split("+")[-1] for name in examples.classes)  # the lowest phrase of a unary chain
-    labels = tuple(sorted(set(names))) if examples.kind == "constituents" else names
+    labels = tuple(sorted(set(names))) if form.chains else names
     number = np.array([labels.index(name) for name in names], dtype=np.int64)
     rows, targets, sources = [], [], []
-    for label, size in zip(examples.labels, sizes, strict=True):
-        found, target = _things(examples.kind, np.asarray(label), size)
-        if len(found):
-            found[:, 2] = number[found[:, 2]]
-        if rng is not None and examples.kind in ARC_KINDS:
-            found, target = _shuffled_partners(found, target, size, rng, examples.kind)
-        rows.append(found)
+    for label, sentence in zip(examples.labels, examples.sentences, strict=True):
+        things, target, source = form.things(np.asarray(label), len(sentence))
+        things[:, 2] = number[things[:, 2]]
+        if rng is not None and form.shuffle is not None:
+            things, target = form.shuffle(things, target, rng)
+        rows.append(things)
         targets.append(target)
-        sources.append(np.isin(np.arange(size), found[:, 0]) if examples.kind == "dependencies" else np.ones(size, dtype=bool))
-    if rng is not None and examples.kind in CENTROID_KINDS:
-        shuffled = rng.permutation(np.concatenate([part[:, 2] for part in rows]))
-        for part, own in zip(rows, np.split(shuffled, np.cumsum([len(part) for part in rows])[:-1]), strict=True):
-            part[:, 2] = own
+        sources.append(source)
+    if rng is not None and form.shuffle is None:
+        shuffled = rng.permutation(np.concatenate([things[:, 2] for things in rows]))
+        for things, classes in zip(rows, np.split(shuffled, np.cumsum([len(things) for things in rows])[:-1]), strict=True):
+            things[:, 2] = classes
     return Items(labels, rows, targets, sources)
 
 
-def _things(kind: str, label: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(things, 4) start, end, class, partner; and which words an arc may count for."""
-    everyone = np.ones(size, dtype=bool)
-    if kind == "tags":
-        word = np.arange(size)
-        return np.stack([word, word + 1, label, np.full(size, -1)], 1), everyone
-    if kind == "dependencies":
-        word = np.flatnonzero((label[:, 2] == 1) & (label[:, 0] > 0))
-        return np.stack([word, word + 1, label[word, 1], label[word, 0] - 1], 1), everyone
-    if kind == "roles":
-        target = np.zeros(size, dtype=bool)
-        target[label[label[:, 3] == 0, 0]] = True
-        argument = label[label[:, 3] > 0]
-        return argument[:, [1, 2, 3, 0]], target
-    if kind == "constituents":
-        phrases = label[label[:, 2] >= 0]
-        # a lowest phrase holds no other; unary chains are one row already
-        within = (phrases[:, None, 0] <= phrases[None, :, 0]) & (phrases[None, :, 1] <= phrases[:, None, 1])
-        label = phrases[within.sum(1) == 1]
-    return np.concatenate([label, np.full((len(label), 1), -1)], 1).astype(np.int64), everyone
+@dataclass(frozen=True)
+class Form:
+    """What the things of one kind of task are.
+
+    Attributes:
+        things: finds those of a sentence in its labels and number of words: rows, targets, and sources, see `Items`.
+        shuffle: makes the control of arcs, of the rows and targets of a sentence; None: the things have no partners, and a probe
+            compares them with the centroids of their classes.
+        chains: class names are chains of phrases, of which the lowest counts.
+    """
+
+    things: Callable[[NDArray[np.int64], int], tuple[Rows, Mask, Mask]]
+    shuffle: Callable[[Rows, Mask, np.random.Generator], tuple[Rows, Mask]] | None = None
+    chains: bool = False
 
 
-def _shuffled_partners(
-    rows: NDArray[np.int64], target: NDArray[np.bool_], size: int, rng: np.random.Generator, kind: str
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Dependencies: the words of a sentence swap their heads. Roles: predicates move to other words of the sentence."""
-    rows = rows.copy()
-    if kind == "dependencies":
-        rows[:, 3] = rng.permutation(rows[:, 3])
-        return rows, target
-    place = rng.permutation(size)
-    rows[:, 3] = place[rows[:, 3]]
+def _all(size: int) -> Mask:
+    return np.ones(size, dtype=bool)
+
+
+def _words(label: NDArray[np.int64], size: int) -> tuple[Rows, Mask, Mask]:
+    word = np.arange(size)
+    return np.stack([word, word + 1, label, np.full(size, -1)], 1), _all(size), _all(size)
+
+
+def _spans(label: NDArray[np.int64], size: int) -> tuple[Rows, Mask, Mask]:
+    return np.concatenate([label, np.full((len(label), 1), -1)], 1).astype(np.int64), _all(size), _all(size)
+
+
+def _lowest_phrases(label: NDArray[np.int64], size: int) -> tuple[Rows, Mask, Mask]:
+    """The phrases that hold no other; unary chains are one row already."""
+    phrases = label[label[:, 2] >= 0]
+    within = (phrases[:, None, 0] <= phrases[None, :, 0]) & (phrases[None, :, 1] <= phrases[:, None, 1])
+    return _spans(phrases[within.sum(1) == 1], size)
+
+
+def _dependents(label: NDArray[np.int64], size: int) -> tuple[Rows, Mask, Mask]:
+    word = np.flatnonzero((label[:, 2] == 1) & (label[:, 0] > 0))
+    rows = np.stack([word, word + 1, label[word, 1], label[word, 0] - 1], 1)
+    return rows, _all(size), np.isin(np.arange(size), word)
+
+
+def _swapped_heads(rows: Rows, target: Mask, rng: np.random.Generator) -> tuple[Rows, Mask]:
+    """The words of a sentence swap their heads."""
+    return np.column_stack([rows[:, :3], rng.permutation(rows[:, 3])]), target
+
+
+def _arguments(label: NDArray[np.int64], size: int) -> tuple[Rows, Mask, Mask]:
+    target = np.zeros(size, dtype=bool)
+    target[label[label[:, 3] == 0, 0]] = True
+    return label[label[:, 3] > 0][:, [1, 2, 3, 0]], target, _all(size)
+
+
+def _moved_predicates(rows: Rows, target: Mask, rng: np.random.Generator) -> tuple[Rows, Mask]:
+    """Predicates move to other words of the sentence."""
+    place = rng.permutation(len(target))
     moved = np.zeros_like(target)
     moved[place[target]] = True
-    return rows, moved
+    return np.column_stack([rows[:, :3], place[rows[:, 3]]]), moved
+
+
+FORMS: Registry[Form] = Registry(
+    "kind of task that these probes read",
+    {
+        "tags": Form(_words),
+        "spans": Form(_spans),
+        "constituents": Form(_lowest_phrases, chains=True),
+        "dependencies": Form(_dependents, _swapped_heads),
+        "roles": Form(_arguments, _moved_predicates),
+    },
+)

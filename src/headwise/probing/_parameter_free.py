@@ -21,7 +21,7 @@ from headwise.heads._reading import twinned
 from headwise.models._decoders.words import merge_attention, pool_words
 from headwise.models._reading import read
 from headwise.models._soft_prompts import text_columns, text_maps
-from headwise.probing._items import CENTROID_KINDS, KINDS, Items, find_items
+from headwise.probing._items import FORMS, Items, find_items
 from headwise.tasks import Batch, Task, batches
 
 COUNTS = ("hit", "gold", "right", "drawn")
@@ -64,7 +64,7 @@ class FreeProbe:
     def criterion(self, split: str) -> xr.DataArray:
         """What heads are chosen by: F1 for centroids (recall alone is won by a head that always answers the same), recall for
         attention (which draws exactly one arc a word)."""
-        return self.f1(split) if self.kind in CENTROID_KINDS else self.recall(split)
+        return self.f1(split) if FORMS[self.kind].shuffle is None else self.recall(split)
 
     def best(self) -> pd.DataFrame:
         """For every label that occurs in both splits the head (and way) best on validation, with its figures on test.
@@ -95,7 +95,7 @@ class FreeProbe:
     def head_scores(self, split: str = "test") -> xr.DataArray:
         """One number per head, (layer, head): macro F1 over labels for centroids; for attention the share of all arcs found, in the
         way that finds more on validation."""
-        if self.kind in CENTROID_KINDS:
+        if FORMS[self.kind].shuffle is None:
             return self.f1(split).sel(way="centroid", drop=True).mean("label")
         found = self.counts.sum("label", skipna=False)
         share = found.sel(count="hit") / found.sel(count="gold")  # (split, way, layer, head)
@@ -137,10 +137,10 @@ def free_probe(
         heads: the model's `Heads`, if made already.
         quiet: show no progress.
     """
-    if task.kind not in KINDS:
-        raise HeadwiseError(f"task {task.name!r} is of kind {task.kind!r}; these probes are for {', '.join(KINDS)}")
+    if task.kind not in FORMS:
+        raise HeadwiseError(f"task {task.name!r} is of kind {task.kind!r}; these probes are for {', '.join(FORMS)}")
     heads = heads or Heads(model)
-    centroid = task.kind in CENTROID_KINDS
+    centroid = FORMS[task.kind].shuffle is None
     reader = _outputs if centroid else _attention
     splits: dict[str, list[Tensor]] = {}
     found: list[Tensor] | None = None

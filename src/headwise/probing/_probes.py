@@ -29,7 +29,7 @@ from headwise.settings import operation
 from headwise.store import fingerprint
 from headwise.store._decision import Decision, decision
 from headwise.store._entry import Entry, kept
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import KINDS, _metrics as metrics
 from headwise.tasks._examples import Examples
 from headwise.tasks._names import as_tasks
 from headwise.tasks._task import Task
@@ -157,7 +157,7 @@ def probe_heads(
     """
     train = recordings["train"]
     grid = {name: np.full(train.shape, np.nan) for name in ("test", "validation", "stderr", "strength")}
-    predictions = np.full((*train.shape, len(labels.test)), -1, dtype=np.int32 if labels.kind == "classes" else np.float32)
+    predictions = np.full((*train.shape, len(labels.test)), -1, dtype=np.float32 if KINDS[labels.kind].numbers else np.int32)
     chunks: list[list[tuple[int, int]]] = []
     for dim in sorted(set(train.dims)):
         members = [entry for entry in train.all() if train.dims[entry[0]] == dim]
@@ -230,7 +230,7 @@ def _task(
 
 def task_majority(labels: Labels) -> float:
     """The metric of always answering the commonest class of train; 0 for numbers."""
-    if labels.kind == "number":
+    if KINDS[labels.kind].numbers:
         return 0.0
     commonest = np.bincount(labels.train.astype(np.int64)).argmax()
     return metrics.score(labels.metric, labels.kind, np.full(len(labels.test), commonest), labels.test)

@@ -9,7 +9,7 @@ import xarray as xr
 from headwise._base.opener import fresh
 from headwise.heads import Heads
 from headwise.models._opening import open_model
-from headwise.probing._items import ARC_KINDS
+from headwise.probing._items import FORMS
 from headwise.probing._parameter_free import FreeProbe, fixed_offset, free_probe
 from headwise.probing._settings import Profiling
 from headwise.settings import operation
@@ -53,7 +53,7 @@ def profile(model: Any, tasks: Task | Iterable[Task], settings: Profiling) -> Pr
             found["random weights", task.name] = free_probe(random.model, task, tokenizer, heads=random, **shared)
         if "permuted labels" in baselines:
             found["permuted labels", task.name] = free_probe(encoder, task, tokenizer, heads=heads, permuted=True, **shared)
-        if "fixed offset" in baselines and task.kind in ARC_KINDS:
+        if "fixed offset" in baselines and FORMS[task.kind].shuffle is not None:
             found["fixed offset", task.name] = fixed_offset(task, examples=settings.examples, seed=settings.seed)
     labels, rows = [], []
     for (subject, name), probe in found.items():

@@ -2,8 +2,8 @@
 
 from headwise.errors import HeadwiseError
 from headwise.probing._fits import SPLITS
-from headwise.tasks import SEQUENCE_KINDS
 from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import check_one_answer
 from headwise.tasks._splits import by_fraction, text_key
 from headwise.tasks._task import Task
 
@@ -34,10 +34,7 @@ def carved(task: Task) -> bool:
 
 
 def _labelled(task: Task) -> dict[str, Examples]:
-    if task.kind not in SEQUENCE_KINDS:
-        raise HeadwiseError(
-            f"task {task.name!r} is of kind {task.kind!r}; probes read tasks of kind {' and '.join(SEQUENCE_KINDS)}"
-        )
+    check_one_answer(task.name, task.kind, "probes read")
     found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
     if "train" not in found or len(found) < 2:
         raise HeadwiseError(

@@ -7,10 +7,10 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise._passes.settings import Reading as Reading
     from headwise.scoring._compare import compare_scores as compare_scores
-    from headwise.scoring._estimators import ESTIMATORS as ESTIMATORS, score as score
+    from headwise.scoring._estimators import score as score
     from headwise.scoring._files import load_scores as load_scores, save_scores as save_scores
     from headwise.scoring._gradient import gate_gradient as gate_gradient
     from headwise.scoring._selection import bottom_heads as bottom_heads, random_heads as random_heads, top_heads as top_heads
-    from headwise.scoring._settings import Score as Score
+    from headwise.scoring._settings import ESTIMATORS as ESTIMATORS, Score as Score
 
 __getattr__, __all__ = lazily(__name__)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from headwise._base.lazy import ByName
 from headwise._base.opener import identity
 from headwise._base.senses import MEANING, SENSES, importance
 from headwise._passes.decision import asked
@@ -19,7 +18,7 @@ from headwise.models._classes import by_order
 from headwise.models._memory import as_trained
 from headwise.scoring._files import keep
 from headwise.scoring._selection import bottom_heads, count_for, top_heads
-from headwise.scoring._settings import WHERE, Reading, Score, check_options, estimator
+from headwise.scoring._settings import Reading, Score, check_options, estimator
 from headwise.settings import operation
 from headwise.store._entry import kept
 from headwise.tasks._names import as_tasks
@@ -27,9 +26,6 @@ from headwise.tasks._task import Task
 
 if TYPE_CHECKING:
     from headwise.heads import Heads
-
-
-ESTIMATORS: ByName[Callable[..., xr.DataArray]] = ByName(WHERE, estimator)
 
 
 @operation(Score)

@@ -1,31 +1,33 @@
 """Settings of scores and lesions: declared once, without torch."""
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from headwise._base.lazy import Registry
 from headwise._passes.settings import Reading as Reading
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import Settings, option
 
-# estimator -> the module and function that compute it
-WHERE = {
-    "gate-gradient": "_gradient:gate_gradient",
-    "ablation": "_ablation:ablation",
-    "integrated-gradients": "_integrated:integrated_gradients",
-    "attention-attribution": "_attribution:attention_attribution",
-    "l0": "_l0:l0",
-    "subset": "_subset:subset",
-    "causal-gating": "_causal:causal_gating",
-    "shapley": "_shapley:shapley",
-    "taylor-mean": "_taylor:taylor_mean",
-    "patching": "_patching:patching",
-    "attribution-patching": "_patching:attribution_patching",
-    "random": "_random:random_scores",
-}
+ESTIMATORS: Registry[Callable[..., Any]] = Registry(
+    "estimator",
+    {
+        "gate-gradient": "headwise.scoring._gradient:gate_gradient",
+        "ablation": "headwise.scoring._ablation:ablation",
+        "integrated-gradients": "headwise.scoring._integrated:integrated_gradients",
+        "attention-attribution": "headwise.scoring._attribution:attention_attribution",
+        "l0": "headwise.scoring._l0:l0",
+        "subset": "headwise.scoring._subset:subset",
+        "causal-gating": "headwise.scoring._causal:causal_gating",
+        "shapley": "headwise.scoring._shapley:shapley",
+        "taylor-mean": "headwise.scoring._taylor:taylor_mean",
+        "patching": "headwise.scoring._patching:patching",
+        "attribution-patching": "headwise.scoring._patching:attribution_patching",
+        "random": "headwise.scoring._random:random_scores",
+    },
+)
 # Published codes that share the name "head importance" and differ: abs level, divisor, per-layer L2 norm, min–max.
 VARIANTS: dict[str, dict[str, Any]] = {
     "eq4": {},
@@ -35,9 +37,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bertology": {"absolute": "batch", "divisor": "tokens", "layer_norm": True, "min_max": True},
     "super-tickets": {"absolute": "token", "divisor": "batches", "layer_norm": True},
 }
-# Estimators whose defaults or whose ranking of heads changed since results were first kept: 2, heads are ranked by the size of signed scores,
-# and ablation measures the loss.
-VERSIONS = {"ablation": 2, "shapley": 2, "causal-gating": 2, "patching": 2, "attribution-patching": 2, "integrated-gradients": 2}
 OF_BATCHES = ("bertology", "super-tickets")  # variants whose scores depend on the batch size
 
 
@@ -45,7 +44,7 @@ class Estimation(Reading):
     """Which estimator scores the heads, and its own options."""
 
     method: str | Callable[..., Any] = option(
-        "gate-gradient", f"How heads are scored: {', '.join(WHERE)}; in Python also a function of a model and a task."
+        "gate-gradient", f"How heads are scored: {', '.join(ESTIMATORS)}; in Python also a function of a model and a task."
     )
     variant: str | None = option(None, "Variant of gate-gradient: eq4 (default), michel, iap, iat, bertology, super-tickets.")
     options: dict[str, Any] = option({}, "More options of the method, e.g. permutations=20 for shapley.", flag="--set")
@@ -59,7 +58,7 @@ class Estimation(Reading):
         given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}  # JSON has no tuples
         further = [name for name in given if name not in cls.model_fields]
         method = given.get("method", cls.model_fields["method"].default)
-        if not further or not (callable(method) or method in WHERE):
+        if not further or not (callable(method) or method in ESTIMATORS):
             return given
         moved = {name: given[name] for name in further}
         try:
@@ -72,8 +71,8 @@ class Estimation(Reading):
     @field_validator("method")
     @classmethod
     def _known(cls, method: Any) -> Any:
-        if not callable(method) and method not in WHERE:
-            raise ValueError(f"{method!r} is unknown{did_you_mean(method, WHERE)}; choose one of {', '.join(WHERE)}")
+        if not callable(method) and method not in ESTIMATORS:
+            raise ValueError(f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of {', '.join(ESTIMATORS)}")
         return method
 
     @property
@@ -85,8 +84,6 @@ class Estimation(Reading):
         found = super().decides()
         if {"absolute", "divisor"} & set(self.own) or self.own.get("variant") in OF_BATCHES:
             found["batch_size"] = self.batch_size
-        if isinstance(self.method, str) and self.method in VERSIONS:
-            found["version of the estimator"] = VERSIONS[self.method]
         return found
 
 
@@ -109,11 +106,7 @@ class Score(Estimation):
 
 def estimator(method: str | Callable[..., Any]) -> Callable[..., Any]:
     """The function that computes a method."""
-    if callable(method):
-        return method
-    module, _, name = WHERE[method].partition(":")
-    found: Callable[..., Any] = getattr(import_module(f"headwise.scoring.{module}"), name)
-    return found
+    return method if callable(method) else ESTIMATORS[method]
 
 
 def option_names(method: str | Callable[..., Any]) -> list[str] | None:

@@ -19,6 +19,7 @@ from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.heads._remove.files import read_config
 from headwise.report.folders import sections_of
 from headwise.store import _manifest as manifest
+from headwise.tasks import KINDS
 
 PICTURE = "figures/heads.png"
 MOST = 40  # rows of a table
@@ -211,7 +212,7 @@ def _trained(shown: Shown) -> None:
 
 def _with_interval(row: Mapping[Any, Any], kind: str) -> dict[str, Any]:
     between, examples = "–", int(row["examples"])
-    if row["metric"] == "accuracy" and kind == "classes" and examples >= MIN_EXAMPLES:
+    if row["metric"] == "accuracy" and kind in KINDS and KINDS[kind].one_class and examples >= MIN_EXAMPLES:
         low, high = share_interval(round(row["score"] * examples), examples)
         between = f"{100 * low:.1f} to {100 * high:.1f}"
     values = {name: row[name] for name in ("task", "split", "metric")}

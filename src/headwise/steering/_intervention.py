@@ -23,6 +23,7 @@ from headwise.steering._settings import Steer
 from headwise.store._decision import decision
 from headwise.store._entry import Entry, kept
 from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._names import as_tasks
 from headwise.tasks._splits import by_fraction, text_key
 from headwise.tasks._task import Task
@@ -73,8 +74,8 @@ def steer(model: Any, tasks: Task | Iterable[Task], settings: Steer) -> Steering
 
 def _asked(tasks: Task | Iterable[Task]) -> tuple[Task, Task | None]:
     given = as_tasks(tasks)
-    statements = [task for task in given if task.kind == "classes" and not task.pairs]
-    pairs = [task for task in given if task.kind == "minimal-pairs"]
+    statements = [task for task in given if KINDS[task.kind].one_class and not task.pairs]
+    pairs = [task for task in given if KINDS[task.kind].reads == "pair"]
     if len(statements) != 1 or len(pairs) > 1 or len(given) > 2:
         said = ", ".join(f"{task.name} ({task.kind}{', two texts' * task.pairs})" for task in given) or "none"
         raise HeadwiseError(

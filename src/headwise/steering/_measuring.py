@@ -21,7 +21,7 @@ from headwise.models._reading import read
 from headwise.steering._settings import Steer
 from headwise.tasks._batches import batches
 from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import IGNORED
+from headwise.tasks._kinds import IGNORED, KINDS
 
 Array = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ def _by_example(model: TaskModel, name: str, batch: Any, intact: Tensor, found: 
     log_p = summed(found.gather(1, gold[counted][:, None])[:, 0])  # (rows,)
     tokens = by_example(counted.sum(1).double(), batch).clamp(min=1)  # (n,)
     kl = by_example(summed((intact.exp() * (intact - found)).sum(-1)), batch) / tokens
-    if kind == "minimal-pairs":
+    if KINDS[kind].reads == "pair":
         good, bad = log_p.view(-1, 2).unbind(1)
         return (good - bad).cpu().numpy(), kl.cpu().numpy()
     return (by_example(log_p, batch) / tokens).cpu().numpy(), kl.cpu().numpy()

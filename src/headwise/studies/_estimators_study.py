@@ -20,7 +20,7 @@ from headwise.figures._estimators import RANDOM
 from headwise.lesions._settings import Lesion
 from headwise.lesions._statistics import seed_interval
 from headwise.scoring._compare import compare_scores
-from headwise.scoring._settings import WHERE, Score, check_options
+from headwise.scoring._settings import ESTIMATORS, Score, check_options
 from headwise.studies._sections.estimators import DRAW, TRAINING, of_estimators, several
 from headwise.studies._training import CellConfig, not_of_recipes, train_methods, wrong
 from headwise.tasks._source import TaskSource
@@ -44,7 +44,7 @@ class EstimatorsRecipe(engine.Recipe):
     tasks: TaskSource
     train: bool = True
     estimators: dict[str, Score] = Field(
-        default_factory=lambda: {name: Score(method=name) for name in WHERE if name not in NOT_EVERYWHERE}, min_length=1
+        default_factory=lambda: {name: Score(method=name) for name in ESTIMATORS if name not in NOT_EVERYWHERE}, min_length=1
     )
     fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field((0.05, 0.1, 0.2, 0.3, 0.5), min_length=1)
     random_draws: int = Field(10, ge=1)
@@ -58,7 +58,9 @@ class EstimatorsRecipe(engine.Recipe):
         """A table named after a method is of that method."""
         if not isinstance(given, dict):
             return given
-        return {name: {"method": name, **own} if isinstance(own, dict) and name in WHERE else own for name, own in given.items()}
+        return {
+            name: {"method": name, **own} if isinstance(own, dict) and name in ESTIMATORS else own for name, own in given.items()
+        }
 
 
 class JudgeConfig(engine.Settings):

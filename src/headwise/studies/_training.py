@@ -21,7 +21,7 @@ from headwise.studies._sections.grids import of_training
 from headwise.studies._training_tables import differences_of, table_of
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import Sampling, Train
-from headwise.training.methods import METHODS, known_method, make_method, option_names
+from headwise.training.methods import METHODS, make_method, option_names
 
 BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.=_-]*")
@@ -39,7 +39,7 @@ APART = {
 
 def _method(name: str) -> str:
     try:
-        return known_method(name)
+        return METHODS.check(name)
     except HeadwiseError as error:
         raise ValueError(str(error)) from None  # so that the recipe's other mistakes are reported too
 

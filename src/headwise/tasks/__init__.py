@@ -13,16 +13,11 @@ if TYPE_CHECKING:
     from headwise.tasks import grammar as grammar, readers as readers
     from headwise.tasks._ag_pair import ag_pair as ag_pair
     from headwise.tasks._batches import Batch as Batch, Batches as Batches, batches as batches, collate as collate
+    from headwise.tasks._columns import column_values as column_values
     from headwise.tasks._encoding import Encoded as Encoded, encode as encode
     from headwise.tasks._examples import Example as Example, Examples as Examples
     from headwise.tasks._head_rules import with_dependencies as with_dependencies
-    from headwise.tasks._kinds import (
-        KINDS as KINDS,
-        SEQUENCE_KINDS as SEQUENCE_KINDS,
-        TOKEN_KINDS as TOKEN_KINDS,
-        WORD_KINDS as WORD_KINDS,
-        Kind as Kind,
-    )
+    from headwise.tasks._kinds import KINDS as KINDS, Kind as Kind
     from headwise.tasks._metrics import METRICS as METRICS, Metric as Metric
     from headwise.tasks._names import find_tasks as find_tasks
     from headwise.tasks._presets import PRESETS as PRESETS, preset as preset, presets as presets

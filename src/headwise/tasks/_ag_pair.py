@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
 from headwise.tasks._examples import Examples
+from headwise.tasks._kinds import KINDS
 
 CLASSES = ("different topic", "same topic")
 TRIES = 50
@@ -27,7 +28,7 @@ def ag_pair(news: Examples, seed: int = 0) -> Examples:
     Raises:
         HeadwiseError: not single classified texts, or topics too uneven or too small to pair.
     """
-    if news.kind != "classes" or news.pairs:
+    if not KINDS[news.kind].one_class or news.pairs:
         raise HeadwiseError(f"ag_pair needs single texts with classes, got kind {news.kind!r}{' of pairs' if news.pairs else ''}")
     rng = np.random.default_rng(seed)
     same, different = pair_up(np.asarray(news.labels), rng)

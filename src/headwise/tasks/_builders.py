@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from headwise._base.names import HALF, listed, shown, writable
 from headwise.errors import HeadwiseError
 from headwise.tasks import _kinds as kinds
-from headwise.tasks._classes import By, class_name, class_numbers, named, numbers, warn_of_names
-from headwise.tasks._columns import column, known, missing, values
+from headwise.tasks._classes import By, class_name, named, warn_of_names
+from headwise.tasks._columns import column, column_values, known, missing
 from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import KINDS, SEQUENCE_KINDS, TOKEN_KINDS, WORD_KINDS
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
@@ -44,13 +44,13 @@ def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tupl
 
 def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
-    rows = zip(*(values(raw, name) for name in columns), strict=True)
+    rows = zip(*(column_values(raw, name) for name in columns), strict=True)
     return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
 
 
 def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:
     """The table without the rows in which a text is empty or missing; a warning says how many there were, and which was the first."""
-    rows = zip(*(values(raw, name) for name in columns), strict=True)
+    rows = zip(*(column_values(raw, name) for name in columns), strict=True)
     empty = np.fromiter((any(_blank(value) for value in row) for row in rows), bool, len(raw))
     if not empty.any():
         return raw
@@ -93,24 +93,21 @@ def plain(
     """Examples of a table of texts (every kind but the word kinds); `by` and `may_miss` as for `class_numbers`."""
     found = texts(raw, text)
     _warn_of_ties(raw, kind, text, found)
-    if kind in SEQUENCE_KINDS and label in text:
+    entry = KINDS[kind]
+    if entry.labels is not None and label in text:
         raise HeadwiseError(
             f"{raw.origin}: the column {label!r} is both the text and the label; name another with text= or label="
         )
     labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
-    if kind in SEQUENCE_KINDS:
-        if may_miss and known(raw, label) is None:
-            labels = np.full(len(found), np.nan) if KINDS[kind].numbers else np.full(len(found), -1, dtype=np.int64)
-        elif KINDS[kind].numbers:
-            labels = numbers(raw, label, may_miss=may_miss)
-        else:
-            labels = class_numbers(raw, label, classes, by=by, may_miss=may_miss)
+    if entry.labels is not None:
+        without = may_miss and known(raw, label) is None
+        labels = entry.unlabelled(len(found)) if without else entry.labels(raw, label, classes, by=by, may_miss=may_miss)
     return Examples(found, labels, kind, tuple(classes))
 
 
 def _warn_of_ties(raw: Raw, kind: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Warns of rows in which the two texts that a kind compares, the last two, are one text (BLiMP has seven)."""
-    if KINDS[kind].reads in ("pair", "contrast"):
+    if KINDS[kind].compares:
         same = [number for number, row in enumerate(rows) if row[-1] == row[-2]]
         if same:
             warnings.warn(
@@ -124,7 +121,7 @@ def warn_of_gaps(task: str, split: str, examples: Examples) -> None:
     """Warns of a split in which some examples have labels and others none: it has no score."""
     if isinstance(examples.labels, list) or examples.labelled:
         return
-    lacking = np.isnan(examples.labels) if KINDS[examples.kind].numbers else examples.labels < 0
+    lacking = KINDS[examples.kind].lacking(examples.labels)
     if not lacking.all():
         warnings.warn(
             f"task {task!r}: {lacking.sum():,} of the {len(examples):,} {split} examples have no label, so this split has no score; fix "
@@ -157,7 +154,7 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
         if not all(writable(part) for part in (*map(str, word_list), *tag_names)):
             raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
         sentence = tuple(str(word) for word in word_list)
-        if kind == "spans":
+        if KINDS[kind].layers[0] == "entities":
             found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))
         else:
             found.append(Sentence(sentence, upos=tuple(tag_names), source=where))
@@ -224,14 +221,14 @@ def word_level(
 def check(task: str, splits: Mapping[str, Examples]) -> None:
     """What a split alone cannot show: one class only, and texts shared between splits (a warning with the count)."""
     train = splits.get("train")
-    if train is not None and train.kind in SEQUENCE_KINDS and len(np.unique(np.asarray(train.labels))) < 2:
-        what = train.classes[int(train.labels[0])] if train.kind == "classes" and len(train) else str(train.labels[:1])
+    if train is not None and KINDS[train.kind].one_answer and len(np.unique(np.asarray(train.labels))) < 2:
+        what = train.classes[int(train.labels[0])] if train.classes and len(train) else str(train.labels[:1])
         raise HeadwiseError(f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed")
-    if train is None or train.kind in TOKEN_KINDS:
+    if train is None or KINDS[train.kind].reads == "tokens":
         return
     seen = text_numbers(train.texts)
     for name, examples in splits.items():
         shared = int(np.isin(text_numbers(examples.texts), seen).sum()) if name != "train" else 0
-        if shared and (train.kind not in WORD_KINDS or shared > len(examples) / 2):
+        if shared and (KINDS[train.kind].reads != "words" or shared > len(examples) / 2):
             share = f"{shared} of the {len(examples)} {name} examples"
             warnings.warn(f"task {task!r}: {share} also occur in the training split", stacklevel=4)

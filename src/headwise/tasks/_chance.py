@@ -31,7 +31,7 @@ def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray
     score = metrics.score(metric, kind, predictions, labels)
     if score <= chance or labels is None or predictions.ndim > 1:
         return bool(score <= chance)
-    if KINDS[kind].reads in ("pair", "contrast"):  # every label is 0: the guess is a coin for each pair
+    if KINDS[kind].compares:  # every label is 0: the guess is a coin for each pair
         right = predictions > 0 if KINDS[kind].numbers else predictions == 0
         return bool(scipy.stats.binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
     rng = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headwise._base.names import HALF, cut, listed, shown, spelling, writable
 from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.tasks._columns import column, known, missing, values
+from headwise.tasks._columns import column, column_values, known, missing
 from headwise.tasks._sources import Raw
 
 By = Literal["names", "source", "user"]
@@ -42,7 +42,7 @@ def guess_kind(raw: Raw, label: str, text: str) -> str:
     """
     count, first, names = 0, None, set()
     fraction = word = comma = None  # the first value of each
-    for row, value in enumerate(values(raw, label)):
+    for row, value in enumerate(column_values(raw, label)):
         if missing(value):
             continue
         if isinstance(value, (list, tuple, np.ndarray)) and all(
@@ -126,7 +126,9 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     own = named(raw, label)
     if own is not None:
         return own
-    counts = Counter(class_name(value, raw.where(row)) for row, value in enumerate(values(raw, label)) if not missing(value))
+    counts = Counter(
+        class_name(value, raw.where(row)) for row, value in enumerate(column_values(raw, label)) if not missing(value)
+    )
     counts.pop("-1", None)
     broken = next((name for name in counts if not writable(name)), None)
     if broken is not None:
@@ -200,7 +202,7 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, by: By, may_m
         if not {"true", "false"} & {name.casefold() for name in classes}:
             places = dict(zip(("False", "True"), range(len(classes)), strict=False)) | places
     out = np.full(len(raw), -1, dtype=np.int64)
-    for row, value in enumerate(values(raw, label)):
+    for row, value in enumerate(column_values(raw, label)):
         name = "-1" if missing(value) else class_name(value, raw.where(row))
         if name in places:
             out[row] = places[name]
@@ -255,7 +257,7 @@ def _float(value: Any) -> float:
 def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
     """Labels as floats, (n,); NaN where missing, which `may_miss` allows; so is a test split that is -1 throughout (GLUE)."""
     out = np.empty(len(raw))
-    for row, value in enumerate(values(raw, label)):
+    for row, value in enumerate(column_values(raw, label)):
         try:
             out[row] = math.nan if missing(value) else _float(value)
         except (TypeError, ValueError, OverflowError):

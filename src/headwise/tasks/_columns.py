@@ -41,7 +41,7 @@ def known(raw: Raw, name: str) -> str | None:
     return next((part for part in (name, *name.split("|")) if part in raw.table.columns), None)
 
 
-def values(raw: Raw, name: str) -> Iterator[Any]:
+def column_values(raw: Raw, name: str) -> Iterator[Any]:
     """The values of a column as Python objects, some thousands at a time: all of them at once would take much memory."""
     whole = column(replace(raw, rows=None), name)
     pieces = (_piece(whole, raw.rows, begin, begin + CHUNK) for begin in range(0, len(whole), CHUNK))
@@ -85,7 +85,7 @@ def read_texts(path: Path, count: int) -> list[str]:
         return read_lines(path)[:count]
     raw = Raw(str(path), table=read_table(path))
     found = []
-    for row, text in enumerate(islice(values(raw, "sentence"), count)):
+    for row, text in enumerate(islice(column_values(raw, "sentence"), count)):
         if not isinstance(text, str) or not text.strip():
             raise HeadwiseError(f"{raw.where(row)}: sentence is {shown(text)}; fix or remove the row")
         found.append(text)

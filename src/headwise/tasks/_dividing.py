@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headwise._base.names import listed
 from headwise.errors import HeadwiseError
-from headwise.tasks._columns import missing, values
+from headwise.tasks._columns import column_values, missing
 from headwise.tasks._sources import Raw, split_name
 from headwise.tasks._splits import by_fraction, text_key
 
@@ -25,9 +25,11 @@ def divided(
     elif by is not None:
         parts = split_rows(raw, by)
     else:
-        keys: Iterable[str] = (text_key(list(map(str, row))) for row in zip(*(values(raw, name) for name in text), strict=True))
+        keys: Iterable[str] = (
+            text_key(list(map(str, row))) for row in zip(*(column_values(raw, name) for name in text), strict=True)
+        )
         if together:  # a row without a value shares it with no other
-            groups = values(raw, together)
+            groups = column_values(raw, together)
             keys = (key if missing(group) else text_key([str(group)]) for key, group in zip(keys, groups, strict=True))
         parts = by_fraction(keys, fractions, seed)
     empty = [name for name, rows in parts.items() if not len(rows)]
@@ -44,7 +46,7 @@ def divided(
 def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
     """Row numbers of each split that the column `by` names; "dev" and "validation" are one split."""
     found: dict[str, array[int]] = {}
-    for row, value in enumerate(values(raw, by)):
+    for row, value in enumerate(column_values(raw, by)):
         if missing(value):
             raise HeadwiseError(f"{raw.where(row)}: {by} is empty, but every row needs a split; fix or remove the row")
         found.setdefault(split_name(str(value)), array("q")).append(row)

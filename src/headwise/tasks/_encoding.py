@@ -25,7 +25,7 @@ from headwise.tasks._bytes import sized_row
 from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples
 from headwise.tasks._kept import KEPT, folder_for, keep, recalled
-from headwise.tasks._kinds import KINDS, TOKEN_KINDS, WORD_KINDS
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._texts import FEW
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
@@ -129,26 +129,23 @@ def encode(
     Raises:
         HeadwiseError: max_length leaves no room, or a word-level task meets a tokenizer that is not a fast one.
     """
+    reads = KINDS[examples.kind].reads
     limit = max_length if max_length is not None else own_limit(tokenizer)
-    room = (
-        None
-        if limit is None
-        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and KINDS[examples.kind].reads != "pair")
-    )
+    room = None if limit is None else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and reads != "pair")
     if room is not None and room < 1:
         raise HeadwiseError(
             f"max_length={limit} leaves no room for text next to the special tokens; give at least {limit - room + 1}"
         )
-    split = windows if windows is not None else examples.kind in (*WORD_KINDS, *TOKEN_KINDS)
+    split = windows if windows is not None else reads in ("words", "tokens")
     key = _key(examples, tokenizer, limit, split)
     folder = Path(cache) if cache is not None else folder_for(len(examples)) if remember and tokenizer.is_fast else None
     arrays = recalled(key, folder)
     if arrays is None:
         from headwise.tasks import _windows as making
 
-        if examples.kind in WORD_KINDS:
+        if reads == "words":
             arrays = making.word_rows(examples, tokenizer, room, split)
-        elif KINDS[examples.kind].reads == "contrast":
+        elif reads == "contrast":
             arrays = contrast_rows(examples, tokenizer, limit)
         elif split and limit is not None:
             arrays = making.text_rows(examples, tokenizer, limit, room)
@@ -188,9 +185,9 @@ def _pad_token(tokenizer: Any) -> int:
 
 def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[str, NDArray[Any]]:
     """One row per text or pair; two per minimal pair."""
-    minimal = KINDS[examples.kind].reads == "pair"
-    with_special = minimal or examples.kind in TOKEN_KINDS
-    sized = examples.kind in TOKEN_KINDS and tokenizer.is_fast
+    minimal, running = (KINDS[examples.kind].reads == reads for reads in ("pair", "tokens"))
+    with_special = minimal or running
+    sized = running and tokenizer.is_fast
     columns = {"ids": array("i")}
     lengths = array("q", [0])
     for i in range(0, len(examples), CHUNK):

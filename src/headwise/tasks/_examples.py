@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
-from headwise.tasks._kinds import KINDS, SEQUENCE_KINDS
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._texts import Texts
 
@@ -59,7 +59,7 @@ class Examples:
         if isinstance(self.texts, list) and not all(isinstance(text, tuple) for text in self.texts):
             wrong = next(text for text in self.texts if not isinstance(text, tuple))
             raise HeadwiseError(f"{self.task} {self.name}: the text {shown(wrong)} is no tuple; expected (text,) or a pair")
-        if self.kind in SEQUENCE_KINDS:
+        if KINDS[self.kind].reads == "text":
             self._check_labels()
 
     def _check_labels(self) -> None:
@@ -69,6 +69,10 @@ class Examples:
             held = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
             expected = "floats" if wanted is np.floating else "class numbers (whole numbers)"
             raise HeadwiseError(f"{self.task} {self.name}: labels are {held}; expected an array of {expected}")
+        if KINDS[self.kind].one_hot and array.shape[1:] != (len(self.classes),):
+            raise HeadwiseError(
+                f"{self.task} {self.name}: labels have the shape {array.shape}; expected one column a class, {len(self.classes)}"
+            )
         if self.classes and len(array) and not -1 <= array.min() <= array.max() < len(self.classes):
             raise HeadwiseError(
                 f"{self.task} {self.name}: labels run from {array.min()} to {array.max()}; expected numbers of the {len(self.classes)} classes, "
@@ -94,7 +98,7 @@ class Examples:
         """Whether every example has its label (GLUE test sets have none)."""
         if isinstance(self.labels, list):
             return True
-        return not (np.isnan(self.labels).any() if KINDS[self.kind].numbers else (self.labels < 0).any())
+        return not KINDS[self.kind].lacking(self.labels).any()
 
     def subset(self, indices: Sequence[int] | NDArray[Any]) -> "Examples":
         """The examples at `indices` (numbers, or a boolean mask), in that order."""

@@ -1,6 +1,6 @@
 """The kinds of task, in one table: what labels, batches, answers, metrics, chance and decoders of each kind are.
 
-To add a kind, add its entry to `KINDS` and its decoder to `headwise.models`; everything else reads the table.
+A kind is one entry of `KINDS`, which everything else reads; docs/extending.md adds one from outside.
 
 Structured labels are small integer arrays: what decoders train on and what `Examples.labels` holds for word kinds.
 
@@ -21,9 +21,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from headwise._base.lazy import Registry
 from headwise.errors import HeadwiseError
+from headwise.tasks._classes import By, class_numbers, find_classes, numbers
 from headwise.tasks._head_rules import with_dependencies
 from headwise.tasks._sentence import Sentence, Tree, bare
+from headwise.tasks._sources import Raw
 
 TOPS = ("TOP", "ROOT", "S1", "")
 UNCOUNTED = {",", ":", "``", "''", ".", "-NONE-"}  # parts of speech that evalb's usual settings delete
@@ -83,6 +86,26 @@ def _roles(sentence: Sentence, value: Any) -> list[Row]:
     return found
 
 
+Score = Callable[[Any], float]  # the metric of predictions, by the labels that a guess was made for
+
+
+def constant_answer(score: Score, labels: Any) -> float:
+    """The score of the best class to give to every example."""
+    gold = np.asarray(labels)
+    return max(score(np.full(len(gold), guess)) for guess in np.unique(gold))
+
+
+def commonest_class(score: Score, labels: Any) -> float:
+    """The share of the commonest class among all words."""
+    counts = np.bincount(np.concatenate(list(labels)))
+    return float(counts.max() / counts.sum())
+
+
+def number_labels(raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool) -> NDArray[np.float64]:
+    """Labels that are numbers of their own, (n,); see `class_numbers`."""
+    return numbers(raw, label, may_miss=may_miss)
+
+
 @dataclass(frozen=True)
 class Kind:
     """One kind of task.
@@ -91,17 +114,23 @@ class Kind:
         reads: what an example is: a "text" (or two as one), the "words" of a sentence, running "tokens", a "pair" of texts compared,
             or a "contrast": two prompts and two answers.
         metrics: names in `tasks.METRICS` that fit, the default first.
-        batched: how labels of a batch lie: one number an "example"; one row a "word", filled up with `filling`; a "list" of rows, each
-            led by its example's number; or one number a "token".
-        decoder: the module of headwise/models/_decoders whose `build` makes its decoder; "" where a language model's own head answers.
+        batched: how labels of a batch lie: one row of the labels an "example"; one row a "word", filled up with `filling`; a "list" of
+            rows, each led by its example's number; or one number a "token".
+        decoder: makes the decoder of a task, with the loss: called with (task, dim, config=, pooling=, and the user's options), or its
+            "module:name"; "" where a language model's own head answers.
         head: the transformers head that can answer it: "sequence-classification", "token-classification", "causal-lm", "masked-lm", or
             "" for none.
+        output: reads the logits of such a head: called with (logits, batch), or its "module:name".
         counts: what the columns of a prediction count; () where a prediction is one number.
-        chance: the metric of a guess that ignores the text: a number, "constant" (the best constant class), or "commonest" (the
-            share of the commonest class among all words).
+        chance: the metric of a guess that ignores the text: a number, or a function of the metric and the labels.
         dtype: of labels in batches.
         numbers: whether labels and predictions are real numbers (else whole ones: classes or tokens).
+        one_hot: whether labels have one column a class, 1 where the example is of it, since it may be of several.
         masks: whether a batch hides the tokens to predict.
+        class_names: finds the classes in the label column of a training table, called with (table, column); None: it has no classes, or
+            (word kinds) those of its rows.
+        labels: reads the label column of a table, called with (table, column, classes, by=, may_miss=) as `class_numbers`; an array with
+            one row an example. None: texts have no labels.
         layers: the layers of `Sentence` that it can be asked of, the default first (word kinds).
         rows: the label rows of a sentence with classes by name (word kinds).
         width: columns of a label row.
@@ -115,13 +144,17 @@ class Kind:
     reads: Literal["text", "words", "tokens", "pair", "contrast"]
     metrics: tuple[str, ...]
     batched: Literal["example", "word", "list", "token"]
-    decoder: str = ""
+    decoder: str | Callable[..., Any] = ""
     head: str = ""
+    output: str | Callable[..., Any] = ""
     counts: tuple[str, ...] = ()
-    chance: float | Literal["constant", "commonest"] = 0.0
+    chance: float | Callable[[Score, Any], float] = 0.0
     dtype: str = "int64"
     numbers: bool = False
+    one_hot: bool = False
     masks: bool = False
+    class_names: Callable[[Raw, str], Sequence[str]] | None = None
+    labels: Callable[..., NDArray[Any]] | None = None
     layers: tuple[str, ...] = ()
     rows: Callable[[Sentence, Any], list[Row]] | None = None
     width: int = 1
@@ -131,7 +164,37 @@ class Kind:
     columns: tuple[str, ...] = ()
     trees: bool = False
 
+    @property
+    def one_answer(self) -> bool:
+        """Whether a text has one class or one number, which probes, few-shot trainings and sequence classifiers can give."""
+        return self.reads == "text" and not self.counts
 
+    @property
+    def one_class(self) -> bool:
+        """Whether a text has one class."""
+        return self.one_answer and not self.numbers
+
+    @property
+    def tags_words(self) -> bool:
+        """Whether every word of a sentence has one class."""
+        return self.batched == "word" and self.width == 1
+
+    @property
+    def compares(self) -> bool:
+        """Whether an example is two texts or answers, of which the first is right."""
+        return self.reads in ("pair", "contrast")
+
+    def unlabelled(self, size: int) -> NDArray[Any]:
+        """Labels of examples that have none."""
+        return np.full(size, np.nan) if self.numbers else np.full(size, -1, dtype=np.int64)
+
+    def lacking(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which examples have no label, (n,)."""
+        lacking = np.isnan(labels) if self.numbers else labels < 0
+        return lacking.reshape(len(labels), -1).any(1)
+
+
+DECODERS = "headwise.models._decoders"
 _FOUND: Any = {"counts": ("correct", "predicted", "gold")}
 _TOKENS: Any = {
     "reads": "tokens",
@@ -140,87 +203,117 @@ _TOKENS: Any = {
     "counts": ("right", "tokens", "nll", "bytes"),
 }
 
-KINDS: dict[str, Kind] = {
-    "classes": Kind(
-        "text",
-        ("accuracy", "f1", "macro-f1", "matthews"),
-        "example",
-        decoder="sequence",
-        head="sequence-classification",
-        chance="constant",
-    ),
-    "number": Kind(
-        "text",
-        ("spearman", "pearson"),
-        "example",
-        decoder="sequence",
-        head="sequence-classification",
-        dtype="float32",
-        numbers=True,
-    ),
-    "tags": Kind(
-        "words",
-        ("count-accuracy", "count-f1"),
-        "word",
-        decoder="tagging",
-        head="token-classification",
-        **_FOUND,
-        chance="commonest",
-        layers=("upos", "xpos", "deprels"),
-        rows=_tags,
-    ),
-    "spans": Kind("words", ("count-f1",), "list", decoder="spans", **_FOUND, layers=("entities",), rows=_spans, width=3, place=2),
-    "dependencies": Kind(
-        "words",
-        ("las", "uas"),
-        "word",
-        decoder="dependencies",
-        counts=("correct", "predicted", "gold", "correct_arcs"),
-        layers=("heads", "tree"),
-        rows=_dependencies,
-        width=3,
-        place=1,
-        filling=(IGNORED, IGNORED, 0),
-    ),
-    "constituents": Kind(
-        "words",
-        ("count-f1",),
-        "list",
-        decoder="constituents",
-        **_FOUND,
-        layers=("tree",),
-        rows=_constituents,
-        width=3,
-        place=2,
-        trees=True,
-    ),
-    "roles": Kind(
-        "words",
-        ("count-f1",),
-        "list",
-        decoder="semantic_roles",
-        **_FOUND,
-        layers=("roles",),
-        rows=_roles,
-        width=4,
-        place=3,
-        first="V",
-    ),
-    "next-token": Kind(head="causal-lm", **_TOKENS),
-    "masked-token": Kind(head="masked-lm", masks=True, **_TOKENS),
-    "minimal-pairs": Kind("pair", ("accuracy",), "token", head="causal-lm", chance=0.5),
-    "contrast": Kind(
-        "contrast",
-        ("logit-difference",),
-        "example",
-        head="causal-lm",
-        numbers=True,
-        columns=("clean", "corrupted", "answer", "other"),
-    ),
-}
-SEQUENCE_KINDS = tuple(name for name, kind in KINDS.items() if kind.reads == "text")
-WORD_KINDS = tuple(name for name, kind in KINDS.items() if kind.reads == "words")
-TOKEN_KINDS = tuple(name for name, kind in KINDS.items() if kind.reads == "tokens")
+KINDS: Registry[Kind] = Registry(
+    "kind of task",
+    {
+        "classes": Kind(
+            "text",
+            ("accuracy", "f1", "macro-f1", "matthews"),
+            "example",
+            decoder=f"{DECODERS}.sequence:build",
+            head="sequence-classification",
+            output=f"{DECODERS}.sequence:class_output",
+            chance=constant_answer,
+            class_names=find_classes,
+            labels=class_numbers,
+        ),
+        "number": Kind(
+            "text",
+            ("spearman", "pearson"),
+            "example",
+            decoder=f"{DECODERS}.sequence:build",
+            head="sequence-classification",
+            output=f"{DECODERS}.sequence:number_output",
+            dtype="float32",
+            numbers=True,
+            labels=number_labels,
+        ),
+        "tags": Kind(
+            "words",
+            ("count-accuracy", "count-f1"),
+            "word",
+            decoder=f"{DECODERS}.tagging:build",
+            head="token-classification",
+            output=f"{DECODERS}.language:tag_output",
+            **_FOUND,
+            chance=commonest_class,
+            layers=("upos", "xpos", "deprels"),
+            rows=_tags,
+        ),
+        "spans": Kind(
+            "words",
+            ("count-f1",),
+            "list",
+            decoder=f"{DECODERS}.spans:build",
+            **_FOUND,
+            layers=("entities",),
+            rows=_spans,
+            width=3,
+            place=2,
+        ),
+        "dependencies": Kind(
+            "words",
+            ("las", "uas"),
+            "word",
+            decoder=f"{DECODERS}.dependencies:build",
+            counts=("correct", "predicted", "gold", "correct_arcs"),
+            layers=("heads", "tree"),
+            rows=_dependencies,
+            width=3,
+            place=1,
+            filling=(IGNORED, IGNORED, 0),
+        ),
+        "constituents": Kind(
+            "words",
+            ("count-f1",),
+            "list",
+            decoder=f"{DECODERS}.constituents:build",
+            **_FOUND,
+            layers=("tree",),
+            rows=_constituents,
+            width=3,
+            place=2,
+            trees=True,
+        ),
+        "roles": Kind(
+            "words",
+            ("count-f1",),
+            "list",
+            decoder=f"{DECODERS}.semantic_roles:build",
+            **_FOUND,
+            layers=("roles",),
+            rows=_roles,
+            width=4,
+            place=3,
+            first="V",
+        ),
+        "next-token": Kind(head="causal-lm", output=f"{DECODERS}.language:next_token_output", **_TOKENS),
+        "masked-token": Kind(head="masked-lm", output=f"{DECODERS}.language:masked_token_output", masks=True, **_TOKENS),
+        "minimal-pairs": Kind(
+            "pair", ("accuracy",), "token", head="causal-lm", output=f"{DECODERS}.language:minimal_pair_output", chance=0.5
+        ),
+        "contrast": Kind(
+            "contrast",
+            ("logit-difference",),
+            "example",
+            head="causal-lm",
+            output=f"{DECODERS}.language:contrast_output",
+            numbers=True,
+            columns=("clean", "corrupted", "answer", "other"),
+        ),
+    },
+)
+
+
+def check_one_answer(task: str, kind: str, use: str) -> None:
+    """Refuses tasks whose texts have more than one class or number; `use` says what cannot read them.
+
+    Raises:
+        HeadwiseError: the kind is another.
+    """
+    if not KINDS[kind].one_answer:
+        fitting = " and ".join(name for name, entry in KINDS.items() if entry.one_answer)
+        raise HeadwiseError(f"task {task!r} is of kind {kind!r}; {use} tasks of kind {fitting}")
 
 
 def rows(sentence: Sentence, kind: str, layer: str) -> list[Row]:

@@ -22,6 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from headwise._base.lazy import Registry
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._kinds import KINDS
 
@@ -131,54 +132,59 @@ def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
 
 
 class Metric(NamedTuple):
-    """A metric with the columns of its predictions (0: a plain (n,) array); `tasks.KINDS` says which kinds of task it fits.
+    """A metric of predictions and labels.
 
-    `share`: at most 1, and shown in percent.
+    Attributes:
+        function: called with (predictions, labels), one row an example.
+        columns: of the predictions that it needs; 0: they are a plain (n,) array.
+        label: what tables and sentences call it; "": its name.
+        higher_is_better: False for perplexity and bits per byte.
+        share: at most 1, and shown in percent.
+        lowest: the smallest value that a share can have.
+        most_classes: it is not defined for tasks with more; None: for any.
+        kinds: kinds of task that it fits, beside those whose entry in `KINDS` names it.
     """
 
     function: Callable[[Array, Array], float]
     columns: int = 0
+    label: str = ""
     higher_is_better: bool = True
     share: bool = True
+    lowest: float = 0.0
+    most_classes: int | None = None
+    kinds: tuple[str, ...] = ()
 
 
-METRICS: dict[str, Metric] = {
-    "accuracy": Metric(accuracy),
-    "f1": Metric(f1),
-    "macro-f1": Metric(macro_f1),
-    "matthews": Metric(matthews),
-    "pearson": Metric(pearson),
-    "spearman": Metric(spearman),
-    "count-accuracy": Metric(count_accuracy, 3),
-    "count-f1": Metric(count_f1, 3),
-    "las": Metric(las, 4),
-    "uas": Metric(uas, 4),
-    "logit-difference": Metric(logit_difference, share=False),
-    "token-accuracy": Metric(token_accuracy, 3),
-    "perplexity": Metric(perplexity, 3, higher_is_better=False, share=False),
-    "bits-per-byte": Metric(bits_per_byte, 4, higher_is_better=False, share=False),
-}
-
-
-LABELS = {
-    "f1": "F1",
-    "macro-f1": "macro F1",
-    "matthews": "Matthews correlation",
-    "pearson": "Pearson correlation",
-    "spearman": "Spearman correlation",
-    "count-accuracy": "accuracy",
-    "count-f1": "F1",
-    "las": "LAS",
-    "uas": "UAS",
-    "token-accuracy": "token accuracy",
-    "logit-difference": "logit difference",
-    "bits-per-byte": "bits per byte",
-}
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    {
+        "accuracy": Metric(accuracy),
+        "f1": Metric(f1, label="F1", most_classes=2),
+        "macro-f1": Metric(macro_f1, label="macro F1"),
+        "matthews": Metric(matthews, label="Matthews correlation", lowest=-1.0),
+        "pearson": Metric(pearson, label="Pearson correlation", lowest=-1.0),
+        "spearman": Metric(spearman, label="Spearman correlation", lowest=-1.0),
+        "count-accuracy": Metric(count_accuracy, 3, "accuracy"),
+        "count-f1": Metric(count_f1, 3, "F1"),
+        "las": Metric(las, 3, "LAS"),
+        "uas": Metric(uas, 4, "UAS"),
+        "logit-difference": Metric(logit_difference, label="logit difference", share=False),
+        "token-accuracy": Metric(token_accuracy, 3, "token accuracy"),
+        "perplexity": Metric(perplexity, 3, higher_is_better=False, share=False),
+        "bits-per-byte": Metric(bits_per_byte, 4, "bits per byte", higher_is_better=False, share=False),
+    },
+)
 
 
 def label(name: str) -> str:
     """A metric's name as tables and sentences show it."""
-    return LABELS.get(name, name)
+    return (METRICS[name].label if name in METRICS else "") or name
+
+
+def fitting(kind: str) -> tuple[str, ...]:
+    """The metrics that fit tasks of a kind, its default first."""
+    named = KINDS[kind].metrics if kind in KINDS else ()
+    return (*named, *(name for name, metric in METRICS.items() if kind in metric.kinds))
 
 
 def find(name: str, kind: str) -> Metric:
@@ -187,9 +193,8 @@ def find(name: str, kind: str) -> Metric:
     Raises:
         HeadwiseError: no such metric, or it does not fit the kind.
     """
-    fitting = KINDS[kind].metrics if kind in KINDS else ()
-    if name not in fitting:
-        raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting)}")
+    if name not in fitting(kind):
+        raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting(kind))}")
     return METRICS[name]
 
 
@@ -203,9 +208,10 @@ def check_known(name: str | None, task: str) -> None:
 
 def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:
     """F1 is that of one class of two: a task with more needs another metric."""
-    if name == "f1" and len(classes) > 2:
+    most = METRICS[name].most_classes if name is not None else None
+    if most is not None and len(classes) > most:
         raise HeadwiseError(
-            f"task {task!r} has {len(classes)} classes, and f1 is the F1 of the second of two: choose macro-f1 or accuracy"
+            f"task {task!r} has {len(classes)} classes, and {name} is that of the second of {most}: choose macro-f1 or accuracy"
         )
 
 
@@ -224,7 +230,7 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     metric = find(name, kind)
     table = np.asarray(predictions)
     expected = 2 if metric.columns else 1
-    if table.ndim != expected or (metric.columns and table.shape[1] < (3 if name == "las" else metric.columns)):
+    if table.ndim != expected or (metric.columns and table.shape[1] < metric.columns):
         shape = f"(examples, {metric.columns})" if metric.columns else "(examples,)"
         raise HeadwiseError(f"metric {name!r} needs predictions of shape {shape}, got {table.shape}")
     if len(table) == 0:
@@ -242,16 +248,16 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
 def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2) -> dict[str, float]:
     """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
     table = np.asarray(predictions)
-    undefined = {"f1"} if classes > 2 else set()
+    undefined = {name for name in fitting(kind) if classes > (METRICS[name].most_classes or classes)}
     if table.ndim < 2 or table.shape[1] < 4 or not table[:, 3].sum():
         undefined.add("bits-per-byte")
-    return {name: score(name, kind, table, labels) for name in KINDS[kind].metrics if name not in undefined}
+    return {name: score(name, kind, table, labels) for name in fitting(kind) if name not in undefined}
 
 
 def chance(name: str, kind: str, labels: Any) -> float:
     """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
 
-    Kinds say how (`Kind.chance`): for classes the best constant answer (f1: always class 1), for tags the commonest one, for minimal
+    Kinds say how (`Kind.chance`): for classes the best constant answer, for tags the commonest one, for minimal
     pairs 0.5, for other kinds 0; perplexity and bits per byte: infinity.
     """
     if not len(labels):
@@ -259,11 +265,4 @@ def chance(name: str, kind: str, labels: Any) -> float:
     if not METRICS[name].higher_is_better:
         return float("inf")
     level = KINDS[kind].chance
-    if level == "commonest":
-        counts = np.bincount(np.concatenate(list(labels)))
-        return float(counts.max() / counts.sum())
-    if level != "constant":
-        return level
-    gold = np.asarray(labels)
-    guesses = [1] if name == "f1" else np.unique(gold)
-    return max(score(name, kind, np.full(len(gold), guess), gold) for guess in guesses)
+    return level(lambda guess: score(name, kind, guess, labels), labels) if callable(level) else level

@@ -7,6 +7,7 @@ from typing import Any
 
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._ag_pair import ag_pair
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._sources import folder_files
 from headwise.tasks._task import Task
 
@@ -113,9 +114,9 @@ def preset(name: str, path: str | Path | None = None, *, metric: str | None = No
     else:
         folder = find_folder(Path(path), chosen.folder or key)
         settings |= {"path": folder, "splits": _folder_splits(folder, chosen.splits)}
-    if chosen.kind == "spans":  # a CoNLL file has its own layer; on the hub tags are a column
+    if KINDS[chosen.kind].reads == "words":  # a CoNLL file has its own layer; on the hub tags are a column
         settings["label"] = None if path is not None else chosen.label
-    elif chosen.kind != "minimal-pairs":
+    elif KINDS[chosen.kind].labels is not None:
         settings["label"] = chosen.label
     settings |= {
         "text": chosen.text,

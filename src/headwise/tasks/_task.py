@@ -16,11 +16,11 @@ from headwise._base.names import check_name, listed
 from headwise.errors import HeadwiseError
 from headwise.tasks import _builders as building, _metrics as metrics, _sources as sources
 from headwise.tasks._checks import check_settings
-from headwise.tasks._classes import find_classes, guess_kind, numbered_by
+from headwise.tasks._classes import guess_kind, numbered_by
 from headwise.tasks._columns import column
 from headwise.tasks._dividing import divided
 from headwise.tasks._examples import Examples, in_order
-from headwise.tasks._kinds import KINDS, WORD_KINDS
+from headwise.tasks._kinds import KINDS
 from headwise.tasks._splits import by_fraction, name_strangers, text_key
 from headwise.tasks._texts import FEW
 
@@ -178,7 +178,7 @@ class Task:
     def _examples(self) -> dict[str, Examples]:
         raw = self._read()
         kind = self._kind or guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label", self.text[0])
-        if kind in WORD_KINDS:
+        if KINDS[kind].reads == "words":
             found = building.annotated(self.name, raw, kind, self.text[0], self._label, self._classes)
         else:
             found = self._plain(raw, kind)
@@ -194,7 +194,9 @@ class Task:
         if source["hub"] is not None:
             raw = sources.from_hub(source["hub"], source["subset"], source["revision"], self._splits)
         elif source["path"] is not None:
-            raw = sources.from_path(source["path"], self._kind in WORD_KINDS, **self._reading)
+            raw = sources.from_path(
+                source["path"], self._kind is not None and KINDS[self._kind].reads == "words", **self._reading
+            )
         else:
             raw = sources.from_data(source["data"], (*self.text, label))
         if self._splits:
@@ -214,7 +216,8 @@ class Task:
     def _plain(self, raw: dict[str, sources.Raw], kind: str) -> dict[str, Examples]:
         label = self._label or "label"
         train = raw.get("train", next(iter(raw.values())))
-        classes = tuple(self._classes or find_classes(train, label)) if kind == "classes" else ()
+        entry = KINDS[kind]
+        classes = tuple(self._classes or entry.class_names(train, label)) if entry.class_names is not None else ()
         by = numbered_by(train, label, self._classes is not None)
         found = {}
         for split in list(raw):
@@ -226,8 +229,7 @@ class Task:
             if self._group is not None:
                 examples = replace(examples, groups=tuple(column(part, self._group).astype(str)))
             if self._skip_unlabelled:
-                labels = np.asarray(examples.labels)
-                examples = examples.subset(~np.isnan(labels) if KINDS[kind].numbers else labels >= 0)
+                examples = examples.subset(~entry.lacking(np.asarray(examples.labels)))
             building.warn_of_gaps(self.name, split, examples)
             found[split] = examples
         return found

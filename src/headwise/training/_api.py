@@ -17,8 +17,8 @@ from headwise.settings import operation
 from headwise.store._decision import Decision, decision, model_parts
 from headwise.store._entry import Entry, claimed
 from headwise.store._timing import timed
-from headwise.tasks import KINDS, Task
-from headwise.tasks._metrics import METRICS, label
+from headwise.tasks import Task
+from headwise.tasks._metrics import METRICS, fitting, label
 from headwise.tasks._names import as_tasks
 from headwise.training._result import TrainingResult, score_rows
 from headwise.training._settings import Train
@@ -60,7 +60,7 @@ def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> Tr
         if not METRICS[task.metric].share:
             raise HeadwiseError(
                 f"task {task.name!r} is judged by {label(task.metric)}, but trainings are compared in percent, where higher is better: "
-                f"choose another metric, one of {', '.join(name for name in KINDS[task.kind].metrics if METRICS[name].share)}"
+                f"choose another metric, one of {', '.join(name for name in fitting(task.kind) if METRICS[name].share)}"
             )
     folder = None if settings.out is None else Path(settings.out)
     if folder is not None:

@@ -21,7 +21,8 @@ from headwise.models._memory import longest
 from headwise.models._reading import read, shortest
 from headwise.models._soft_prompts import token_states, virtual_tokens
 from headwise.settings import operation
-from headwise.tasks import SEQUENCE_KINDS, Encoded, Examples, Task, batches, collate
+from headwise.tasks import KINDS, Encoded, Examples, Task, batches, collate
+from headwise.tasks._kinds import check_one_answer
 from headwise.training._settings import FewShot
 from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training._stacked_check import compare
@@ -39,7 +40,7 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
     order = rng.permutation(len(examples))
     if shots > len(examples):
         raise HeadwiseError(f"{shots} shots requested, but there are only {len(examples)} training examples")
-    if examples.kind != "classes":
+    if not KINDS[examples.kind].one_class:
         return np.sort(order[:shots])
     labels = np.asarray(examples.labels)
     first = [order[np.argmax(labels[order] == label)] for label in np.unique(labels)]
@@ -69,10 +70,7 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
     Raises:
         HeadwiseError: the task is of another kind, the model holds NaN, or a fine-tuning diverges.
     """
-    if task.kind not in SEQUENCE_KINDS:
-        raise HeadwiseError(
-            f"few-shot transfer takes tasks of kind {' or '.join(SEQUENCE_KINDS)}; {task.name} is of kind {task.kind}"
-        )
+    check_one_answer(task.name, task.kind, "few-shot transfer takes")
     check_weights(model)
     train = task.split("train")
     held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import Examples, Task
+from headwise.tasks import KINDS, Examples, Task
 from headwise.tasks._splits import text_key
 from headwise.training._settings import Train
 
@@ -60,7 +60,7 @@ def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
         groups.setdefault(text_key(text), []).append(number)
     strata: dict[int, list[list[int]]] = {}
     for members in groups.values():
-        label = int(examples.labels[members[0]]) if examples.kind == "classes" else 0
+        label = int(examples.labels[members[0]]) if KINDS[examples.kind].one_class else 0
         strata.setdefault(label, []).append(members)
     rng = np.random.default_rng([seed, len(examples)])
     order = {label: [strata[label][i] for i in rng.permutation(len(strata[label]))] for label in sorted(strata)}

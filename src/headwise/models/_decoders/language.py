@@ -4,7 +4,7 @@ The loss of an example is the mean over its predicted tokens. An example may be 
 text, the two sentences of a minimal pair); `batch.owner` says which row belongs to which example.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
@@ -199,13 +199,3 @@ def tag_output(logits: Tensor, batch: Any) -> DecoderOutput:
     output = token_output(logits, gold.masked_fill(~first, IGNORED), batch)
     right, count = output.prediction[:, 0], output.prediction[:, 1]
     return DecoderOutput(output.loss, torch.stack([right, count, count], dim=1), logits)
-
-
-# what reads the logits of a plain model's own head, by kind of task; whole texts have `sequence_output`
-OUTPUTS: dict[str, Callable[[Tensor, Any], DecoderOutput]] = {
-    "tags": tag_output,
-    "next-token": next_token_output,
-    "masked-token": masked_token_output,
-    "minimal-pairs": minimal_pair_output,
-    "contrast": contrast_output,
-}

@@ -10,6 +10,7 @@ from headwise.models._decoders.output import DecoderOutput, TaskLike
 from headwise.models._families import HeadShape, head_shape
 from headwise.models._finite import UNANSWERED
 from headwise.models._pooling import default_pooling, pool
+from headwise.tasks import KINDS
 
 UNLABELLED = -1
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}
@@ -23,8 +24,7 @@ class SequenceDecoder(nn.Module):
 
     Args:
         dim: width of the encoder.
-        outputs: number of classes; 1 for a number.
-        kind: "classes" or "number".
+        classes: how many there are; 0: the answer is a number.
         pooling: "cls", "last" or "mean".
         shape: the layers between the pooled state and the logits.
         std: standard deviation of the initial weights.
@@ -37,14 +37,14 @@ class SequenceDecoder(nn.Module):
     mean: Tensor
     sd: Tensor
 
-    def __init__(self, dim: int, outputs: int, kind: str, pooling: str, shape: HeadShape, std: float = 0.02) -> None:
+    def __init__(self, dim: int, classes: int, pooling: str, shape: HeadShape, std: float = 0.02) -> None:
         super().__init__()
-        self.kind, self.pooling, self.shape = kind, pooling, shape
+        self.numbers, self.pooling, self.shape = not classes, pooling, shape
         self.dense = nn.Linear(dim, dim) if shape.dense else None
-        self.out = nn.Linear(dim, outputs, bias=shape.bias)
+        self.out = nn.Linear(dim, classes or 1, bias=shape.bias)
         self.drop_in, self.drop_out = nn.Dropout(shape.dropout_in), nn.Dropout(shape.dropout_out)
         self.act = ACTIVATIONS[shape.activation]
-        if kind == "number":
+        if self.numbers:
             self.register_buffer("mean", torch.zeros(1))
             self.register_buffer("sd", torch.zeros(1))
         for layer in (self.dense, self.out):
@@ -59,8 +59,8 @@ class SequenceDecoder(nn.Module):
         if self.dense is not None:
             vector = self.act(self.dense(vector))  # (batch, dim)
         logits = self.out(self.drop_out(vector)).float()  # (batch, outputs)
-        if self.kind != "number":
-            return sequence_output(self.kind, logits, batch.labels)
+        if not self.numbers:
+            return class_output(logits, batch)
         rows = len(logits) // len(self.sd)  # copies of one decoder, trained side by side, have one mean and sd each
         mean, sd = self.mean.repeat_interleave(rows), self.unit.repeat_interleave(rows)  # (batch,)
         own = logits.squeeze(-1) * sd + mean  # (batch,)
@@ -78,7 +78,7 @@ class SequenceDecoder(nn.Module):
         Args:
             targets: (examples,) numbers. Where all are equal the sd is 1.
         """
-        if self.kind != "number" or bool((self.sd > 0).all()):
+        if not self.numbers or bool((self.sd > 0).all()):
             return
         known = torch.as_tensor(targets, dtype=torch.float64)
         sd = float(known.std(correction=0))
@@ -86,24 +86,22 @@ class SequenceDecoder(nn.Module):
         self.sd.fill_(sd if sd > 0 else 1.0)
 
 
-def own_units(decoders: nn.ModuleDict) -> dict[str, Tensor]:
-    """Mean and sd of number decoders that were saved before there were any: their weights were trained in the task's own unit."""
-    numbers = [name for name, part in decoders.items() if isinstance(part, SequenceDecoder) and part.kind == "number"]
-    return {f"{name}.{part}": value for name in numbers for part, value in (("mean", torch.zeros(1)), ("sd", torch.ones(1)))}
-
-
-def sequence_output(kind: str, logits: Tensor, labels: Tensor) -> DecoderOutput:
-    """Losses and predictions from sequence logits (batch, outputs); numbers in their own unit.
+def class_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """Cross-entropies and classes from logits (batch, classes).
 
     The loss is NaN where there is no label, the class `UNANSWERED` where the logits are no numbers.
     """
-    if kind == "number":
-        prediction = logits.squeeze(-1)  # (batch,)
-        return DecoderOutput((prediction - labels.float()).square(), prediction.detach(), logits)
+    labels = batch.labels
     loss = nn.functional.cross_entropy(logits, labels, reduction="none", ignore_index=UNLABELLED)  # (batch,)
     wrong = logits.isnan().any(dim=-1) | logits.isinf().all(dim=-1)  # (batch,), with no class to be read
     prediction = logits.detach().argmax(dim=-1).masked_fill(wrong, UNANSWERED)
     return DecoderOutput(loss.masked_fill(labels == UNLABELLED, torch.nan), prediction, logits)
+
+
+def number_output(logits: Tensor, batch: Any) -> DecoderOutput:
+    """Squared errors and numbers from logits (batch, 1), in the task's own unit."""
+    prediction = logits.squeeze(-1)  # (batch,)
+    return DecoderOutput((prediction - batch.labels.float()).square(), prediction.detach(), logits)
 
 
 def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None) -> SequenceDecoder:
@@ -115,10 +113,10 @@ def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None =
         config: the encoder's configuration; without it the plain shape is used.
         pooling: "cls", "last", "mean"; default: the family's own.
     """
-    outputs = 1 if task.kind == "number" else len(task.classes)
-    if task.kind == "classes" and outputs < 2:
-        raise HeadwiseError(f"task {task.name!r} has {outputs} classes; a classification task needs at least 2")
+    classes = len(task.classes)
+    if classes < 2 and not KINDS[task.kind].numbers:
+        raise HeadwiseError(f"task {task.name!r} has {classes} classes; a classification task needs at least 2")
     pooling = pooling or (default_pooling(config) if config is not None else "cls")
     shape = head_shape(config, pooling) if config is not None else HeadShape()
     std = config.to_dict().get("initializer_range", 0.02) if config is not None else 0.02
-    return SequenceDecoder(dim, outputs, task.kind, pooling, shape, std)
+    return SequenceDecoder(dim, classes, pooling, shape, std)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import create_model
 
-from headwise._base.lazy import ByName, lazily
+from headwise._base.lazy import Registry, lazily
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import Exact, checked
 from headwise.training._settings import Train
@@ -29,38 +29,26 @@ if TYPE_CHECKING:
     from headwise.training.methods.ticket_share import TicketShare as TicketShare
 
 __getattr__, __all__ = lazily(__name__)
-# name of a method -> its class, whose module is imported when the method is first used
-_CLASSES = {
-    "multi-task": "Method",
-    "single-task": "SingleTask",
-    "frozen": "FrozenEncoder",
-    "iat": "ImportantHeads",
-    "random-heads": "RandomHeads",
-    "prune": "PruneLeast",
-    "ticket-share": "TicketShare",
-    "mt-dnn": "MTDNN",
-    "pals": "PALs",
-    "ca-mtl": "CAMTL",
-    "lora": "LoRA",
-    "houlsby": "Houlsby",
-    "distil": "Distil",
-    "gated": "GatedTraining",
-}
-
-
-METHODS: "ByName[type[Method]]" = ByName(_CLASSES, lambda name: __getattr__(_CLASSES[name]))
-__all__ += ["METHODS", "known_method", "make_method", "method_of", "option_names"]
-
-
-def known_method(name: str) -> str:
-    """The name, if there is such a method.
-
-    Raises:
-        HeadwiseError: there is none.
-    """
-    if name not in METHODS:
-        raise HeadwiseError(f"method {name!r} is unknown{did_you_mean(name, METHODS)}; there are: {', '.join(METHODS)}")
-    return name
+METHODS: "Registry[type[Method]]" = Registry(
+    "method",
+    {
+        "multi-task": "headwise.training.methods.base:Method",
+        "single-task": "headwise.training.methods.single:SingleTask",
+        "frozen": "headwise.training.methods.frozen:FrozenEncoder",
+        "iat": "headwise.training.methods.iat:ImportantHeads",
+        "random-heads": "headwise.training.methods.iat:RandomHeads",
+        "prune": "headwise.training.methods.prune:PruneLeast",
+        "ticket-share": "headwise.training.methods.ticket_share:TicketShare",
+        "mt-dnn": "headwise.training.methods.mtdnn:MTDNN",
+        "pals": "headwise.training.methods.pals:PALs",
+        "ca-mtl": "headwise.training.methods.camtl:CAMTL",
+        "lora": "headwise.training.methods.lora:LoRA",
+        "houlsby": "headwise.training.methods.houlsby:Houlsby",
+        "distil": "headwise.training.methods.distil:Distil",
+        "gated": "headwise.training.methods.gated:GatedTraining",
+    },
+)
+__all__ += ["METHODS", "make_method", "method_of", "option_names"]
 
 
 def option_names(name: str) -> list[str]:
@@ -69,7 +57,7 @@ def option_names(name: str) -> list[str]:
     Raises:
         HeadwiseError: there is no such method.
     """
-    return [field.name for field in fields(METHODS[known_method(name)]) if field.init]
+    return [field.name for field in fields(METHODS[METHODS.check(name)]) if field.init]
 
 
 def make_method(name: str, **options: Any) -> "Method":

@@ -15,6 +15,7 @@ from headwise.errors import HeadwiseError
 from headwise.models import DecoderOutput
 from headwise.store import Checkpoint, _manifest as manifest
 from headwise.store._decision import model_parts
+from headwise.tasks import KINDS
 from headwise.training.methods.base import Method, last_share, share
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Distiller(nn.Module):
         with torch.no_grad():
             taught = self.teacher(name, batch)
         output = self.student(name, batch)
-        if self.student.tasks[name].kind == "number":
+        if KINDS[self.student.tasks[name].kind].numbers:
             # on the scale of the targets, as the student's own loss
             loss = ((output.logits - taught.logits) / self.student.decoders[name].unit).square().squeeze(-1)  # (batch,)
         else:
