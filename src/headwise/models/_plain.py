@@ -15,12 +15,13 @@ from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
 from headwise.heads._remove.files import cuts, load_folder as load_cut
+from headwise.heads._use.soft_prompts import virtual_tokens
 from headwise.models._attention import without_plans
 from headwise.models._classes import answered, numbering, output_names
 from headwise.models._decoders.language import gold_tokens, only_where
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._model import with_padding
-from headwise.models._soft_prompts import classified_at_the_end, text_columns, virtual_tokens
+from headwise.models._soft_prompts import classified_at_the_end, text_columns
 from headwise.store._saving import save_model
 from headwise.tasks._kinds import IGNORED, KINDS
 

@@ -12,7 +12,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.heads._restoration import evaluating
 from headwise.models._decoders.output import SavedTask, TaskLike
-from headwise.models._decoders.sequence import SequenceDecoder, own_units
+from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import HeadShape
 from headwise.models._model import DECODERS, MultiTaskModel
 from headwise.models._opening import open_model
@@ -102,5 +102,5 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
     source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
     model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
-    fill(model.decoders, folder / DECODERS, own_units(model.decoders))
+    fill(model.decoders, folder / DECODERS)
     return model.eval()

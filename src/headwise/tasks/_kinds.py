@@ -190,8 +190,9 @@ class Kind:
 
     def lacking(self, labels: NDArray[Any]) -> NDArray[np.bool_]:
         """Which examples have no label, (n,)."""
-        lacking = np.isnan(labels) if self.numbers else labels < 0
-        return lacking.reshape(len(labels), -1).any(1)
+        absent: Any = np.isnan(labels) if self.numbers else labels < 0
+        rows: NDArray[np.bool_] = absent.reshape(len(labels), -1).any(axis=1)
+        return rows
 
 
 DECODERS = "headwise.models._decoders"

@@ -13,13 +13,14 @@ from torch import Tensor, nn
 
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
+from headwise.heads._use.soft_prompts import virtual_tokens
 from headwise.models import MultiTaskModel
 from headwise.models._attention import without_plans
 from headwise.models._classes import answered
 from headwise.models._finite import check_answers, check_losses, check_weights
 from headwise.models._memory import longest
 from headwise.models._reading import read, shortest
-from headwise.models._soft_prompts import token_states, virtual_tokens
+from headwise.models._soft_prompts import token_states
 from headwise.settings import operation
 from headwise.tasks import KINDS, Encoded, Examples, Task, batches, collate
 from headwise.tasks._kinds import check_one_answer
