@@ -174,7 +174,7 @@ def test_a_training_keeps_its_dropout_and_gradients_beside_threads_that_score() 
 
 
 def masked(model: Any) -> None:
-    set_masks(model, {"a": HeadSet([(0, 1), (1, 0)]), "b": HeadSet([(0, 2)])}, Heads(model.encoder))
+    set_masks(model, "prune", {"a": HeadSet([(0, 1), (1, 0)]), "b": HeadSet([(0, 2)])}, Heads(model.encoder))
 
 
 METHODS: dict[str, Callable[[Any], None]] = {

@@ -32,7 +32,7 @@ def branched(method):
 
 @pytest.mark.usefixtures("known")
 def test_pruning_masks_the_least_important_heads() -> None:
-    assert branched(PruneLeast(alpha=0.25)).masks == {"mood": LOW, "warmth": HIGH}
+    assert branched(PruneLeast(alpha=0.25)).heads == {"mood": LOW, "warmth": HIGH}
 
 
 @pytest.mark.usefixtures("known")
@@ -52,7 +52,7 @@ def test_ticket_share_masks_the_least_important_heads(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("headwise.training._evaluation.evaluate", equally_good)
     run = TrainingRun(toy.model(TASKS), TASKS, TicketShare(ratios=(0.125, 0.25)), toy.settings(epochs=1))
-    assert run.method.masks == {"mood": LOW, "warmth": HIGH}
+    assert run.method.heads == {"mood": LOW, "warmth": HIGH}
     assert len(asked) == 2 * 3
     for task in TASKS:  # the share is chosen on a part of train, never on the split that is reported
         (held_out,) = {tuple(texts) for name, texts in asked if name == task.name}

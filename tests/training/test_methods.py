@@ -66,7 +66,7 @@ def test_mt_dnn_pools_all_batches_and_uses_adamax() -> None:
 
 def test_pruning_masks_the_least_important_heads_in_forward_passes(tmp_path) -> None:
     run = ran(PruneLeast(alpha=0.4, delta=0.5))
-    masks = run.method.masks
+    masks = run.method.heads
     assert {len(mask) for mask in masks.values()} == {3}
     again = reloaded(run, tmp_path)
     batch = first_batch(run.model, TASKS[0])
@@ -98,12 +98,12 @@ def test_ticket_share_finds_masks_off_the_reported_split_and_rewinds(tmp_path) -
     for task in TASKS:
         fresh.standardise(task.name, task.split("train").labels)
     toy.assert_identical(seen[0], toy.weights(fresh))  # training starts from the initial weights
-    assert {len(mask) for mask in method.masks.values()} <= {0, 2, 4}
+    assert {len(mask) for mask in method.heads.values()} <= {0, 2, 4}
     assert run.model.contexts.keys() == {"mood", "warmth"}
     # another validation split changes nothing: it plays no part
     others = [task.with_splits(validation=task.split("validation").subset([0, 1, 2])) for task in TASKS]
     again = ran(TicketShare(ratios=(0.25, 0.5)), others)
-    assert again.method.masks == method.masks
+    assert again.method.heads == method.heads
     toy.assert_identical(toy.weights(again.model), toy.weights(run.model))
     reloaded(run, tmp_path)
 
@@ -112,8 +112,8 @@ def test_tickets_are_kept_for_a_resumed_training(tmp_path) -> None:
     first = TrainingRun(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
     (tmp_path / "tickets.json").write_text('{"mood": [[0, 1]], "warmth": []}')
     second = TrainingRun(toy.model(TASKS), TASKS, TicketShare(), toy.settings(epochs=1), folder=tmp_path)
-    assert second.method.masks == {"mood": HeadSet([(0, 1)]), "warmth": HeadSet()}
-    assert set(first.method.masks) == {"mood", "warmth"}
+    assert second.method.heads == {"mood": HeadSet([(0, 1)]), "warmth": HeadSet()}
+    assert set(first.method.heads) == {"mood", "warmth"}
 
 
 @pytest.mark.parametrize("make", [lambda: LoRA(learning_rate=1e-2, rank=2), lambda: Houlsby(learning_rate=1e-2, size=4)])

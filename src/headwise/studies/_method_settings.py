@@ -3,9 +3,10 @@
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+from pydantic.fields import FieldInfo
 
 from headwise import engine
 from headwise.errors import HeadwiseError
@@ -13,23 +14,29 @@ from headwise.training._settings import Train
 from headwise.training.methods import METHODS
 
 
+def shared_options(method: str) -> dict[str, FieldInfo]:
+    """The options of a method that are settings of every training, too."""
+    options = METHODS[method].Options.model_fields
+    return {name: option for name, option in options.items() if name in Train.model_fields}
+
+
 def of_methods(training: Train, methods: Sequence[str]) -> Train:
     """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
-    own = {f.name: f.default for method in methods for f in fields(METHODS[method]) if f.init and f.name in training.decides()}
+    own = {name: option.default for method in methods for name, option in shared_options(method).items()}
     return training.with_changes(**{name: value for name, value in own.items() if name not in training.model_fields_set})
 
 
 def warn_of_replaced(training: Train, methods: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> None:
     """Warns of settings that methods have of their own (lora its rate) and the recipe replaces for all of them."""
     for method in dict.fromkeys(methods):
-        for own in fields(METHODS[method]):
-            if not own.init or own.name not in training.model_fields_set or own.name in options.get(method, {}):
+        for name, option in shared_options(method).items():
+            if name not in training.model_fields_set or name in options.get(method, {}):
                 continue
-            given = getattr(training, own.name)
-            if given != own.default:
+            chosen = getattr(training, name)
+            if chosen != option.default:
                 warnings.warn(
-                    f"{method} trains with the recipe's {own.name} {given}, not with its own {own.default}; to keep its own: "
-                    f"method_options.{method}.{own.name} = {own.default}",
+                    f"{method} trains with the recipe's {name} {chosen}, not with its own {option.default}; to keep its own: "
+                    f"method_options.{method}.{name} = {option.default}",
                     stacklevel=2,
                 )
 

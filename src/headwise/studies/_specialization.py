@@ -17,7 +17,6 @@ from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_
 from headwise.studies._sections.grids import of_specialization
 from headwise.studies._specialization_steps import SCORING, DissociationConfig, TablesConfig, dissociation, tables
 from headwise.studies._training import (
-    BRANCHING,
     CellConfig,
     MethodName,
     alpha_and_delta,
@@ -29,9 +28,8 @@ from headwise.studies._training import (
 from headwise.tasks._source import TaskSource
 from headwise.training._grid import entries
 from headwise.training._settings import Sampling, Train
-from headwise.training.methods import make_method
+from headwise.training.methods import METHODS, make_method, option_names
 
-WITH_HEADS = ("iat", "random-heads", "prune")  # methods that have α and δ
 SCORING_SETTINGS = {"method", "variant", "score_examples", "options"}
 
 
@@ -79,7 +77,9 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
         names = recipe.tasks.with_changes(names=group)
         for methods in _method_groups(recipe, label):
             place: dict[str, Any] = {"model": label, "group": "+".join(group), "seed": seed}
-            swept = {"alpha": recipe.alphas, "delta": recipe.deltas} if set(methods) & set(WITH_HEADS) else {}
+            optional = {option for method in methods for option in option_names(method)}
+            sweep = {"alpha": recipe.alphas, "delta": recipe.deltas}
+            swept = {name: values for name, values in sweep.items() if name in optional}
             config = CellConfig(
                 model=recipe.models[label],
                 tasks=names,
@@ -110,8 +110,8 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
 
 def _method_groups(recipe: SpecializationRecipe, label: str) -> list[tuple[str, ...]]:
     """Methods trained in one cell, with all their α and δ: those that share their first steps."""
-    branching = tuple(method for method in recipe.methods if method in BRANCHING)
-    alone: list[str] = [method for method in recipe.methods if method not in BRANCHING]
+    branching = tuple(method for method in recipe.methods if METHODS[method].shared_beginning)
+    alone = [method for method in recipe.methods if method not in branching]
     if label in recipe.frozen and "frozen" not in alone:
         alone.append("frozen")
     return [group for group in (branching, *((method,) for method in alone)) if group]

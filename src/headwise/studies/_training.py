@@ -23,7 +23,6 @@ from headwise.tasks._source import TaskSource
 from headwise.training._settings import Sampling, Train
 from headwise.training.methods import METHODS, make_method, option_names
 
-BRANCHING = ("multi-task", "iat", "random-heads", "prune")  # plain training up to a point, so that they share it
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.=_-]*")
 APART = {
     "seed",
@@ -197,7 +196,9 @@ def cells(recipe: TrainingRecipe) -> Iterator[engine.Cell]:
 def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
     """The methods and variants of a model that are trained in one cell."""
     names = (*methods_of(recipe, model), *recipe.variants)
-    branching = tuple(name for name in names if _method_of(recipe, name) in BRANCHING and name not in recipe.method_options)
+    branching = tuple(
+        name for name in names if METHODS[_method_of(recipe, name)].shared_beginning and name not in recipe.method_options
+    )
     return [group for group in (branching, *((name,) for name in names if name not in branching)) if group]
 
 

@@ -14,7 +14,7 @@ from headwise.studies._training import wrong
 from headwise.tasks import PRESETS
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import FewShot, Shots
-from headwise.training.methods.base import STAYS
+from headwise.training.methods import METHODS
 
 
 class TransferRecipe(engine.Recipe, Shots):
@@ -138,8 +138,9 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
     if recipe.tasks.names and (recipe.tasks.file is not None or not foreign):
         yield from wrong("tasks", recipe.tasks.check)
     for folder in (folder for models in sources.values() for folder in models):
-        for method in STAYS.keys() & (manifest.read(folder).get("notes") or {}).keys():
-            yield f"sources: {folder} was trained by {method} and cannot be transferred: {STAYS[method]}"
+        for method in METHODS.keys() & (manifest.read(folder).get("notes") or {}).keys():
+            if METHODS[method].stays:
+                yield f"sources: {folder} was trained by {method} and cannot be transferred: {METHODS[method].stays}"
     lengths = {method: len(models) for method, models in sources.items()}
     if len(set(lengths.values())) > 1:
         yield f"sources: a paired comparison needs the same number of models for each method, given {lengths}"

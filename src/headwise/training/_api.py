@@ -199,9 +199,8 @@ def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> 
     names = np.array(run.names)[run.plan]
     history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
     tables = pd.concat([evaluation.table() for evaluation in found], ignore_index=True) if found else pd.DataFrame()
-    heads = getattr(method, "heads", None) or getattr(method, "masks", None) or {}
     return TrainingResult(
-        score_rows(found), tables, history, {"method": method.name, "steps": how_run(run)}, heads, {"": answering}
+        score_rows(found), tables, history, {"method": method.name, "steps": how_run(run)}, method.heads, {"": answering}
     )
 
 

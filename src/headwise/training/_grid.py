@@ -21,9 +21,7 @@ from headwise.training._portions import portion_of
 from headwise.training._processes import is_first
 from headwise.training._result import TrainingResult
 from headwise.training._settings import Train
-from headwise.training.methods import Method, make_method, method_of, option_names
-from headwise.training.methods.iat import ImportantHeads
-from headwise.training.methods.prune import PruneLeast
+from headwise.training.methods import MultiTask, make_method, method_of, option_names
 
 BRANCHES = ".branches"  # no training can be called that
 
@@ -137,9 +135,9 @@ def compare(
                 for label, (method, own) in wanted_of.items()
             }
             made = {label: method_of(method, told[label]) for label, (method, _) in wanted_of.items()}
-            until = {label: branch_of(method, steps_of(tasks, method.settings(told[label]))) for label, method in made.items()}
+            until = {label: method.plain_until(steps_of(tasks, method.settings(told[label]))) for label, method in made.items()}
             # trainings branch from one another where everything that decides their plain beginning is the same
-            plain = {label: decide(parts, tasks, Method(), method.settings(told[label])) for label, method in made.items()}
+            plain = {label: decide(parts, tasks, MultiTask(), method.settings(told[label])) for label, method in made.items()}
             common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
             for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
                 own = until[label]
@@ -190,16 +188,6 @@ def entries(
 def _saved(folder: Path) -> bool:
     """Whether a whole checkpoint lies in `folder`."""
     return folder.is_dir() and any(whole_number(path.name) is not None for path in folder.iterdir())
-
-
-def branch_of(method: Method, steps: int) -> int | None:
-    """Until which step a method is plain multi-task training; None if it never is."""
-    if type(method) is Method:
-        return steps
-    if isinstance(method, ImportantHeads | PruneLeast):
-        branch = method.branch_step(steps)
-        return steps if branch is None else branch
-    return None
 
 
 def steps_of(tasks: Sequence[Task], settings: Train) -> int:

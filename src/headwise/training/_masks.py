@@ -11,17 +11,25 @@ if TYPE_CHECKING:
     from headwise.heads import Heads
 
 
-def set_masks(model: Any, masks: Mapping[str, HeadSet], heads: "Heads") -> None:
+def set_masks(model: Any, method: str, masks: Mapping[str, HeadSet], heads: "Heads") -> None:
     """From now on, forward passes of each task run with its heads silenced; a saved model keeps this.
 
     Args:
         model: has `contexts` and `notes`.
+        method: whose masks they are; its `restore` calls `restore_masks`.
         masks: for each task name the heads to silence.
         heads: of the model's encoder.
     """
     for task, silent in masks.items():
         model.contexts[task] = Silenced(heads, silent)
-    model.notes["silenced"] = to_json(masks)
+    model.notes[method] = to_json(masks)
+
+
+def restore_masks(model: Any, method: str, record: Mapping[str, Any]) -> None:
+    """Gives an opened model the masks that it was saved with."""
+    from headwise.heads import Heads
+
+    set_masks(model, method, from_json(record), Heads(model.encoder))
 
 
 _open: ContextVar[tuple["Silenced", ...]] = ContextVar("headwise_silenced", default=())

@@ -3,18 +3,14 @@
 `METHODS` is the one list of them: the command line, recipes and the docs' table come from it.
 """
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, get_type_hints
-
-from pydantic import create_model
+from typing import TYPE_CHECKING, Any
 
 from headwise._base.lazy import Registry, lazily
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.settings import Exact, checked
 from headwise.training._settings import Train
 
 if TYPE_CHECKING:
-    from headwise.training.methods.base import Method as Method
+    from headwise.training.methods.base import Method as Method, MultiTask as MultiTask
     from headwise.training.methods.camtl import CAMTL as CAMTL
     from headwise.training.methods.distil import Distil as Distil
     from headwise.training.methods.frozen import FrozenEncoder as FrozenEncoder
@@ -32,7 +28,7 @@ __getattr__, __all__ = lazily(__name__)
 METHODS: "Registry[type[Method]]" = Registry(
     "method",
     {
-        "multi-task": "headwise.training.methods.base:Method",
+        "multi-task": "headwise.training.methods.base:MultiTask",
         "single-task": "headwise.training.methods.single:SingleTask",
         "frozen": "headwise.training.methods.frozen:FrozenEncoder",
         "iat": "headwise.training.methods.iat:ImportantHeads",
@@ -57,7 +53,7 @@ def option_names(name: str) -> list[str]:
     Raises:
         HeadwiseError: there is no such method.
     """
-    return [field.name for field in fields(METHODS[METHODS.check(name)]) if field.init]
+    return list(METHODS[METHODS.check(name)].Options.model_fields)
 
 
 def make_method(name: str, **options: Any) -> "Method":
@@ -66,16 +62,13 @@ def make_method(name: str, **options: Any) -> "Method":
     Raises:
         HeadwiseError: there is no such method, it has no such option, or a value does not fit.
     """
-    known = option_names(name)
+    names = option_names(name)
     for option in options:
-        if option not in known:
+        if option not in names:
             owners = [other for other in METHODS if option in option_names(other)]
-            hint = f", which belongs to {', '.join(owners)}" if owners else did_you_mean(option, known)
-            raise HeadwiseError(f"method {name!r} has no option {option!r}{hint}; it has: {', '.join(known) or 'none'}")
-    cls = METHODS[name]
-    hints = get_type_hints(cls)
-    declared: dict[str, Any] = {field.name: (hints[field.name], field.default) for field in fields(cls) if field.init}
-    return cls(**checked(create_model(cls.__name__, __base__=Exact, **declared), options).given())
+            hint = f", which belongs to {', '.join(owners)}" if owners else did_you_mean(option, names)
+            raise HeadwiseError(f"method {name!r} has no option {option!r}{hint}; it has: {', '.join(names) or 'none'}")
+    return METHODS[name](**options)
 
 
 def method_of(method: "str | Method", settings: Train) -> "Method":

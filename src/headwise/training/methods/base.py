@@ -2,12 +2,16 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from headwise._base.names import as_fraction
+from pydantic import AfterValidator
+
 from headwise.errors import HeadwiseError
+from headwise.heads import HeadSet
 from headwise.scoring._settings import VARIANTS
+from headwise.settings import Exact, checked, option
+from headwise.training._masks import from_json, to_json
 from headwise.training._settings import Train
 
 if TYPE_CHECKING:
@@ -17,20 +21,55 @@ if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
+def known_variant(variant: str) -> str:
+    """The variant, if there is such a form of the importance."""
+    if variant not in VARIANTS:
+        raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
+    return variant
+
+
+LEARNING_RATE: Any = option(3e-4, "Peak learning rate of what it adds and of the decoders.", gt=0)
+
+
+class Scoring(Exact):
+    """How a method scores heads (Eq. 4)."""
+
+    examples: int | None = option(10_000, "Most training examples to score heads on; None: all.", ge=1)
+    variant: Annotated[str, AfterValidator(known_variant)] = option(
+        "eq4", "A published code's form of the importance, see `headwise.scoring.gate_gradient`."
+    )
+
+
 class Method:
     """Plain multi-task training: every hook leaves the loop as it is. Other methods override some of them.
 
     The loop calls, in this order: `settings`, `prepare`, `trained`; then for every step `around_step`, and once, before the
-    step that `branch_step` names, `at_branch`; at the end `finish`. Methods that do nothing before their branch can start from
-    another method's checkpoint at that step, so that their comparison is paired.
+    step that `branch_step` names, `at_branch`; at the end `finish`.
+
+    Attributes:
+        options: what was chosen of the class's `Options`.
+        heads: by task, heads that the method chose; checkpoints and results keep them.
     """
 
     name: ClassVar[str] = "multi-task"
+    shared_beginning: ClassVar[bool] = False
+    """Whether it is plain multi-task training until its branch, so that it can start from another such training's checkpoint at that
+    step, and their comparison is paired."""
+    stays: ClassVar[str] = ""
+    """Why a model that it trained cannot be a source of transfer; empty where it can."""
     steps_alike: ClassVar[bool] = True
     """Whether all steps of a task do the same on the device, but for what `at_branch` changes: no number in them is drawn or counted
     on the host. Only then can a step be captured once and replayed. A class with an `around_step` or `trained` of its own says so
     itself, or its steps run as ordinary ones."""
+
+    class Options(Exact):
+        """The options of the method: its keywords, and what may stand beside the settings of `train`."""
+
+    options: Options
+
+    def __init__(self, **options: Any) -> None:
+        self.options = checked(self.Options, options)
+        self.heads: dict[str, HeadSet] = {}
 
     def settings(self, settings: Train) -> Train:
         """The settings this method trains with."""
@@ -38,6 +77,11 @@ class Method:
 
     def prepare(self, run: "TrainingRun") -> None:
         """Before the optimizer is made: freeze, wrap or add modules."""
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        """Gives a model that is opened from `folder` what `prepare` or `finish` gave it: `record` is the method's entry in the model's
+        `notes`. Weights of the modules that are put into `model.adapters` here are read afterwards."""
 
     def trained(self, run: "TrainingRun") -> "nn.Module":
         """The module whose `forward(task name, batch)` gives the losses of a step; its parameters are what is trained."""
@@ -59,50 +103,53 @@ class Method:
 
     def state_dict(self) -> dict[str, Any]:
         """What the method learnt on the way (JSON values and tensors), for checkpoints."""
-        return {}
+        return {"heads": to_json(self.heads)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state_dict` gave."""
+        self.heads = from_json(state["heads"])
 
     def describe(self) -> dict[str, Any]:
         """Name and options, for results."""
-        options = {field.name: getattr(self, field.name) for field in fields(self) if field.init}
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
-        known = {name: value for name, value in plain.items() if isinstance(value, str | int | float | bool | list | None)}
-        return {"method": self.name, **known}
+        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.decides().items()}
+        plain = {name: value for name, value in options.items() if isinstance(value, str | int | float | bool | list | None)}
+        return {"method": self.name, **plain}
 
     def decides(self) -> dict[str, Any]:
         """Name and options, as far as a result depends on them; objects too, which count by their content."""
-        return {"method": self.name, **{field.name: getattr(self, field.name) for field in fields(self) if field.init}}
+        return {"method": self.name, **self.options.decides()}
 
     def branch_step(self, steps: int) -> int | None:
         """The step before which `at_branch` is called; None if there is no branch."""
         return None
 
+    def plain_until(self, steps: int) -> int | None:
+        """Until which of `steps` it is plain multi-task training; None if it never is."""
+        if not self.shared_beginning:
+            return None
+        branch = self.branch_step(steps)
+        return steps if branch is None else branch
 
-@dataclass
+
+class MultiTask(Method):
+    """Plain multi-task training, which methods with a shared beginning start from."""
+
+    shared_beginning: ClassVar[bool] = True
+
+
 class ScoredHeads(Method):
-    """Plain multi-task training until the last `delta` of the steps, at whose beginning heads are scored once per task (Eq. 4).
+    """Plain multi-task training until the last `delta` of the steps, at whose beginning heads are scored once per task (Eq. 4)."""
 
-    Args:
-        alpha: share of all heads that are chosen for a task.
-        delta: share of the steps, at the end, in which they are treated apart.
-        examples: most training examples to score on.
-        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
-    """
+    shared_beginning: ClassVar[bool] = True
 
-    alpha: float = 0.3
-    delta: float = 0.1
-    examples: int | None = 10_000
-    variant: str = "eq4"
+    class Options(Scoring):
+        alpha: float = option(0.3, "Share of all heads that are chosen for a task (α).", ge=0, le=1)
+        delta: float = option(0.1, "Share of the steps, at the end, in which they are treated apart (δ).", ge=0, le=1)
 
-    def __post_init__(self) -> None:
-        share("alpha", self.alpha)
-        share("delta", self.delta)
-        known_variant(self.variant)
+    options: Options
 
     def branch_step(self, steps: int) -> int | None:
-        return last_share(self.delta, steps)
+        return last_share(self.options.delta, steps)
 
 
 class OneTaskAtATime:
@@ -144,21 +191,14 @@ def multi_task(model: Any, method: str) -> "MultiTaskModel":
     return model
 
 
-# why a model trained by a method cannot be a source of transfer, by the name of its note
-STAYS = {
-    "pals": "its projected attention layers belong to the tasks it was trained on; a new task has none",
-    "ca-mtl": "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has none",
-}
-
-
-def stay_behind(method: str, encoder: Any) -> None:
-    """The `carry` of a method that has nothing for a new task.
+def stay_behind(method: type[Method], encoder: Any) -> None:
+    """The `carry` of a model whose method has nothing for a new task.
 
     Raises:
         HeadwiseError: always, with the reason.
     """
     raise HeadwiseError(
-        f"a model trained by {method} cannot be a source of transfer: {STAYS[method]}; train the new task together with the others, "
+        f"a model trained by {method.name} cannot be a source of transfer: {method.stays}; train the new task together with the others, "
         "or use a source trained by another method"
     )
 
@@ -167,15 +207,3 @@ def last_share(delta: float, steps: int) -> int | None:
     """The step at which the last `delta` of the steps begins; None if there is no such step."""
     last = int(round(delta * steps, 6))
     return steps - last if last else None
-
-
-def known_variant(variant: str) -> None:
-    """Checks that there is such a form of the importance."""
-    if variant not in VARIANTS:
-        raise HeadwiseError(f"variant {variant!r} is unknown; choose one of {', '.join(VARIANTS)}")
-
-
-def share(name: str, value: float) -> None:
-    """Checks that an option is a share from 0 to 1."""
-    if not 0 <= value <= 1:
-        raise HeadwiseError(f"{name} is {value:g}; {as_fraction(value)}")

@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from headwise.heads import Heads
 from headwise.heads._inputs import tiny_inputs
 from headwise.heads._restoration import unchanged
 from headwise.heads._use.attention import VISIBLE, eager
+from headwise.settings import Exact, option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
@@ -27,7 +29,6 @@ HIDDEN = -1e30  # a masked score; in 16 bits still finite
 LARGE = 24  # layers from which the larger variant is the default
 
 
-@dataclass
 class CAMTL(Method):
     """Modules that a task's embedding z controls change a shared encoder, whose lower half (embeddings included) is frozen.
 
@@ -40,22 +41,25 @@ class CAMTL(Method):
       attention block gave; in the large one they make a path beside all layers, f_j = bottleneck_j(h_j + f_{j−1}), whose end is read.
 
     MT-Uncertainty sampling is not part of it: it mixes tasks in a batch, and all methods here are compared under one sampler.
-
-    Args:
-        variant: "base" or "large"; default: large from 24 layers on, as in the paper.
-        blocks: N, blocks on the diagonal of M; default: the width divided by the most tokens, as in the released code (768 ÷ 128 = 6).
     """
 
     name: ClassVar[str] = "ca-mtl"
     steps_alike: ClassVar[bool] = True
-    variant: str | None = None
-    blocks: int | None = None
+    stays: ClassVar[str] = (
+        "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has none"
+    )
 
-    def __post_init__(self) -> None:
-        if self.variant not in (None, "base", "large"):
-            raise HeadwiseError(f"ca-mtl: variant is {self.variant!r}; it is 'base', 'large' or None (by the number of layers)")
-        if self.blocks is not None and self.blocks < 1:
-            raise HeadwiseError(f"ca-mtl: blocks is {self.blocks}; it must be at least 1, or None")
+    class Options(Exact):
+        variant: Literal["base", "large"] | None = option(
+            None, "base or large; default: large from 24 layers on, as in the paper."
+        )
+        blocks: int | None = option(
+            None,
+            "N, blocks on the diagonal of M; default: the width divided by the most tokens, as in the released code (768 ÷ 128 = 6).",
+            ge=1,
+        )
+
+    options: Options
 
     def prepare(self, run: "TrainingRun") -> None:
         from headwise.training._graphs import PAD
@@ -65,10 +69,14 @@ class CAMTL(Method):
         model.notes["ca-mtl"] = {
             "tasks": run.names,
             "length": length,
-            "blocks": self.blocks or max(1, model.dim // length),
-            "large": self.variant == "large" if self.variant else len(run.heads.sites) >= LARGE,
+            "blocks": self.options.blocks or max(1, model.dim // length),
+            "large": self.options.variant == "large" if self.options.variant else len(run.heads.sites) >= LARGE,
         }
         add_conditions(model, model.notes["ca-mtl"], run.heads)
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        add_conditions(model, record, Heads(model.encoder))
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's conditions too
@@ -101,7 +109,7 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
             norm.register_forward_hook(partial(hooks.norm_ends, number, which))
     for task in record["tasks"]:
         model.contexts[task] = partial(hooks.using, task)
-    model.carry = partial(stay_behind, "ca-mtl")
+    model.carry = partial(stay_behind, CAMTL)
 
 
 class _Hooks(OneTaskAtATime):

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,16 +12,16 @@ from torch.nn.functional import log_softmax, mse_loss
 
 from headwise.errors import HeadwiseError
 from headwise.models import DecoderOutput
+from headwise.settings import Exact, option
 from headwise.store import Checkpoint, _manifest as manifest
 from headwise.store._decision import model_parts
 from headwise.tasks import KINDS
-from headwise.training.methods.base import Method, last_share, share
+from headwise.training.methods.base import Method, last_share
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class Distil(Method):
     """First the student's layers imitate every k-th layer of the teacher, then its predictions imitate the teacher's.
 
@@ -31,32 +30,35 @@ class Distil(Method):
     Student and teacher both run without dropout there: its noise would enter every map and every state behind it, so that a student
     equal to its teacher would have a loss and a gradient. Second part (prediction-layer distillation): cross-entropy with the teacher's
     class probabilities, at temperature 1, or squared error for numbers; the student's dropout is on, as in every other method.
-
-    Args:
-        teacher: a MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is
-            first fine-tuned on these tasks, by plain multi-task training with the same settings.
-        intermediate: share of the steps spent on the first part (2 of 5 epochs).
     """
 
     name: ClassVar[str] = "distil"
     steps_alike: ClassVar[bool] = True
-    teacher: Any = None
-    intermediate: float = 0.4
-    _distiller: "Distiller | None" = field(default=None, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        share("intermediate", self.intermediate)
-        if self.teacher is None:
+    class Options(Exact):
+        teacher: Any = option(
+            None,
+            "A MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is first fine-tuned "
+            "on these tasks, by plain multi-task training with the same settings.",
+        )
+        intermediate: float = option(0.4, "Share of the steps spent on the first part (2 of 5 epochs).", ge=0, le=1)
+
+    options: Options
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._distiller: Distiller | None = None
+        if self.options.teacher is None:
             raise HeadwiseError(
                 "distillation needs teacher=: a fine-tuned multi-task model, its folder, or a model to fine-tune first (a recipe: [teachers])"
             )
 
     def branch_step(self, steps: int) -> int | None:
-        return last_share(1 - self.intermediate, steps)
+        return last_share(1 - self.options.intermediate, steps)
 
     def trained(self, run: "TrainingRun") -> nn.Module:
         with torch.random.fork_rng(devices=[run.model.device] if run.model.device.type == "cuda" else []):
-            teacher: Any = self.teacher if isinstance(self.teacher, nn.Module) else self._opened(run)
+            teacher: Any = self.options.teacher if isinstance(self.options.teacher, nn.Module) else self._opened(run)
         student: Any = run.model
         missing = [name for name in run.names if name not in teacher.tasks]
         if missing:
@@ -67,7 +69,7 @@ class Distil(Method):
         return self._distiller
 
     def decides(self) -> dict[str, Any]:
-        return {**super().decides(), "teacher": model_parts(self.teacher)}
+        return {**super().decides(), "teacher": model_parts(self.options.teacher)}
 
     def _opened(self, run: "TrainingRun") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
@@ -76,11 +78,11 @@ class Distil(Method):
         from headwise.training._loop import TrainingRun as Inner
 
         kept = run.folder / "teacher" if run.folder else None
-        for folder in (Path(str(self.teacher)), kept):
+        for folder in (Path(str(self.options.teacher)), kept):
             if folder is not None and (folder / manifest.NAME).is_file():
                 return load(folder)
         student: Any = run.model
-        teacher = open_model(str(self.teacher), run.tasks, need="trains", pooling=student.pooling, seed=run.settings.seed)
+        teacher = open_model(str(self.options.teacher), run.tasks, need="trains", pooling=student.pooling, seed=run.settings.seed)
         settings = run.settings.with_changes(trackers=(), evaluate="end", early_stopping=None)
         Inner(teacher, run.tasks, Method(), settings, folder=kept).train()
         if kept is not None:

@@ -1,6 +1,5 @@
 """Frozen encoder: only the decoders learn. The control that tells what fine-tuning adds."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from headwise.training.methods.base import Method
@@ -9,7 +8,6 @@ if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class FrozenEncoder(Method):
     """The encoder keeps its pre-trained weights (its dropout stays on, as in every method)."""
 

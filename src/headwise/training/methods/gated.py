@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,8 +14,9 @@ from headwise.heads import Heads
 from headwise.models import DecoderOutput
 from headwise.scoring import _concrete as concrete
 from headwise.scoring._selection import count_for
+from headwise.settings import Exact, option
 from headwise.training._settings import Train
-from headwise.training.methods.base import Method, share
+from headwise.training.methods.base import Method
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
@@ -28,7 +29,7 @@ class _Gates(nn.Module):
 
     def __init__(self, model: Any, method: "GatedTraining", heads: Heads) -> None:
         super().__init__()
-        self.model, self.log_a = model, nn.Parameter(torch.full(heads.shape, method.start))
+        self.model, self.log_a = model, nn.Parameter(torch.full(heads.shape, method.options.start))
         self._method, self._heads = method, heads
         self.register_buffer("valid", heads.valid.float())
         self.register_buffer("step", torch.zeros(()), persistent=False)  # on the device, where a captured step can count
@@ -52,31 +53,31 @@ class _Gates(nn.Module):
         return output
 
 
-@dataclass
 class GatedTraining(Method):
     """Gates on all heads, shared by the tasks of a training, learn together with the model; afterwards it answers through them.
 
-    Args:
-        fraction: share of all heads to leave open, in expectation, so that every training keeps as many: an open gate costs GAIN ×
-            (open − target) ÷ all heads, in units of the loss, and is paid for while too few are open. The target falls from all heads
-            to the fraction over the first half of the steps. `gate_learning_rate` times the number of steps should be 10 or more, or
-            gates cannot get there.
-        penalty: a fixed price instead, in units of the loss; then the number of heads differs between tasks and says nothing.
-        start: log a of every gate at the start (2 is nearly always open).
+    An open gate costs GAIN × (open − target) ÷ all heads, in units of the loss, and is paid for while too few are open, so that every
+    training keeps as many. The target falls from all heads to the fraction over the first half of the steps. `gate_learning_rate` times
+    the number of steps should be 10 or more, or gates cannot get there.
     """
 
     name: ClassVar[str] = "gated"
     steps_alike: ClassVar[bool] = True
-    fraction: float = 0.3
-    penalty: float | None = None
-    start: float = 2.0
-    log_a: Tensor | None = field(default=None, init=False)
-    _total: int = field(default=0, init=False)
-    _steps: int = field(default=1, init=False)
-    _counted: Tensor = field(default_factory=lambda: torch.zeros(()), init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        share("fraction", self.fraction)
+    class Options(Exact):
+        fraction: float = option(0.3, "Share of all heads to leave open, in expectation.", ge=0, le=1)
+        penalty: float | None = option(
+            None, "A fixed price of an open gate instead, in units of the loss; then the number of heads differs between tasks."
+        )
+        start: float = option(2.0, "log a of every gate at the start (2 is nearly always open).")
+
+    options: Options
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.log_a: Tensor | None = None
+        self._total, self._steps = 0, 1
+        self._counted = torch.zeros(())
 
     def settings(self, settings: Train) -> Train:
         # evaluations on the way would see the model without its gates
@@ -84,9 +85,9 @@ class GatedTraining(Method):
 
     def trained(self, run: "TrainingRun") -> nn.Module:
         self._total, self._steps = run.heads.total, len(run.plan)
-        if self.penalty is None and not count_for(self.fraction, self._total):
+        if self.options.penalty is None and not count_for(self.options.fraction, self._total):
             raise HeadwiseError(
-                f"fraction {self.fraction} of the model's {self._total} heads is less than one head: give a larger fraction"
+                f"fraction {self.options.fraction} of the model's {self._total} heads is less than one head: give a larger fraction"
             )
         gates = _Gates(run.model, self, run.heads).to(run.model.device)
         self.log_a, self._counted = gates.log_a, gates.step
@@ -94,9 +95,11 @@ class GatedTraining(Method):
 
     def price(self, open_now: Tensor, step: Tensor) -> Tensor | float:
         """The price of one more open gate, `open_now` being open now, in step `step`."""
-        if self.penalty is not None:
-            return self.penalty
-        target = self._total - (self._total - count_for(self.fraction, self._total)) * (2 * step / self._steps).clamp(max=1)
+        if self.options.penalty is not None:
+            return self.options.penalty
+        target = self._total - (self._total - count_for(self.options.fraction, self._total)) * (2 * step / self._steps).clamp(
+            max=1
+        )
         return GAIN * (open_now - target) / self._total
 
     @contextmanager
@@ -107,6 +110,10 @@ class GatedTraining(Method):
     def finish(self, run: "TrainingRun") -> None:
         """From here on the model answers with its gates at their test values."""
         set_gates(run.model, dict.fromkeys(run.names, self.gates), run.heads)
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        set_gates(model, {task: torch.tensor(rows) for task, rows in record.items()}, Heads(model.encoder))
 
     @property
     def expected(self) -> float:
@@ -130,4 +137,4 @@ class GatedTraining(Method):
 def set_gates(model: Any, gates: Mapping[str, Tensor], heads: Heads) -> None:
     """From now on, forward passes of each task run through its gates (layers, heads); a saved model keeps this."""
     model.contexts |= {task: partial(heads.gated, values.to(model.device)) for task, values in gates.items()}
-    model.notes["gates"] = {task: values.tolist() for task, values in gates.items()}
+    model.notes[GatedTraining.name] = {task: values.tolist() for task, values in gates.items()}

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -11,34 +11,37 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
+from headwise.settings import Exact, option
 from headwise.training._settings import Train
-from headwise.training.methods.base import Method, OneTaskAtATime, multi_task
+from headwise.training.methods.base import LEARNING_RATE, Method, OneTaskAtATime, multi_task
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class Houlsby(Method):
-    """A bottleneck after each attention block and each feed-forward block, before the residual is added; one set per task.
-
-    Args:
-        learning_rate: of bottlenecks and decoders.
-        size: width of a bottleneck.
-    """
+    """A bottleneck after each attention block and each feed-forward block, before the residual is added; one set per task."""
 
     name: ClassVar[str] = "houlsby"
     steps_alike: ClassVar[bool] = True
-    learning_rate: float = 3e-4
-    size: int = 64
+
+    class Options(Exact):
+        learning_rate: float = LEARNING_RATE
+        size: int = option(64, "Width of a bottleneck.", ge=1)
+
+    options: Options
 
     def settings(self, settings: Train) -> Train:
-        return settings.with_changes(learning_rate=self.learning_rate)
+        return settings.with_changes(learning_rate=self.options.learning_rate)
 
     def prepare(self, run: "TrainingRun") -> None:
         model = multi_task(run.model, self.name)
-        model.notes["houlsby"] = {"tasks": run.names, "size": self.size}
+        model.notes["houlsby"] = {"tasks": run.names, "size": self.options.size}
         add_bottlenecks(model, model.notes["houlsby"], run.heads)
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        add_bottlenecks(model, record, Heads(model.encoder))
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's own bottlenecks too

@@ -1,21 +1,17 @@
 """Important-head training (IAT; functional-specialization §4.2), and the same with random heads."""
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from headwise.heads import HeadSet
-from headwise.training._masks import from_json, to_json
+from headwise.settings import option
 from headwise.training.methods.base import ScoredHeads
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class ImportantHeads(ScoredHeads):
     """In the last `delta` of the steps, a batch of a task updates only that task's most important heads.
 
@@ -23,25 +19,26 @@ class ImportantHeads(ScoredHeads):
 
     The last four options are what the released code does beside the method, each by itself, so that its effect can be measured.
 
-    Args:
-        alpha: share of all heads that a task may update; 1 is plain multi-task training.
-        delta: share of the steps, at the end, in which it may; 0 is plain multi-task training.
-        examples: most training examples to score on.
-        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
-        output_projection: whether a head's columns of W_O are its own too; False leaves W_O free.
-        drift: momentum and weight decay keep moving heads outside a task's set; only their gradients are masked.
-        eval_mode: the last `delta` of the steps run without dropout.
-        leak: gradients of the scoring passes (the sum over all tasks' batches of `batch_size` of their mean loss, in eval mode)
-            are added to those of the first step after them.
     """
 
     name: ClassVar[str] = "iat"
     steps_alike: ClassVar[bool] = True
-    output_projection: bool = True
-    drift: bool = False
-    eval_mode: bool = False
-    leak: bool = False
-    heads: dict[str, HeadSet] = field(default_factory=dict, init=False)
+
+    class Options(ScoredHeads.Options):
+        alpha: float = option(0.3, "Share of all heads that a task may update (α); 1 is plain training.", ge=0, le=1)
+        delta: float = option(0.1, "Share of the steps, at the end, in which it may (δ); 0 is plain training.", ge=0, le=1)
+        output_projection: bool = option(True, "Whether a head's columns of W_O are its own too; False leaves W_O free.")
+        drift: bool = option(
+            False, "Momentum and weight decay keep moving heads outside a task's set; only gradients are masked."
+        )
+        eval_mode: bool = option(False, "The last delta of the steps run without dropout.")
+        leak: bool = option(
+            False,
+            "Gradients of the scoring passes (the sum over all tasks' batches of batch_size of their mean loss, in eval mode) are added to "
+            "those of the first step after them.",
+        )
+
+    options: Options
 
     def prepare(self, run: "TrainingRun") -> None:
         from headwise.heads._freeze.adapters import check_adapters
@@ -51,29 +48,26 @@ class ImportantHeads(ScoredHeads):
     def at_branch(self, run: "TrainingRun") -> None:
         from headwise.scoring import top_heads
 
-        scores = run.score_tasks(examples=self.examples, variant=self.variant)
-        self.heads = {name: top_heads(scores[name], fraction=self.alpha) for name in run.names}
-        if self.leak:
-            leave_gradients(run, self.examples)
+        scores = run.score_tasks(examples=self.options.examples, variant=self.options.variant)
+        self.heads = {name: top_heads(scores[name], fraction=self.options.alpha) for name in run.names}
+        if self.options.leak:
+            leave_gradients(run, self.options.examples)
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         if not self.heads:
             return nullcontext()
-        if self.eval_mode and run.wrapped.training:
+        if self.options.eval_mode and run.wrapped.training:
             run.wrapped.eval()
         masked = run.settings.clip is not None or run.settings.optimizer == "adafactor"  # else nothing reads those gradients
         return run.heads.training_only(
-            self.heads[task], run.optimizer, output_projection=self.output_projection, drift=self.drift, masked=masked
+            self.heads[task],
+            run.optimizer,
+            output_projection=self.options.output_projection,
+            drift=self.options.drift,
+            masked=masked,
         )
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"heads": to_json(self.heads)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.heads = from_json(state.get("heads", {}))
-
-
-@dataclass
 class RandomHeads(ImportantHeads):
     """The control of `iat`: as many heads for each task, drawn at random by the training's seed."""
 
@@ -83,10 +77,10 @@ class RandomHeads(ImportantHeads):
         from headwise.scoring import random_heads
 
         valid = run.heads.valid.cpu().numpy()
-        draws = random_heads(valid, self.alpha, draws=len(run.names), seed=run.settings.seed)
+        draws = random_heads(valid, self.options.alpha, draws=len(run.names), seed=run.settings.seed)
         self.heads = dict(zip(run.names, draws, strict=True))
-        if self.leak:
-            leave_gradients(run, self.examples)
+        if self.options.leak:
+            leave_gradients(run, self.options.examples)
 
 
 def leave_gradients(run: "TrainingRun", examples: int | None) -> None:

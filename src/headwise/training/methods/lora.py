@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwise._base.opener import read_tensors
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError, MissingExtra
+from headwise.settings import Exact, option
 from headwise.training._settings import Train
-from headwise.training.methods.base import Method, multi_task
+from headwise.training.methods.base import LEARNING_RATE, Method, multi_task
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
@@ -20,32 +20,36 @@ if TYPE_CHECKING:
 FILE = "lora.safetensors"
 
 
-@dataclass
 class LoRA(Method):
-    """Low-rank updates of some projections, one set per task; decoders train as always.
-
-    Args:
-        learning_rate: of updates and decoders.
-        rank, lora_alpha, lora_dropout: of the updates.
-        targets: names of the modules that get them, separated by commas; default: peft's own choice for the model's family.
-    """
+    """Low-rank updates of some projections, one set per task; decoders train as always."""
 
     name: ClassVar[str] = "lora"
-    learning_rate: float = 3e-4
-    rank: int = 8
-    lora_alpha: int = 16
-    lora_dropout: float = 0.0
-    targets: str | None = None
+
+    class Options(Exact):
+        learning_rate: float = LEARNING_RATE
+        rank: int = option(8, "Rank of the updates.", ge=1)
+        lora_alpha: int = option(16, "Their scale, times the rank.", ge=1)
+        lora_dropout: float = option(0.0, "Dropout before them.", ge=0, lt=1)
+        targets: str | None = option(
+            None, "Names of the modules that get them, separated by commas; default: peft's own choice for the model's family."
+        )
+
+    options: Options
 
     def settings(self, settings: Train) -> Train:
-        return settings.with_changes(learning_rate=self.learning_rate)
+        return settings.with_changes(learning_rate=self.options.learning_rate)
 
     def prepare(self, run: "TrainingRun") -> None:
-        options = {"r": self.rank, "lora_alpha": self.lora_alpha, "lora_dropout": self.lora_dropout}
-        targets = self.targets.split(",") if self.targets else None
+        options = {"r": self.options.rank, "lora_alpha": self.options.lora_alpha, "lora_dropout": self.options.lora_dropout}
+        targets = self.options.targets.split(",") if self.options.targets else None
         model = multi_task(run.model, self.name)
         model.notes["lora"] = {"tasks": run.names, "options": {**options, "target_modules": targets}}
         add_lora(model, model.notes["lora"])
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        add_lora(model, record)
+        load_updates(model, folder / "encoder")
 
 
 def add_lora(model: Any, record: Mapping[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models._pooling import default_pooling
+from headwise.settings import Exact, option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class PALs(Method):
     """In parallel with every layer runs a small attention layer of the task's own; the encoder is shared, and all of it is trained.
 
@@ -28,25 +28,32 @@ class PALs(Method):
     does to it; TS(h) = V^D g(V^E h), with V^E of size d_s × d_m and V^D of size d_m × d_s. In a projected attention layer g is
     multi-head attention without its last projection W^o, with weights of its own for each layer and task; V^E and V^D are shared
     by all layers, not by tasks. With d_s = 204 and 12 heads that is T (2 d_m d_s + 3 L d_s²) weights: 1.13 × BERT-base for eight tasks.
-
-    Args:
-        size: d_s.
-        n_heads: of each projected attention layer; a divisor of `size`.
     """
 
     name: ClassVar[str] = "pals"
     steps_alike: ClassVar[bool] = True
-    size: int = 204
-    n_heads: int = 12
+    stays: ClassVar[str] = "its projected attention layers belong to the tasks it was trained on; a new task has none"
 
-    def __post_init__(self) -> None:
-        if self.size < 1 or self.n_heads < 1 or self.size % self.n_heads:
-            raise HeadwiseError(f"pals: size is {self.size} and n_heads {self.n_heads}; size must be a multiple of n_heads")
+    class Options(Exact):
+        size: int = option(204, "d_s, the width of a projected attention layer.", ge=1)
+        n_heads: int = option(12, "Heads of each such layer; a divisor of size.", ge=1)
+
+    options: Options
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        size, n_heads = self.options.size, self.options.n_heads
+        if size % n_heads:
+            raise HeadwiseError(f"pals: size is {size} and n_heads {n_heads}; size must be a multiple of n_heads")
 
     def prepare(self, run: "TrainingRun") -> None:
         model = multi_task(run.model, self.name)
-        model.notes["pals"] = {"tasks": run.names, "size": self.size, "n_heads": self.n_heads}
+        model.notes["pals"] = {"tasks": run.names, **self.options.decides()}
         add_pals(model, model.notes["pals"], run.heads)
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        add_pals(model, record, Heads(model.encoder))
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # recomputed activations need the task's own layers too
@@ -117,7 +124,7 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
         model.encoder.get_submodule(end).register_forward_hook(partial(beside.layer_ends, layer))
     for task in record["tasks"]:
         model.contexts[task] = partial(beside.using, task)
-    model.carry = partial(stay_behind, "pals")
+    model.carry = partial(stay_behind, PALs)
 
 
 class _Beside(OneTaskAtATime):

@@ -1,26 +1,28 @@
 """Single-task training: each task on an encoder of its own."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headwise.training.methods.base import Method
+from headwise.settings import Exact, option
+from headwise.training.methods.base import Method, MultiTask
 
 
-@dataclass
 class SingleTask(Method):
-    """As many trainings as tasks, each from the same initial weights; `train` runs them one after another.
-
-    Args:
-        teacher: a model that is fine-tuned on each task alone and then teaches the student that task, see `Distil`; None: no teacher.
-    """
+    """As many trainings as tasks, each from the same initial weights; `train` runs them one after another."""
 
     name: ClassVar[str] = "single-task"
-    teacher: Any = None
+
+    class Options(Exact):
+        teacher: Any = option(
+            None,
+            "A model that is fine-tuned on each task alone and then teaches the student that task, see distil; None: no teacher.",
+        )
+
+    options: Options
 
     def each(self) -> Method:
         """What trains one task."""
-        if self.teacher is None:
-            return Method()
+        if self.options.teacher is None:
+            return MultiTask()
         from headwise.training.methods.distil import Distil
 
-        return Distil(teacher=self.teacher)
+        return Distil(teacher=self.options.teacher)

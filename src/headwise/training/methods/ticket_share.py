@@ -1,63 +1,58 @@
 """Ticket-Share (Liang et al. 2021): each task trains under a mask of heads taken from its own fine-tuned model."""
 
 import json
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from headwise._base.parsing import read_json
 from headwise.heads import HeadSet
+from headwise.settings import option
 from headwise.store._atomic import write_text
 from headwise.tasks import Task
-from headwise.training._masks import from_json, set_masks, to_json
-from headwise.training.methods.base import Method, known_variant, share
+from headwise.training._masks import from_json, restore_masks, set_masks, to_json
+from headwise.training.methods.base import Method, Scoring
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
 
 
-@dataclass
 class TicketShare(Method):
     """Fine-tune each task alone, score its heads, mask the least important, rewind, and train all tasks under their masks.
 
     The share to mask is chosen for each task on a part of its training data that its own fine-tuning does not see, so that the
     split which is reported plays no part in it. Masks act in the forward passes of a task's batches, in training and after it.
-
-    Args:
-        ratios: shares of heads to try masking; 0 (no mask) is always tried.
-        held_out: share of the training data that chooses among them.
-        examples: most training examples to score on.
-        variant: a published code's form of the importance, see `headwise.scoring.gate_gradient`.
     """
 
     name: ClassVar[str] = "ticket-share"
     steps_alike: ClassVar[bool] = True
-    ratios: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5)
-    held_out: float = 0.1
-    examples: int | None = 10_000
-    variant: str = "eq4"
-    masks: dict[str, HeadSet] = field(default_factory=dict, init=False)
 
-    def __post_init__(self) -> None:
-        self.ratios = tuple(self.ratios)
-        for ratio in (*self.ratios, self.held_out):
-            share("ratio", ratio)
-        known_variant(self.variant)
+    class Options(Scoring):
+        ratios: tuple[Annotated[float, Field(ge=0, le=1)], ...] = option(
+            (0.1, 0.2, 0.3, 0.5), "Shares of heads to try masking; 0 (no mask) is always tried."
+        )
+        held_out: float = option(0.1, "Share of the training data that chooses among them.", ge=0, le=1)
+
+    options: Options
+
+    @classmethod
+    def restore(cls, model: Any, record: Any, folder: Path) -> None:
+        restore_masks(model, cls.name, record)
 
     def prepare(self, run: "TrainingRun") -> None:
         file = run.folder / "tickets.json" if run.folder else None
         if file is not None and file.is_file():
-            self.masks = from_json(read_json(file))
+            self.heads = from_json(read_json(file))
         else:
-            self.masks = {task.name: self._ticket(run, task) for task in run.tasks}
+            self.heads = {task.name: self._ticket(run, task) for task in run.tasks}
             if file is not None and run.accelerator.is_main_process:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                write_text(file, json.dumps(to_json(self.masks)))
-        set_masks(run.model, self.masks, run.heads)
+                write_text(file, json.dumps(to_json(self.heads)))
+        set_masks(run.model, self.name, self.heads, run.heads)
 
     def _ticket(self, run: "TrainingRun", task: Task) -> HeadSet:
         """The heads that `task` does best without, found on a copy of the model."""
@@ -67,7 +62,7 @@ class TicketShare(Method):
 
         train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
         order = np.random.default_rng(run.settings.seed).permutation(len(train))
-        aside = max(1, int(self.held_out * len(train)))
+        aside = max(1, int(self.options.held_out * len(train)))
         tuned = task.with_splits(train=train.subset(np.sort(order[aside:])), validation=train.subset(np.sort(order[:aside])))
         settings = run.settings.with_changes(
             sampling="proportional", trackers=(), evaluate="end", early_stopping=None, max_examples=None
@@ -75,9 +70,9 @@ class TicketShare(Method):
         folder = run.folder / "tickets" / task.name if run.folder else None
         inner = Inner(deepcopy(run.model), [tuned], Method(), settings, folder=folder)
         inner.train()
-        scores = inner.score_tasks(self.examples, self.variant)[task.name]
+        scores = inner.score_tasks(self.options.examples, self.options.variant)[task.name]
         best: tuple[float, HeadSet] = (-np.inf, HeadSet())
-        for ratio in sorted({0.0, *self.ratios}):
+        for ratio in sorted({0.0, *self.options.ratios}):
             silent = bottom_heads(scores, fraction=ratio)
             with inner.heads.silenced(silent):
                 options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "quiet": True}
@@ -89,9 +84,3 @@ class TicketShare(Method):
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
         return run.model.contexts[task]()  # around the backward pass too: checkpointed activations are recomputed
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"masks": to_json(self.masks)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.masks = from_json(state["masks"])
