@@ -142,7 +142,7 @@ def test_tasks_of_examples_can_be_renamed_and_changed() -> None:
 
 def test_f1_is_of_two_classes() -> None:
     rows = [(f"text {i}", name) for i, name in enumerate(["a", "b", "c"] * 8)]
-    with pytest.raises(HeadwiseError, match="has 3 classes, and f1 is the F1 of the second of two: choose macro-f1"):
+    with pytest.raises(HeadwiseError, match="has 3 classes, and f1 is of 2: choose macro-f1"):
         Task("letters", data=rows, metric="f1").split("train")
     read = Task("letters", data=rows)
     read.split("train")

@@ -210,9 +210,7 @@ def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:
     """F1 is that of one class of two: a task with more needs another metric."""
     most = METRICS[name].most_classes if name is not None else None
     if most is not None and len(classes) > most:
-        raise HeadwiseError(
-            f"task {task!r} has {len(classes)} classes, and {name} is that of the second of {most}: choose macro-f1 or accuracy"
-        )
+        raise HeadwiseError(f"task {task!r} has {len(classes)} classes, and {name} is of {most}: choose macro-f1 or accuracy")
 
 
 def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
