@@ -7,7 +7,7 @@ PEERS_VENV := .venv-peers
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo test test-all mutants dist faults test-browser pictures lint types docs notebooks architectures peers clean
+.PHONY: demo test test-all statistics mutants dist faults test-browser pictures lint types docs notebooks architectures peers clean
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +25,9 @@ test: $(READY) lint types
 
 test-all: $(READY) lint types  # the slow tests too: everything but browsers and long simulations
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not browser and not simulation'
+
+statistics: $(READY)  # 2,000 simulated studies of every interval and p; prints their levels and writes the table of docs/statistics.md
+	HEADWISE_SIMULATIONS=2000 HEADWISE_STATISTICS=write OMP_NUM_THREADS=1 $(BIN)/pytest -n 0 -p no:cacheprovider tests/statistics
 
 mutants: $(READY)  # the mutation score: 20 random mutants a room; MUTANTS="lesions --number 40 --seed 7" for others
 	$(BIN)/python tests/mutants/running.py $(MUTANTS)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from level import DRAWS, MOST_REJECTED
+from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, noted
 from scipy import stats
 
 from headwise._base.inference import MIN_EXAMPLES
@@ -15,6 +15,7 @@ from headwise.figures._blocks import NOT_SHOWN
 from headwise.probing._errors import standard_error
 from headwise.probing._fits import Labels
 from headwise.studies._sections import probing, training
+from headwise.studies._training_tables import differences_of
 from headwise.tasks import Examples, Task, _metrics as metrics
 
 NUMBERS = ("pearson",)
@@ -60,7 +61,9 @@ def shown(embeddings: pd.DataFrame) -> tuple[int, int]:
     ],
 )
 def test_top_heads_are_rarely_shown_ahead_where_they_are_not(metric: str, n: int, skill: float) -> None:
-    assert sum(shown(probed(metric, n, (skill, skill)))) <= MOST_REJECTED * DRAWS
+    share = sum(shown(probed(metric, n, (skill, skill)))) / DRAWS
+    world = f"{metric}, {n} examples, skill {skill:g}"
+    assert noted(share, "top heads against a layer: verdict", world, "rejects", DRAWS) <= MOST_REJECTED
 
 
 def test_top_heads_that_are_ahead_are_shown() -> None:
@@ -73,32 +76,43 @@ def test_top_heads_that_are_ahead_are_shown() -> None:
     ("metric", "skill"), [("accuracy", 0.8), ("matthews", 0.8), pytest.param("pearson", 0.7, marks=pytest.mark.slow)]
 )
 def test_the_standard_error_of_a_probe_is_the_spread_over_test_sets(metric: str, skill: float) -> None:
-    found = probed(metric, 100, (skill, skill))
+    found = probed(metric, 100, (skill, skill), studies=400)
     assert found["stderr"].mean() == pytest.approx(found["test"].std(), rel=0.12)
 
 
-def trained(seeds: int, gain: float = 0.0, studies: int = DRAWS) -> list[str]:
-    """The verdict of the sentence on two methods, for each of many simulated studies; a seed is hard for both."""
+def trained(seeds: int, gain: float = 0.0, studies: int = DRAWS) -> pd.DataFrame:
+    """Scores of two methods on two tasks, a model for every simulated study; a seed is hard for both."""
     rng = np.random.default_rng(seeds)
-    verdicts = []
-    for _ in range(studies):
-        seed = 0.02 * rng.normal(size=(seeds, 1, 1)) + 0.01 * rng.normal(size=(seeds, 2, 2))  # (seeds, methods, tasks)
-        scores = 0.8 + seed + gain * np.array([0.0, 1.0])[:, None]
-        where = pd.MultiIndex.from_product([range(seeds), ["multi-task", "iat"], ["a", "b"]], names=["seed", "method", "task"])
-        table = pd.DataFrame({"score": scores.ravel(), "chance": 0.5}, where).reset_index()
-        verdicts.append(training.findings(table)[-1].rpartition("; ")[2])
-    return verdicts
+    shape = (studies, seeds, 2, 2)  # (studies, seeds, methods, tasks)
+    scores = 0.8 + 0.02 * rng.normal(size=(studies, seeds, 1, 1)) + 0.01 * rng.normal(size=shape)
+    scores += gain * np.array([0.0, 1.0])[:, None]
+    parts = [range(studies), range(seeds), ["multi-task", "iat"], ["a", "b"]]
+    where = pd.MultiIndex.from_product(parts, names=["model", "seed", "method", "task"])
+    return pd.DataFrame({"score": scores.ravel(), "chance": 0.5, "sampling": "s", "split": "test"}, where).reset_index()
 
 
-@pytest.mark.parametrize("seeds", [3, pytest.param(2, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)])
+def verdict(scores: pd.DataFrame) -> str:
+    """What the sentence says of one study."""
+    columns = ["seed", "method", "task", "score", "chance"]
+    return str(training.findings(scores[columns])[-1].rpartition("; ")[2])
+
+
+@pytest.mark.parametrize("seeds", [3, 2, 8])
 def test_methods_are_rarely_called_better_or_worse_where_they_are_not(seeds: int) -> None:
-    verdicts = trained(seeds)
-    assert {"iat is better.", "iat is worse.", f"{NOT_SHOWN}."} >= set(verdicts)
-    assert sum(said != f"{NOT_SHOWN}." for said in verdicts) <= MOST_REJECTED * DRAWS
+    table = trained(seeds)
+    found = differences_of(table).query("task == 'average'").set_index("model")
+    share = covered(found["low"], found["high"], 0.0, "difference of two methods", f"two tasks, {seeds} seeds")
+    assert share >= LEAST_COVERED
+    some = [*found.index[:20], *found.index[(found["low"] > 0) | (found["high"] < 0)][:10]]
+    for study in some:  # the sentence says what the interval does
+        row = found.loc[study]
+        said = "iat is better." if row["low"] > 0 else "iat is worse." if row["high"] < 0 else f"{NOT_SHOWN}."
+        assert verdict(table[table["model"] == study]) == said
 
 
 def test_a_better_method_is_called_so() -> None:
-    assert trained(5, gain=0.04, studies=40).count("iat is better.") >= 36
+    table = trained(5, gain=0.04, studies=40)
+    assert [verdict(one) for _, one in table.groupby("model")].count("iat is better.") >= 36
 
 
 @pytest.mark.slow
@@ -110,4 +124,5 @@ def test_guesses_are_at_chance_at_the_level_promised(metric: str) -> None:
         examples = Examples([("x",)] * 60, rng.integers(3, size=60), "classes", ("a", "b", "c"))
         task = Task.of("t", {"validation": examples}, metric=metric)
         above += not Evaluation.of(task, examples, (rng.integers(3, size=60), np.zeros(60)), "validation").at_chance
-    assert above <= MOST_REJECTED * DRAWS
+    world = f"{metric}, 60 guesses of three classes"
+    assert noted(above / DRAWS, "a task above chance", world, "rejects", DRAWS) <= MOST_REJECTED

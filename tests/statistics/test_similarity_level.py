@@ -28,7 +28,7 @@ def matrix(values: np.ndarray):  # type: ignore[no-untyped-def]
 def test_the_level_of_the_mantel_test(kind: str, alternative: str) -> None:
     rng = np.random.default_rng(7)
     p = [mantel(*(matrix(distances(rng, 5)) for _ in range(2)), kind=kind, alternative=alternative).p for _ in range(DRAWS)]  # type: ignore[arg-type]
-    assert 0.02 <= rejected(p) <= MOST_REJECTED
+    assert 0.02 <= rejected(p, "Mantel", f"five tasks, {kind}, {alternative}") <= MOST_REJECTED
 
 
 def test_a_link_is_found() -> None:
@@ -46,7 +46,7 @@ def test_the_level_of_the_partial_mantel_test(world: str) -> None:
     kinds = np.array(KINDS[7])
     given = matrix((kinds[:, None] == kinds[None]).astype(float))
     p = [partial_mantel(*(matrix(distances(rng, 7, world)) for _ in range(2)), given).p for _ in range(DRAWS)]
-    assert rejected(p) <= MOST_REJECTED
+    assert rejected(p, "partial Mantel", f"four and three tasks, paradigm: {world}") <= MOST_REJECTED
     found = []
     for _ in range(40):
         one, other = distances(rng, 7, world), distances(rng, 7, world)

@@ -28,7 +28,8 @@ def differences(world: str, sources: int, effect: float = 0.0, studies: int = DR
 @pytest.mark.parametrize("sources", [6, 10])
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_level_of_the_comparison_of_methods(world: str, sources: int) -> None:
-    assert rejected([difference(grid)["p"] for grid in differences(world, sources)]) <= MOST_REJECTED
+    p = [difference(grid)["p"] for grid in differences(world, sources)]
+    assert rejected(p, "transfer: p", f"{sources} sources × 30 samples, spread of: {world}") <= MOST_REJECTED
 
 
 @pytest.mark.parametrize(("effect", "least", "most"), [(0.0, 0.0, MOST_REJECTED), (0.05, 0.9, 1.0)])
@@ -55,8 +56,9 @@ def test_a_gain_is_found(alternative: str) -> None:
 @pytest.mark.parametrize("sources", [2, 3, 6, 10])
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_coverage_of_the_interval_over_sources(world: str, sources: int) -> None:
-    low, high, _ = crossed_t(differences(world, sources, studies=2000))
-    assert covered(low, high) >= LEAST_COVERED
+    low, high, _ = crossed_t(differences(world, sources, studies=max(DRAWS, 2000)))
+    shown = f"{sources} sources × 30 samples, spread of: {world}"
+    assert covered(low, high, 0.0, "transfer: difference", shown) >= LEAST_COVERED
     assert covered(low, high) <= 0.985  # an interval of any width would cover
     if sources >= 6:
         missed = crossed_t(differences(world, sources, effect=0.05))
@@ -74,9 +76,9 @@ def test_sources_alone_would_miss_what_the_samples_share() -> None:
 @pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
 def test_the_level_of_the_sign_flip_test(units: int, alternative: str) -> None:
     rng = np.random.default_rng(units)
-    draws = rng.laplace(size=(DRAWS if units < 20 else 400, units))  # symmetric, far from normal
+    draws = rng.laplace(size=(DRAWS, units))  # symmetric, far from normal
     p = [sign_flip_p(d, alternative, draws=999) for d in draws]  # type: ignore[arg-type]
-    assert rejected(p) <= MOST_REJECTED
+    assert rejected(p, "sign-flip test over sources", f"{units} sources, {alternative}") <= MOST_REJECTED
 
 
 def test_the_sign_flip_test_equals_a_loop_over_all_flips() -> None:
@@ -109,6 +111,7 @@ def test_the_crossed_interval_equals_mean_squares_by_hand() -> None:
 @pytest.mark.parametrize("units", [2, 3, 8])
 def test_the_coverage_of_t_intervals_over_units(units: int) -> None:
     values = np.random.default_rng(units).normal(size=(2000, units))
-    assert LEAST_COVERED <= covered(*t_interval(values)) <= 0.97
+    low, high = t_interval(values)
+    assert LEAST_COVERED <= covered(low, high, 0.0, "t over units (change of a layer, methods)", f"{units} units, normal") <= 0.97
     if units == 8:
         assert covered(*t_interval(values + 2)) <= 0.1

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from headwise._base.inference import MIN_EXAMPLES, share_interval
 from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.store import _manifest as manifest
 from headwise.tasks import KINDS, Examples, _metrics as metrics
@@ -101,18 +102,40 @@ class Evaluation:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Bootstrap interval of the score over examples; NaN where there is none, and `no_interval` says why."""
+        """Interval of the score over examples, exact for accuracy, else by bootstrap; NaN where there is none: `no_interval` says why."""
         from headwise.lesions._intervals import interval
 
-        low, high = interval(self._draws, self.level, examples=len(self))
+        if self.no_interval:
+            return float("nan"), float("nan")
+        if self._exact:
+            return share_interval(int(np.sum(self.predictions == self.labels)), len(self), self.level)
+        low, high = interval(self._draws, self.level, examples=len(self), value=self.score, differing=self._wrong)
+        if metrics.METRICS[self.task.metric].share:
+            low, high = np.maximum(low, metrics.METRICS[self.task.metric].lowest), np.minimum(high, 1.0)  # NaN stays NaN
         return float(low), float(high)
+
+    @property
+    def _exact(self) -> bool:
+        """Whether the score is a share of examples, whose interval needs no bootstrap."""
+        return self.task.metric == "accuracy" and self.predictions.ndim == 1
+
+    @property
+    def _wrong(self) -> int | None:
+        """On how many examples the answer is not the label: few near a perfect score; None where answers are numbers or counts."""
+        if self.predictions.ndim > 1 or KINDS[self.task.kind].numbers:
+            return None
+        return int(np.sum(self.predictions != self.labels))
 
     @cached_property
     def no_interval(self) -> str:
         """Why the score has no interval; empty where it has one."""
         from headwise.lesions._intervals import why_none
 
-        return why_none(self._draws, self.level, examples=len(self)) if self.labelled else "the examples have no labels"
+        if not self.labelled:
+            return "the examples have no labels"
+        if self._exact and len(self) >= MIN_EXAMPLES and self.settings.get("bootstrap", 0):
+            return ""
+        return why_none(self._draws, self.level, examples=len(self))
 
     @property
     def level(self) -> float:

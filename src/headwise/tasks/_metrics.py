@@ -43,19 +43,12 @@ def f1(predictions: Array, labels: Array) -> float:
 
 def macro_f1(predictions: Array, labels: Array) -> float:
     """Unweighted mean of the F1 of every class that occurs in either."""
-    table = _confusion(predictions, labels)
-    total = table.sum(0) + table.sum(1)
-    seen = total > 0
-    return float(np.mean(2 * np.diag(table)[seen] / total[seen]))
+    return float(_macro_f1_of(_confusion(predictions, labels)))
 
 
 def matthews(predictions: Array, labels: Array) -> float:
     """Matthews correlation, for any number of classes (CoLA); 0 where either side is constant."""
-    table = _confusion(predictions, labels)
-    size, right = table.sum(), np.trace(table)
-    guessed, true = table.sum(0), table.sum(1)
-    spread = (size**2 - (guessed**2).sum()) * (size**2 - (true**2).sum())
-    return float((right * size - (guessed * true).sum()) / np.sqrt(spread)) if spread > 0 else 0.0
+    return float(_matthews_of(_confusion(predictions, labels)))
 
 
 def pearson(predictions: Array, labels: Array) -> float:
@@ -131,6 +124,30 @@ def _confusion(predictions: Array, labels: Array) -> NDArray[np.float64]:
     return np.bincount(true * size + guess, minlength=size * size).reshape(size, size).astype(np.float64)
 
 
+def _f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    if table.shape[-1] < 2:
+        return np.zeros(table.shape[:-2])
+    total = table[..., 1, :].sum(-1) + table[..., :, 1].sum(-1)
+    return np.asarray(np.divide(2 * table[..., 1, 1], total, out=np.zeros_like(total), where=total > 0))
+
+
+def _macro_f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    total = table.sum(-1) + table.sum(-2)  # (..., classes)
+    each = np.divide(2 * np.diagonal(table, axis1=-2, axis2=-1), total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(each.sum(-1) / (total > 0).sum(-1))
+
+
+def _matthews_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    size, right = table.sum((-2, -1)), np.trace(table, axis1=-2, axis2=-1)
+    guessed, true = table.sum(-2), table.sum(-1)
+    spread = (size**2 - (guessed**2).sum(-1)) * (size**2 - (true**2).sum(-1))
+    above = right * size - (guessed * true).sum(-1)
+    return np.asarray(np.divide(above, np.sqrt(np.maximum(spread, 0)), out=np.zeros_like(above), where=spread > 0))
+
+
+MOST_CLASSES = 32  # whose counts are made for many resamples at once
+
+
 class Metric(NamedTuple):
     """A metric of predictions and labels.
 
@@ -143,6 +160,7 @@ class Metric(NamedTuple):
         lowest: the smallest value that a share can have.
         most_classes: it is not defined for tasks with more; None: for any.
         kinds: kinds of task that it fits, beside those whose entry in `KINDS` names it.
+        of_counts: the same from counts of (true class, predicted class), (..., classes, classes) -> (...); None: they are not enough.
     """
 
     function: Callable[[Array, Array], float]
@@ -153,15 +171,16 @@ class Metric(NamedTuple):
     lowest: float = 0.0
     most_classes: int | None = None
     kinds: tuple[str, ...] = ()
+    of_counts: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
 
 
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
         "accuracy": Metric(accuracy),
-        "f1": Metric(f1, label="F1", most_classes=2),
-        "macro-f1": Metric(macro_f1, label="macro F1"),
-        "matthews": Metric(matthews, label="Matthews correlation", lowest=-1.0),
+        "f1": Metric(f1, label="F1", most_classes=2, of_counts=_f1_of),
+        "macro-f1": Metric(macro_f1, label="macro F1", of_counts=_macro_f1_of),
+        "matthews": Metric(matthews, label="Matthews correlation", lowest=-1.0, of_counts=_matthews_of),
         "pearson": Metric(pearson, label="Pearson correlation", lowest=-1.0),
         "spearman": Metric(spearman, label="Spearman correlation", lowest=-1.0),
         "count-accuracy": Metric(count_accuracy, 3, "accuracy"),
@@ -174,6 +193,28 @@ METRICS: Registry[Metric] = Registry(
         "bits-per-byte": Metric(bits_per_byte, 4, "bits per byte", higher_is_better=False, share=False),
     },
 )
+
+
+def resampled(metric: str, predictions: Array, labels: Array, counts: NDArray[np.int64]) -> NDArray[np.float64] | None:
+    """A metric on many resamples at once; None where counts are not enough for the metric, and where there are many classes.
+
+    Args:
+        metric: its name.
+        predictions, labels: (examples,) class numbers.
+        counts: (resamples, examples): how often each example occurs in each.
+
+    Returns:
+        (resamples,).
+    """
+    of_counts = METRICS[metric].of_counts
+    if of_counts is None:
+        return None
+    guess, true = predictions.astype(np.int64), labels.astype(np.int64)
+    size = int(max(guess.max(initial=0), true.max(initial=0))) + 1
+    if size > MOST_CLASSES or min(guess.min(initial=0), true.min(initial=0)) < 0:
+        return None
+    cells = np.eye(size * size)[true * size + guess]  # (examples, classes²)
+    return of_counts((counts @ cells).reshape(len(counts), size, size))
 
 
 def label(name: str) -> str:
