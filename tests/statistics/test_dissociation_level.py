@@ -146,7 +146,8 @@ def answers(rng: np.random.Generator, n: int, shares: Sequence[float]) -> np.nda
 
 
 def d_intervals(metric: str, n: int, shares: Sequence[float], studies: int, balance: float, seed: int) -> tuple[np.ndarray, ...]:
-    """Intervals of D, of D_A and of RP_A without A's own heads, of two tasks of n examples each: intact, own and other lesion right on `shares` of examples."""
+    """Intervals of D, of D_A and of RP_A without A's own heads, of two tasks of n examples each: intact, own and other lesion right on
+    `shares` of examples."""
     rng = np.random.default_rng(seed)
     bounds, halves, relative = [], [], []
     sets = {name: HeadSet() for name in ("intact", "a", "b")}

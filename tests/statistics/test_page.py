@@ -1,9 +1,11 @@
 """docs/statistics.md is complete: each file that makes an interval, a p or a standard error, and no test that does not exist."""
 
 import ast
+import json
 import re
 from pathlib import Path
 
+import level
 from scipy import stats
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +17,7 @@ MADE_BY = {
     "score_interval", "seed_interval", "share_interval", "sem", "sf", "sign_flip_p", "t_interval", "ttest_1samp", "ttest_rel",
     "wilcoxon",
 }  # fmt: skip
-DEFINED = {"standard_error", "shapley", "mantel", "at_chance"}  # functions that make one by hand
+DEFINED = {"matched_test", "standard_error", "shapley", "mantel", "at_chance"}  # functions that make one by hand
 
 
 def calls(tree: ast.AST) -> set[str]:
@@ -59,6 +61,21 @@ def test_every_row_has_a_unit_a_least_number_and_a_simulation() -> None:
         assert len(row) == 5, row
         assert all(cell.strip() for cell in row)
         assert re.search(r"\d", row[3]) or "the same" in row[3], row
+
+
+def test_the_table_of_levels_is_what_was_measured_last() -> None:
+    """`make statistics` writes both: 2,000 studies each, all of which hold, and a row for every figure that the tests name."""
+    measured = json.loads(level.MEASURED.read_text(encoding="utf-8"))
+    assert PAGE.partition(level.BEGIN)[2].partition(level.END)[0].strip() == level.table(measured)
+    assert all(level.holds(row) and row["studies"] >= 2000 for row in measured)
+    named = set()
+    for path in Path(__file__).parent.glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("rejected", "covered", "noted"):
+                figures = [arg for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+                named |= {figures[0].value} if figures and len(node.args) > 2 else set()
+    assert named <= {row["figure"] for row in measured}
+    assert len(named) >= 15
 
 
 def test_terms_are_explained_where_they_first_stand() -> None:

@@ -24,15 +24,15 @@ def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: in
         rows = rng.integers(n, size=(resamples, n))
         values = [metrics.score(task.metric, task.kind, predictions[r], task.test[r]) for r in rows]
         return float(np.std(values, ddof=1))
-    values = np.empty(resamples)
+    drawn = np.empty(resamples)
     for draw in range(resamples):
         one = rng.integers(n)
         label = task.test[one]
         answer = label if draw % 2 else _another(label, task.classes, rng)
         answers, labels = np.append(predictions, answer), np.append(task.test, label)
         rows = rng.integers(n + 1, size=n + 1)
-        values[draw] = metrics.METRICS[task.metric].function(answers[rows], labels[rows])
-    return float(np.std(values, ddof=1))
+        drawn[draw] = metrics.METRICS[task.metric].function(answers[rows], labels[rows])
+    return float(np.std(drawn, ddof=1))
 
 
 def _another(label: np.generic, classes: int, rng: np.random.Generator) -> int:
