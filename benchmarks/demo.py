@@ -21,13 +21,14 @@ def measured(seed: int, folder: Path) -> dict[str, Any]:
     """One demo in `folder`."""
     began, spent = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_utime
     found = _demo.run_demo(folder, seed=seed, say=lambda text: None)
-    low, high = found["dissociation"].analysis.d_interval()
+    dissociation = found["dissociation"]
+    low, high = dissociation.analysis.d_interval()
     copying = found["copying"].summary.set_index("lesion").round(1) if found["copying"] else None
     return {
         "seed": seed,
-        "d": round(100 * found["d"], 1),
+        "d": round(100 * dissociation.d, 1),
         "d_interval": [round(100 * low, 1), round(100 * high, 1)],
-        "scores": found["scores"]["score"].round(1).to_dict(),
+        "scores": found["training"].table()["score"].round(1).to_dict(),
         "pairs": [
             {
                 "pair": f"{row.A} – {row.B}",
@@ -35,7 +36,7 @@ def measured(seed: int, folder: Path) -> dict[str, Any]:
                 "interval": [round(row.D_low, 1), round(row.D_high, 1)],
                 "verdict": row.verdict,
             }
-            for row in found["pairs"].itertuples()
+            for row in dissociation.table("pairs").itertuples()
         ],
         "copying": None if copying is None else copying.to_dict("index"),
         "seconds": round(time.perf_counter() - began, 1),

@@ -10,11 +10,12 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 BASE = {"_base", "errors", "settings", "__version__"}
-GROUND = BASE | {"heads", "tasks", "store", "engine", "figures", "models"}
+GROUND = BASE | {"sections", "heads", "tasks", "store", "engine", "figures", "models"}
 METHODS = {"scoring", "evaluation", "training", "lesions", "probing", "behaviour", "similarity", "steering", "harness"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_base": BASE,
-    "heads": BASE | {"store"},
+    "sections": BASE | {"tasks", "figures"},  # names of metrics; how head maps are drawn
+    "heads": BASE | {"store", "sections"},
     "tasks": BASE | {"store"},
     "store": BASE,
     "engine": BASE | {"store"},

@@ -46,14 +46,14 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
     record = json.loads(told.output)
     again = hw.load(tmp_path / "out")
     np.testing.assert_allclose(record["roles"]["induction"], again.sel(role="induction"))
-    assert record["top"][0]["strongest head"].startswith("1.1 ")
+    assert record["tables"]["top"][0]["strongest head"].startswith("1.1 ")
     assert "1.1 0.4" in shown_without_torch(*words, "--roles", "induction", "--roles", "sink")
 
 
 def test_heads_that_do_nothing_are_not_called_strong() -> None:
     """A role in which every head scores 0, as retrieval in a model that never copies the needle."""
+    from headwise.behaviour._section import _findings
     from headwise.behaviour._tables import strongest
-    from headwise.studies._sections.roles import _findings
 
     values = np.zeros((2, 2, 3))
     values[1, 1] = [0.1, -0.2, 0.4]

@@ -139,8 +139,8 @@ def luminance(colour: str) -> float:
 
 
 def test_a_large_study_stays_small_and_quick(browser, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    from headwise.figures._blocks import HeadMaps, Section
     from headwise.report.html import render
+    from headwise.sections import HeadMaps, Section
 
     values = xr.DataArray(
         np.random.default_rng(0).random((20, 24, 16)),

@@ -87,6 +87,6 @@ def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
     assert (out / "figures" / "relative.pdf").is_file()
     again = invoke(*options)
     assert "distinct" in again
-    assert "performance" in again
+    assert "Performance in percent" in again
     with pytest.raises(HeadwiseError, match="seed was 0 and is 1"):
         invoke(*options, "--seed", "1")

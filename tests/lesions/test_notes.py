@@ -225,7 +225,7 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
         "cpu",
     ]
     text = said(*asked)
-    assert "synthetic text: tense, topic" in text
+    assert "The text of tense, topic is synthetic." in text
     assert "random: mean and range of 2 sets, not an interval (39 sets are needed for 95 %)" in text
     assert "tense: the intact model is at chance" in text
     assert "docs/statistics.md" in text
@@ -236,7 +236,7 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
     assert record["random_note"].startswith("random: mean and range of 2 sets, not an interval")
     assert record["permutation_note"].startswith("2 tasks have 2 permutations")
     assert f"[1] {' '.join(record['tables']['pairs'][0]['note'].split())}" in text
-    assert "no p of pairs: the re-split test was not run (--test-draws 199)" in text
+    assert "no p: the re-split test was not run (--test-draws 199)" in text
     assert (record["D_interval"] is None) == bool(record["D_interval_note"])
     page = said("report", place / "d", "--out", place / "report.html") and (place / "report.html").read_text(encoding="utf-8")
     assert "Over 2 tasks of synthetic text" in page

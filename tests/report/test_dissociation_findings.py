@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import xarray as xr
 
+from headwise._base.sentences import NOT_SHOWN, no_interval
 from headwise.cli.dissociate import _caption as caption
-from headwise.figures._blocks import NOT_SHOWN, no_interval
+from headwise.lesions import _section as dissociation
 from headwise.lesions._analysis import Bounds
 from headwise.lesions._statistics import TestOfD
-from headwise.studies._sections import dissociation
 
 TASKS = ["topic", "number"]
 WHY = "topic has 20 held-out examples; 50 are needed"
@@ -110,11 +110,11 @@ def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
     blocks = {block.title: block.caption for block in dissociation.blocks(tried)}
     assert "no p: the re-split test had too few splits" in blocks["Every pair of tasks"]
     assert "Dissociation of re-split heads" not in blocks  # there is nothing to draw
-    written = dissociation.section(without, "x").methods
+    written = dissociation.section(without).methods
     assert f"There is no interval of D: {WHY}." in written
     assert "bootstrap" not in written
     without.synthetic = ("topic",)
-    assert dissociation.section(without, "x").methods.endswith("The text of topic is synthetic.")
+    assert dissociation.section(without).methods.endswith("The text of topic is synthetic.")
     assert "docs/statistics.md" in written
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from headwise.figures._blocks import NOT_SHOWN, number
+from headwise._base.sentences import NOT_SHOWN, number
 from headwise.report import read
 from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
 from headwise.training._result import TrainingResult

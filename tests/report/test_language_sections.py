@@ -10,10 +10,11 @@ import torch
 import xarray as xr
 from test_sections import block, on_the_page
 
-from headwise.figures._blocks import NO_INTERVAL, NOT_SHOWN, Section
+from headwise._base.sentences import NO_INTERVAL, NOT_SHOWN
 from headwise.harness._result import HarnessResult
 from headwise.report import read, write_figures
 from headwise.scoring._files import keep
+from headwise.sections import Section
 from headwise.steering import Steering
 from headwise.studies._sections import harness, steering
 from pictures import assert_drawn

@@ -1,21 +1,18 @@
 """Metrics have the names of the field wherever people read them; the data keep their identifiers."""
 
 import pandas as pd
-import pytest
 
-from headwise.cli.common import print_table
-from headwise.figures._blocks import Section, Table
 from headwise.report.html import render
 from headwise.report.papers import latex
+from headwise.sections import Section, Table
 from headwise.studies._sections import training
 
 
-def test_metrics_have_names_in_pages_papers_terminals_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_have_names_in_pages_papers_terminals_and_findings() -> None:
     frame = pd.DataFrame({"task": ["ner", "stsb"], "metric": ["count-f1", "spearman"], "score": [0.8, 0.9]})
     table = Table("scores", "Scores", frame)
-    page = render([Section("Results", [], [table], "")], "report")
-    print_table("scores", list(frame.columns), frame.to_numpy().tolist())
-    for shown in (page, latex(table), capsys.readouterr().out):
+    section = Section("Results", [], [table])
+    for shown in (render([section], "report"), latex(table), repr(section), section._repr_html_()):
         assert "F1" in shown
         assert "Spearman correlation" in shown
         assert "count-f1" not in shown

@@ -9,8 +9,8 @@ import pytest
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.figures import Section, Table
 from headwise.report import read, write_report
+from headwise.sections import Section, Table
 
 
 @engine.step()

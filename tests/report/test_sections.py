@@ -12,11 +12,13 @@ import xarray as xr
 
 from headwise._base.places import default_model
 from headwise.figures import _training as figures
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.probing import Probes
-from headwise.report.html import cell, render
+from headwise.report.html import render
+from headwise.scoring import HeadScores
+from headwise.sections import Chart, HeadMaps, Section, Table
+from headwise.sections._cells import columns
 from headwise.store._atomic import write_text
-from headwise.studies._sections import grids, probing, scores, similarity, stemcells, training, transfer
+from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
 
 
 class Kept:
@@ -51,8 +53,9 @@ def on_the_page(section: Section) -> str:
     page = render([section], "a <title>")
     for part in section.blocks:
         if isinstance(part, Table):
-            for value in part.frame.to_numpy().ravel():
-                assert f">{cell(value, part.digits)}</td>" in page, (part.name, value)
+            for column in columns(part):
+                for cell in column.cells:
+                    assert f">{cell}</td>" in page, (part.name, cell)
         if isinstance(part, Chart | HeadMaps):
             axes = part.draw().axes
             assert any(ax.lines or ax.patches or ax.collections for ax in axes), part.name
@@ -192,7 +195,7 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
 
 def test_top_heads_are_listed_task_by_task() -> None:
     wide = xr.DataArray(np.arange(16.0).reshape(2, 2, 4), dims=("task", "layer", "head"), coords={"task": ["z", "a"]})
-    table = block(scores.section(wide.assign_attrs(method="l0"), "x"), "top-heads").frame
+    table = block(HeadScores(wide.assign_attrs(method="l0")).section(), "top-heads").frame
     assert list(zip(table["task"], table["head"], strict=True)) == [("z", "1.3"), ("z", "1.2"), ("a", "1.3"), ("a", "1.2")]
 
 

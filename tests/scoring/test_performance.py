@@ -261,6 +261,6 @@ def test_the_verb_says_it(model: Any, both: dict[str, Task], tmp_path: Path) -> 
         shown = CliRunner().invoke(app, [*map(str, command)], catch_exceptions=False)
     record = json.loads(CliRunner().invoke(app, [*map(str, command), "--json"], catch_exceptions=False).stdout)
     accuracy = record["settings"]["performance"]["a"]["accuracy"]
-    assert f"intact model: a {100 * accuracy:.1f} %, b " in " ".join(shown.stdout.split())
+    assert f"Intact model: a {100 * accuracy:.1f} %, b " in " ".join(shown.stdout.split())
     assert shown.stdout.count("(at chance)") == 1
     assert list(record["settings"]["at_chance"]) == ["b"]

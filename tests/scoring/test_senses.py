@@ -10,10 +10,9 @@ import xarray as xr
 import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring import score
+from headwise.scoring import HeadScores, score
 from headwise.similarity import head_similarity
 from headwise.studies._estimators_study import head_sets
-from headwise.studies._sections import scores as sections
 
 # head 0.3 is in the task's way, 1.0 and 1.1 do nothing: by size they are the first and the last two
 EFFECTS = np.array([[0.5, 0.3, 0.2, -2.0], [0.0, 0.01, 0.4, -0.1]])
@@ -86,7 +85,7 @@ def test_ablation_and_shapley_measure_the_loss_and_accuracy_on_request(model: An
 
 
 def test_reports_and_overlaps_rank_by_size() -> None:
-    table = next(block.frame for block in sections.section(effects(), "x").blocks if block.name == "top-heads")
+    table = next(block.frame for block in HeadScores(effects()).section().blocks if block.name == "top-heads")
     assert table["head"].tolist() == ["0.3", "0.0"]
     two = xr.concat([effects(), effects()[:, ::-1]], pd.Index(["a", "b"], name="task")).assign_attrs(sense="signed")
     # by size both tasks have 0.0 and 0.3 of eight heads; with their signs they would share none

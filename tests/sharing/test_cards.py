@@ -13,9 +13,9 @@ from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, T
 
 import headwise as hw
 import planted
-from headwise.figures._blocks import Chart, HeadMaps, Section
 from headwise.heads import Heads, HeadSet, save_removed
 from headwise.models import MultiTaskModel
+from headwise.sections import Chart, HeadMaps, Section
 from headwise.sharing import _card
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 50}

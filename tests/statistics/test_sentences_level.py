@@ -10,8 +10,8 @@ from level import DRAWS, LEAST_COVERED, MOST_REJECTED, covered, noted
 from scipy import stats
 
 from headwise._base.inference import MIN_EXAMPLES
+from headwise._base.sentences import NOT_SHOWN
 from headwise.evaluation import Evaluation
-from headwise.figures._blocks import NOT_SHOWN
 from headwise.probing._errors import standard_error
 from headwise.probing._fits import Labels
 from headwise.studies._sections import probing, training

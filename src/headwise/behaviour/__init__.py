@@ -7,6 +7,7 @@ from headwise._base.lazy import lazily
 if TYPE_CHECKING:
     from headwise.behaviour._logits import direct_logits as direct_logits
     from headwise.behaviour._roles import roles as roles
+    from headwise.behaviour._section import HeadRoles as HeadRoles
     from headwise.behaviour._settings import ROLES as ROLES, Roles as Roles
     from headwise.behaviour._weights import compositions as compositions
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import xarray as xr
-
 from headwise.behaviour._files import keep
 from headwise.behaviour._given import TABLES, given_rows, given_texts
+from headwise.behaviour._section import HeadRoles
 from headwise.behaviour._settings import Roles
 from headwise.settings import operation
 from headwise.store._decision import decision
@@ -13,7 +12,7 @@ from headwise.store._entry import kept
 
 
 @operation(Roles)
-def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataArray:  # type: ignore[assignment]
+def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> HeadRoles:  # type: ignore[assignment]
     """What each head does: a score for every role, beside the level of a head that does nothing of the kind.
 
     Shares of attention are Σ(A⊙P) ÷ ΣA of each text, mean over texts, as TransformerLens' `detect_head` has it (error measure "mul"):
@@ -32,7 +31,7 @@ def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> xr.DataAr
 
     Returns:
         (role, layer, head), with chance levels as the coordinate `chance` (role, layer), the layers' `kind`, and settings and notes in
-        `.attrs`. NaN where a role is not defined; `notes` says why.
+        `.attrs`. NaN where a role is not defined; `notes` says why. `.section()` describes them.
     """
     out = settings.out
     if out is None:
@@ -54,7 +53,7 @@ def _contents(settings: Roles) -> dict[str, Any]:
     return found
 
 
-def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
+def _measured(model: Any, tokenizer: Any, settings: Roles) -> HeadRoles:
     """Roles that are not there yet."""
     from headwise.behaviour._measuring import measured
     from headwise.heads import Heads
@@ -63,4 +62,4 @@ def _measured(model: Any, tokenizer: Any, settings: Roles) -> xr.DataArray:
 
     live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
     with twinned(live, settings.heads or Heads(live)) as (twin, heads):
-        return measured(twin, tokenizer, heads, settings)
+        return HeadRoles(measured(twin, tokenizer, heads, settings))

@@ -10,12 +10,11 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NoReturn
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from typer.core import TyperCommand, TyperGroup
 
 from headwise import settings
@@ -27,6 +26,9 @@ from headwise._base.progress import own_bars as own_bars
 from headwise._base.writing import NoSpace, no_space
 from headwise.cli.lists import spread_lists
 from headwise.errors import HeadwiseError, Interrupted, MissingExtra
+
+if TYPE_CHECKING:
+    from headwise.sections import Section
 
 
 def trust(ctx: typer.Context, value: bool | None) -> bool | None:
@@ -215,20 +217,35 @@ def check_drawing() -> None:
         raise HeadwiseError(f"{error}, or choose --no-figures") from error
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> None:
-    """Prints rows as a table; numbers are right-aligned, and metrics have the names of `headwise.tasks._metrics.label`."""
-    if "metric" in columns:
-        from headwise.tasks._metrics import label
+def show(section: "Section", as_json: bool, out: Path | None = None, **written: Any) -> None:
+    """Prints what is said of a result, as text or as JSON, and where its files are; `written` is for machines alone."""
+    if emit({**section.to_dict(), "out": str(out) if out else None, **written}, as_json):
+        return
+    typer.echo(section)
+    if out is not None:
+        typer.echo(f"\ntables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
 
-        place = list(columns).index("metric")
-        rows = [[*row[:place], label(row[place]), *row[place + 1 :]] for row in rows]
-    table = Table(title=title, title_justify="left", caption=caption or None, caption_justify="left")
-    for i, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(cell) for cell in row))
-    Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 160).print(table)
+
+def show_run(study: Any, run: Any, as_json: bool, figures: bool = False, **written: Any) -> None:
+    """Prints what is said of a study's run, and draws its figures if asked."""
+    from headwise.report import write_figures
+
+    drawn = write_figures([run.folder], run.folder / "figures", tables=False) if figures else []
+    show(study.section(run), as_json, run.folder, figures=[str(file) for file in drawn], **written)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints rows that describe no result, such as the runs in a folder."""
+    import pandas as pd
+
+    from headwise.sections import Section, Table
+
+    typer.echo(Section("", [], [Table("rows", title, pd.DataFrame(rows))]))
+
+
+def print_mapping(title: str, values: Mapping[str, Any]) -> None:
+    """Prints names and values as a table of two columns."""
+    print_rows(title, [{"name": name, "value": str(value)} for name, value in values.items()])
 
 
 def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | None, quiet: bool) -> Any:
@@ -238,17 +255,6 @@ def run_recipe(study: Any, recipe: Mapping[str, Any], out: Path, jobs: int | Non
     if jobs == 0:
         own_bars()
     return engine.run_recipe(study, recipe, out, jobs=jobs, quiet=quiet)
-
-
-def _cell(value: Any) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return "–" if value != value else f"{value:.4g}"
-
-
-def print_mapping(title: str, values: Mapping[str, Any]) -> None:
-    """Prints names and values as a two-column table."""
-    print_table(title, ("name", "value"), [(name, value) for name, value in values.items()])
 
 
 def fail(message: str, status: int = 2) -> NoReturn:

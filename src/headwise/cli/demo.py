@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise._base.least import EXPLAINED
-from headwise.cli.common import Json, Out, emit, own_bars, print_table
+from headwise._base.places import EMBEDDED
+from headwise.cli.common import Json, Out, emit, own_bars
 
 SENTENCES = (
     ("A man is playing a guitar.", "Someone plays an instrument."),
@@ -31,77 +31,51 @@ def demo(
     if quick:
         anatomy_and_lesion(as_json)
         return
-    from headwise.figures._blocks import between
     from headwise.report import write_report
-    from headwise.studies._demo import FRACTION, run_demo
+    from headwise.studies._demo import run_demo
 
     asked = {name: value for name, value in (("size", size), ("epochs", epochs)) if value is not None}
     found = run_demo(out, seed=seed, say=lambda text: typer.echo(text, err=True), **asked)
     report = write_report(found["folders"], out / "report.html", title="headwise demo (synthetic text)")
-    tables = {name: found[name].reset_index() for name in ("scores", "performance", "pairs")}
-    titles = {
-        "scores": f"{len(found['scores']) - 1} tasks, one model (synthetic text): scores in percent",
-        "performance": f"Each task (column) with the top {100 * FRACTION:g} % of heads of a task silenced (row), in percent; "
-        + found["dissociation"].random_note,
-        "pairs": "Pairs of tasks (synthetic text): dissociation in percent, with 95 % intervals over examples; verdicts on point estimates",
-    }
-    if found["copying"]:
-        tables = {"copying": found["copying"].summary, **tables}
-        heads = ", ".join(f"{layer}.{head}" for layer, head in found["copying"].heads)
-        titles["copying"] = f"{found['copying'].model}: repeated tokens predicted, in percent; its induction heads are {heads}"
-    low, high, why = found["dissociation"].analysis.d_bounds()
+    results = {name: found[name] for name in ("copying", "dissociation", "training") if found[name] is not None}
+    sections = {name: result.section() for name, result in results.items()}
     written = {"report": str(report), "figures": [str(file) for file in found["figures"]]}
-    records = {name: table.to_dict("records") for name, table in tables.items()}
-    if emit({**records, "d": found["d"], "d_interval": None if why else [low, high], "d_interval_note": why, **written}, as_json):
+    if emit({**{name: section.to_dict() for name, section in sections.items()}, **written}, as_json):
         return
-    for name, table in tables.items():
-        shown = table.drop(columns=[c for c in ("index", "p", "p_fdr", "note") if c in table]).round(1)
-        print_table(titles[name], [str(c) for c in shown.columns], shown.to_numpy().tolist())
-    typer.echo(
-        f"D of all tasks is {100 * found['d']:.1f} %{between(100 * low, 100 * high) or f' (no interval: {why})'}: how much more a task loses "
-        f"without its own heads than without another task's\n{EXPLAINED}\nreport: {report}\nfigures: {out / 'figures'}"
-    )
+    for section in sections.values():
+        typer.echo(f"{section}\n")
+    typer.echo(f"report: {report}\nfigures: {out / 'figures'}")
 
 
 def anatomy_and_lesion(as_json: bool) -> None:
     """The anatomy of the embedded MiniLM, and what a lesion does to how it compares sentences."""
-    from headwise._base.places import EMBEDDED, model_label
-    from headwise.cli.inspect import show
-    from headwise.heads._find.anatomy import anatomy
-    from headwise.heads._heads import Heads
+    from headwise.heads import Heads
     from headwise.models import open_model
 
     heads = Heads(open_model(EMBEDDED, need="heads"))
-    found = {**anatomy(heads), "model": model_label(EMBEDDED)}
-    lesion = lesion_table(heads)
-    if emit({"anatomy": found, "lesion": lesion}, as_json):
-        return
-    show(found)
-    rows = [(row["pair"], row["intact"], *row["silenced"]) for row in lesion["pairs"]]
-    names = [f"layer {layer} silenced" for layer in lesion["layers"]]
-    print_table(
-        "Cosine of two sentences, with all heads of one layer silenced",
-        ("sentences", "intact", *names),
-        rows,
-        "no weights changed",
-    )
+    sections = {"anatomy": heads.section(), "lesion": lesion_section(heads)}
+    if not emit({name: section.to_dict() for name, section in sections.items()}, as_json):
+        for section in sections.values():
+            typer.echo(f"{section}\n")
 
 
-def lesion_table(heads: Any) -> dict[str, Any]:
+def lesion_section(heads: Any) -> Any:
     """How alike the model finds pairs of sentences, intact and with each layer's heads silenced in turn."""
-    from headwise.heads._headset import HeadSet
+    import pandas as pd
 
-    layers = list(range(len(heads.sites)))
-    intact = _cosines(heads)
-    silenced = []
-    for layer in layers:
-        with heads.silenced(HeadSet((layer, head) for head in range(heads.sites[layer].n_heads))):
-            silenced.append(_cosines(heads))
-    pairs = [
-        {"pair": " / ".join(pair), "intact": intact[i], "silenced": [values[i] for values in silenced]}
-        for i, pair in enumerate(SENTENCES)
-    ]
-    return {"layers": layers, "pairs": pairs}
+    from headwise.heads import HeadSet
+    from headwise.sections import Section, Table
+
+    cosines = {"intact": _cosines(heads)}
+    for layer, site in enumerate(heads.sites):
+        with heads.silenced(HeadSet((layer, head) for head in range(site.n_heads))):
+            cosines[f"layer {layer} silenced"] = _cosines(heads)
+    table = pd.DataFrame({"sentences": [" / ".join(pair) for pair in SENTENCES], **cosines})
+    alike = cosines["intact"][0]
+    finding = f"Intact, the model gives two sentences of one meaning a cosine of {alike:.2f}, two unrelated ones {cosines['intact'][-1]:.2f}."
+    return Section(
+        "One layer's heads silenced", [finding], [Table("cosines", "Cosine of two sentences", table, "No weights changed.")]
+    )
 
 
 def _cosines(heads: Any) -> list[float]:

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headwise._base.least import EXPLAINED
-from headwise.cli.common import Json, emit, of_model, own_bars, print_table
+from headwise.cli.common import Json, of_model, own_bars, show
 from headwise.harness._settings import Evaluate
 
 
@@ -22,21 +21,4 @@ def evaluate(
     from headwise.harness import run_harness as run
 
     own_bars()
-    result = run(model, tasks, **settings.given())
-    record = {
-        "table": result.table.to_dict("records"),
-        "notes": result.notes,
-        "settings": result.settings,
-        "out": str(settings.out) if settings.out else None,
-    }
-    if emit(record, as_json):
-        return
-    caption = (
-        f"{result.settings['change']}; {100 * result.settings['level']:.3g} % interval of the paired difference over examples"
-    )
-    print_table("Intact and changed", list(result.table.columns), result.table.to_numpy().tolist(), caption)
-    for note in result.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(EXPLAINED)
-    if settings.out is not None:
-        typer.echo(f"tables and examples in {settings.out}")
+    show(run(model, tasks, **settings.given()).section(), as_json, settings.out)

@@ -3,22 +3,10 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, emit, of_model, print_table, run_recipe
-from headwise.cli.subjects import made_up
+from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, of_model, run_recipe, show_run
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Probe, ProbingTasks
-
-SHOWN = {
-    "last": "last layer",
-    "best": "best layer",
-    "top": "top heads",
-    "best gain %": "best over last, %",
-    "top gain %": "top over last, %",
-}
 
 
 def probe(
@@ -40,38 +28,9 @@ def probe(
     if figures:
         check_drawing()
     recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
-    from headwise import engine
-    from headwise.report import write_figures
-    from headwise.studies._probing_study import study, table_of
-    from headwise.studies._sections.probing import top_against
+    from headwise.studies._probing_study import study
 
-    run_recipe(study, recipe, out, jobs, as_json)
-    table = table_of(out)
-    drawn = [str(file) for file in write_figures([out], out / "figures", tables=False)] if figures else []
-    if emit({"table": table.to_dict("records"), "figures": drawn}, as_json):
-        return
-    columns = [
-        c
-        for c in ("model", "task", "metric", "majority", "best head", "last", "best", "top", "best gain %", "top gain %")
-        if c in table
-    ]
-    embeddings = engine.open(out).table("embeddings")
-    synthetic = [str(task) for task, part in embeddings.groupby("task", sort=False) if part["synthetic"].any()]
-    shares = {"majority", "best head", "last", "best", "top"}
-    rows = [
-        [f"{100 * row[c]:.1f}" if c in shares else f"{row[c]:+.1f}" if "%" in c else row[c] for c in columns]
-        for row in table.to_dict("records")
-    ]
-    print_table(
-        "test scores in percent, everything chosen on validation (where a task has none, by five folds of train)",
-        [SHOWN.get(c, c) for c in columns],
-        rows,
-        "; ".join(filter(None, (made_up(synthetic), f"tables {'and figures ' if figures else ''}in {out}"))),
-    )
-    for name, part in embeddings.groupby("model", sort=False):
-        if sentence := top_against(part, "last"):
-            typer.echo(f"{name}: {sentence}")
-    typer.echo(EXPLAINED)
+    show_run(study, run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str] | None) -> dict[str, str]:

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwise._base.least import EXPLAINED
-from headwise.cli.common import Figures, Jobs, Json, Out, Trust, check_drawing, emit, print_table, run_recipe
+from headwise.cli.common import Figures, Jobs, Json, Out, Trust, check_drawing, run_recipe, show_run
 from headwise.errors import HeadwiseError
 from headwise.similarity._settings import Similarity
 from headwise.tasks._source import TaskSource
@@ -31,33 +30,9 @@ def similarity(
     if figures:
         check_drawing()
     recipe = {"kind": "similarity", "models": _models(models), "tasks": source.to_table(), **settings.to_table()}
-    from headwise.report import write_figures
     from headwise.studies._similarity_study import study
 
-    run = run_recipe(study, recipe, out, jobs, as_json)
-    table = run.table("similarity-pairs")
-    metrics = [name for name in ("DSE", "CRA", "CNM", "AHP", "heads") if name in table]
-    if figures:
-        write_figures([out], out / "figures", tables=False)
-    tests = run.table("similarity-link") if settings.dissociation is not None else None
-    if emit({"pairs": table.to_dict("records"), "link": [] if tests is None else tests.to_dict("records")}, as_json):
-        return
-    columns = ["task", "other", *metrics, *(["dissociation"] if tests is not None else [])]
-    print_table(
-        "similarity of task pairs",
-        columns,
-        table[columns].to_numpy().tolist(),
-        f"tables {'and figures ' if figures else ''}in {out}",
-    )
-    if tests is not None:
-        columns = [
-            name for name in ("similarity", "kind", "correlation", "p", "partial_correlation", "partial_p") if name in tests
-        ]
-        names = [name for name in ("note", "partial_note") if name in tests]
-        why = dict.fromkeys(str(note) for note in tests[names].to_numpy().ravel() if note)
-        caption = "; ".join(("p by relabelling tasks, the unit; not corrected for the number of similarities", *why))
-        print_table("correlation with dissociation over pairs (Mantel)", columns, tests[columns].to_numpy().tolist(), caption)
-        typer.echo(EXPLAINED)
+    show_run(study, run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str]) -> dict[str, str]:

@@ -5,21 +5,14 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise._base.least import EXPLAINED
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, check_drawing, emit, of_model, own_bars, print_table
+from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, check_drawing, of_model, own_bars, show, show_run
 from headwise.cli.verbs import verb, with_options
 from headwise.probing._settings import Profiling
 from headwise.studies._stemcells_settings import StemCells
 from headwise.tasks._source import TaskSource
 
 Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded MiniLM.")]
-SHOWN = ["stem-cells", "effects"]
-MEANT = {
-    "stem-cells": "expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks",
-    "effects": "low, high: 95 % interval over runs and heads, from two runs and four heads of each group on; not corrected for the number of "
-    "effects",
-}
 
 
 def register(app: typer.Typer) -> None:
@@ -71,23 +64,9 @@ def whole_study(
     if jobs == 0:
         own_bars()
     board = engine.run_study(study, checked, out, jobs=jobs, quiet=json)
-    found = engine.open(out)
     if board.failed:
         raise typer.Exit(1)
-    drawn = []
-    if figures:
-        from headwise.report import write_figures
-
-        drawn = [str(file) for file in write_figures([out], out / "figures", tables=False)]
-    tables = {name: found.table(name) for name in (*SHOWN, "scores")}
-    if emit({"out": str(out), "figures": drawn, **{name: table.to_dict("records") for name, table in tables.items()}}, json):
-        return
-    scores = tables.pop("scores").groupby(["group", "tasks", "task", "metric"], sort=False)["score"].agg(["mean", "std"]) * 100
-    columns = ["group", "trained on", "task", "metric", "mean", "sd"]
-    print_table("Scores on test, %", columns, scores.reset_index().values.tolist(), "mean and standard deviation over runs")
-    for name, table in tables.items():
-        print_table(name, list(table.columns), table.values.tolist(), MEANT.get(name, ""))
-    typer.echo(EXPLAINED)
+    show_run(study, engine.open(out), json, figures)
 
 
 def probe(
@@ -108,17 +87,4 @@ def probe(
     five = [f"{prefix}:{layer}" for layer in StemCells().tasks]
     tasks = source.with_changes(size=source.size or StemCells().size).find(source.names or (() if source.file else five))
     found = profile(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
-    best = found.labels[found.labels["subject"] == "model"].drop(columns="subject")
-    if emit({"summary": found.summary.to_dict("records"), "labels": found.labels.to_dict("records")}, as_json):
-        return
-    percent = found.summary.assign(**{name: 100 * found.summary[name] for name in ("precision", "recall", "f1")})
-    rows = percent[["task", "subject", "precision", "recall", "f1", "labels"]].sort_values("task", kind="stable").values.tolist()
-    print_table(
-        f"Best head per label of {model}, means over labels on test, %",
-        ["task", "subject", "precision", "recall", "F1", "labels"],
-        rows,
-        "heads chosen on validation; baselines choose theirs in the same way",
-    )
-    if labels:
-        best = best.assign(**{name: 100 * best[name] for name in ("precision", "recall", "f1") if name in best})
-        print_table("Best head of every label, %", list(best.columns), best.values.tolist())
+    show(found.section(labels), as_json)

@@ -9,10 +9,24 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise.cli.common import Group, Jobs, Json, Sets, Trust, Verb, emit, own_bars, print_mapping, print_table, without_option
+from headwise.cli.common import (
+    Group,
+    Jobs,
+    Json,
+    Sets,
+    Trust,
+    Verb,
+    emit,
+    own_bars,
+    print_mapping,
+    print_rows,
+    show as show_section,
+    without_option,
+)
 from headwise.errors import HeadwiseError
 from headwise.settings import QUIET
 
+STATES = ("done", "running", "failed", "blocked", "to come")
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
 Source = Annotated[
@@ -75,7 +89,7 @@ def recipes(
         data, _ = find_recipe(one)
         rows.append({"recipe": one, "title": data.get("title", ""), "scales": sorted(data.get("scale", {}))})
     if not emit(rows, as_json):
-        print_table("Recipes", ("recipe", "what", "scales"), [(r["recipe"], r["title"], " ".join(r["scales"])) for r in rows])
+        print_rows("Recipes", [{**row, "scales": " ".join(row["scales"])} for row in rows])
         typer.echo("run one: headwise study run NAME [--scale small] [--set KEY=VALUE]")
 
 
@@ -122,14 +136,14 @@ def run(
         )
     left = sum(cell["state"] != "done" for cell in Run(folder).cells()) if some else 0
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
-    found = None if board.failed or board.blocked or left else _section(study, folder)
-    said = list(found.findings) if found else []
-    if not emit({"run": str(folder), **counts, "findings": said}, as_json):
+    section = None if board.failed or board.blocked or left else _section(study, folder)
+    if not as_json:
         print_mapping(str(folder), counts)
-        if found:
-            _print_section(found, folder)
-        elif left and not board.failed:
-            typer.echo(f"{left} cell{'s' * (left != 1)} left: headwise study run {folder}")
+        typer.echo("")
+    if section is not None:
+        show_section(section, as_json, folder, run=str(folder), **counts)
+    elif not emit({"run": str(folder), **counts, "findings": []}, as_json) and left and not board.failed:
+        typer.echo(f"{left} cell{'s' * (left != 1)} left: headwise study run {folder}")
     if board.failed or board.blocked:
         typer.echo(
             f"{board.failed} cell{'s' * (board.failed != 1)} failed: see headwise study show {folder}; rerun the study to retry them",
@@ -159,7 +173,7 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
             }
         )
     if not emit(rows, as_json):
-        print_table(f"runs in {folder}", ("run", "cells", "done", "running", "failed"), [tuple(row.values()) for row in rows])
+        print_rows(f"runs in {folder}", rows)
 
 
 def show(
@@ -174,7 +188,6 @@ def show(
 
     headwise study show runs/small --check
     """
-    from headwise._base.progress import duration
     from headwise.engine._run import Run
 
     opened = Run(folder)
@@ -188,15 +201,9 @@ def show(
             listed.append(cell)
     damaged = opened.damage() if check else {}
     if not emit({"steps": steps, "seconds": spent, "cells": listed, **({"damaged": damaged} if check else {})}, as_json):
-        states = ("done", "running", "failed", "blocked", "to come")
-        rows = []
-        for step, counts in steps.items():
-            mean = spent[step] / counts["done"] if counts["done"] else 0.0
-            open_ = counts["to come"] + counts["running"] + counts["blocked"] + counts["failed"]
-            left = duration(mean * open_) if open_ and counts["done"] else "" if not open_ else "?"
-            rows.append((step, counts.total(), *(counts[state] for state in states), duration(spent[step]), duration(mean), left))
-        print_table(f"{folder}", ("step", "cells", *states, "time spent", "each", "work left"), rows)
-        print_table("cells", ("state", "cell", "time", "what"), [_row(cell) for cell in listed[: None if every else LISTED]])
+        print_rows(str(folder), [_progress(step, counts, spent[step]) for step, counts in steps.items()])
+        typer.echo("")
+        print_rows("cells", [_row(cell) for cell in listed[: None if every else LISTED]])
         for name, wrong in damaged.items():
             typer.echo(f"damaged: results/{name}: {'; '.join(wrong)}", err=True)
     if damaged:
@@ -243,22 +250,6 @@ def _section(study: Any, folder: Path) -> Any:
     return study.section(run) if study.section is not None and run.files else None
 
 
-def _print_section(found: Any, folder: Path) -> None:
-    """The first table, which holds the scores, and the findings."""
-    from headwise.figures import Table
-    from headwise.report.html import cell
-
-    for block in [block for block in found.blocks if isinstance(block, Table)][:1]:
-        rows = [[cell(value, block.digits) for value in row] for row in block.frame.head(LISTED).itertuples(index=False)]
-        more = len(block.frame) - len(rows)
-        print_table(block.title, [str(name) for name in block.frame.columns], rows, f"and {more} more rows" if more else "")
-        if block.caption:
-            typer.echo(block.caption)
-    for sentence in found.findings[:LISTED]:
-        typer.echo(sentence)
-    typer.echo(f"report: headwise report {folder}")
-
-
 def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
@@ -287,10 +278,22 @@ def _open(
     return study, data, base, folder
 
 
-def _row(cell: dict[str, Any]) -> tuple[str, str, str, str]:
+def _progress(step: str, counts: Counter[str], spent: float) -> dict[str, Any]:
+    """How far a step of a run has come, and what is left of it."""
+    from headwise._base.progress import duration
+
+    mean = spent / counts["done"] if counts["done"] else 0.0
+    waiting = sum(counts[state] for state in STATES[1:])
+    left = "?" if waiting and not counts["done"] else duration(mean * waiting) if waiting else ""
+    times = {"time spent": duration(spent), "each": duration(mean), "work left": left}
+    return {"step": step, "cells": counts.total(), **{state: counts[state] for state in STATES}, **times}
+
+
+def _row(cell: dict[str, Any]) -> dict[str, str]:
     from headwise._base.progress import duration
 
     bar = cell.get("bar")
     what = cell.get("error") or (f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", ""))
     seconds = time.time() - cell["started"] if "started" in cell else cell.get("seconds")
-    return cell["state"], cell["cell"], duration(seconds) if seconds is not None else "", what
+    time_spent = duration(seconds) if seconds is not None else ""
+    return {"state": cell["state"], "cell": cell["cell"], "time": time_spent, "what": what}

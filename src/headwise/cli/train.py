@@ -1,13 +1,13 @@
 """`headwise train`: models on tasks, by one or several methods and seeds."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headwise.cli.common import Json, emit, of_model, own_bars, print_table
-from headwise.cli.subjects import judged_on, made_up
+from headwise.cli.common import Json, of_model, own_bars, show
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
 from headwise.tasks._source import TaskSource
@@ -42,8 +42,6 @@ def train(
 
     headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds 3 --out runs/glue
     """
-    from headwise.tasks._chance import MEANING
-    from headwise.tasks._metrics import label
     from headwise.training._grid import compare
     from headwise.training._processes import is_first
     from headwise.training._submission import write_submissions
@@ -67,38 +65,8 @@ def train(
     if not is_first():
         return
     files = [str(path) for path in write_submissions(result, out)] if "test" in predict else []
-    table = result.table()
-    if emit(
-        {
-            "out": str(out),
-            "scores": result.scores.to_dict("records"),
-            "table": table.to_dict(),
-            "notes": result.notes,
-            "files": files,
-        },
-        as_json,
-    ):
-        return
-    synthetic = made_up(task.name for task in (*found, *also.values()) if task.synthetic)
-    caption = f"validation, percent{f', mean ± sd over {seeds} seeds' if seeds > 1 else ''}"
-    caption += "".join(f"; {part}" for part in (judged_on((*found, *also.values())), synthetic) if part)
-    asked = result.scores[result.scores["split"] == "validation"].drop_duplicates("task").set_index("task")
-    rows = [
-        [
-            task,
-            *([asked["metric"][task], f"{100 * asked['chance'][task]:.1f}"] if task in asked.index else ["", ""]),
-            *values,
-        ]
-        for task, values in zip(table.index, table.to_numpy().tolist(), strict=True)
-    ]
-    caption += "; the average mixes different metrics" if asked["metric"].map(label).nunique() > 1 else ""
-    weak = bool(table.stack().str.contains("chance").any())
-    print_table(f"{Path(model).name}: {', '.join(methods)}", ["task", "metric", "chance", *table.columns], rows, caption)
-    if weak:
-        typer.echo(f"{MEANING}; see docs/statistics.md")
-    for note in result.notes:
-        typer.echo(f"note: {note}")
-    without = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)]
-    if without:
-        typer.echo(f"not predicted because they lack that split: {', '.join(without)}", err=True)
-    typer.echo(f"results in {out}" + (f", {len(files)} submission files" if files else ""))
+    section = result.section()
+    lacking = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)]
+    if lacking:
+        section = replace(section, notes=[*section.notes, f"not predicted because they lack that split: {', '.join(lacking)}"])
+    show(section, as_json, out, files=files)

@@ -5,9 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headwise._base.least import EXPLAINED
-from headwise.cli.common import Jobs, Json, Out, Trust, emit, print_table, run_recipe
-from headwise.cli.subjects import made_up, said
+from headwise.cli.common import Jobs, Json, Out, Trust, run_recipe, show_run
 from headwise.cli.verbs import help_of
 from headwise.tasks._source import TaskSource
 from headwise.training._settings import FewShot, Shots, Transfer
@@ -37,52 +35,9 @@ def transfer(
         "fewshot": {name: value for name, value in given.items() if name in FewShot.model_fields},
         **{name: value for name, value in given.items() if name in Shots.model_fields},
     }
-    from headwise.figures._blocks import spread
     from headwise.studies._transfer_study import study
 
-    run = run_recipe(study, recipe, out, jobs, settings.quiet or as_json)
-    table = run.table("transfer")
-    tests = run.table("transfer-tests") if len(recipe["sources"]) > 1 else None
-    cells = run.table("few-shot")
-    notes = [note for note in cells["note"].unique() if note]
-    judged = said(*({task: part[name].iloc[0] for task, part in cells.groupby("task")} for name in ("metric", "max_length")))
-    synthetic = [str(task) for task, part in cells.groupby("task", sort=False) if part["synthetic"].any()]
-    found = {
-        "scores": table.to_dict("records"),
-        "tests": [] if tests is None else tests.to_dict("records"),
-        "notes": notes,
-        "judged": judged,
-        "synthetic": synthetic,
-    }
-    if emit(found, as_json):
-        return
-    wide = table.assign(cell=[spread(m, s) for m, s in zip(table["mean"], table["sd"], strict=True)])
-    grid = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
-    if "chance" in cells:  # older runs have none
-        grid.insert(1, "chance", (100 * grid["task"].map(cells.groupby("task")["chance"].mean())).round(1))
-    print_table(
-        f"few-shot transfer, {settings.seeds} seeds",
-        [str(c) for c in grid.columns],
-        grid.to_numpy().tolist(),
-        "; ".join(filter(None, (f"percent, {_runs(table)}", judged, made_up(synthetic), f"tables in {out}"))),
-    )
-    if tests is not None:
-        columns = ["task", "shots", "method", "baseline", "difference", "low", "high", "p", "q", "sources"]
-        spans = ", 95 % intervals" if tests["low"].notna().any() else ""
-        why = dict.fromkeys(part for note in tests["note"] for part in str(note).split("; ") if part)
-        title = f"differences in points{spans}; the unit is the source model"
-        print_table(title, columns, tests[columns].to_numpy().tolist(), "; ".join(why))
-    for note in notes:
-        typer.echo(f"note: {note}")
-    if tests is not None:
-        typer.echo(EXPLAINED)
-
-
-def _runs(table: Any) -> str:
-    """What "±" is over."""
-    runs, sources = int(table["runs"].max()), int(table["sources"].max())
-    models = f"{sources} source model{'s' * (sources > 1)}"
-    return f"mean ± sd over {runs} runs ({models} × few-shot seeds)" if runs > 1 else "one run"
+    show_run(study, run_recipe(study, recipe, out, jobs, settings.quiet or as_json), as_json)
 
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:

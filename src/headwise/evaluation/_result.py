@@ -11,17 +11,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_EXAMPLES, share_interval
+from headwise._base.least import EXPLAINED
 from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.sections import Described, Section, Table
 from headwise.store import _manifest as manifest
 from headwise.tasks import KINDS, Examples, _metrics as metrics
 from headwise.tasks._chance import at_chance, chance_note
+from headwise.tasks._metrics import METRICS
 
 KIND, PREDICTIONS, SUMMARY = "evaluation", "predictions.parquet", "summary.csv"
 BLOCK = 100  # resamples held in memory at once
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Described):
     """A model on one split of one task.
 
     Attributes:
@@ -166,18 +169,21 @@ class Evaluation:
         facts |= {"low": low, "high": high, "chance": self.chance, "at_chance": self.at_chance, "examples": len(self)}
         return pd.DataFrame([{**facts, "note": f"no interval: {self.no_interval}" if self.no_interval else ""}])
 
-    def __repr__(self) -> str:
-        low, high = self.interval
-        name, unit = metrics.label(self.task.metric), metrics.METRICS[self.task.metric].share
-        value, *ends, guess = (f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, low, high, self.chance))
+    def section(self) -> Section:
+        """What is said of this evaluation."""
+        return _section([self])
+
+    @property
+    def finding(self) -> str:
+        """The score with its interval, beside that of a guess, in one sentence."""
+        unit = METRICS[self.task.metric].share
+        score, low, high, guess = (f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, *self.interval, self.chance))
         span = (
-            f"no interval, since {self.no_interval}"
-            if self.no_interval
-            else f"{100 * self.level:g} % interval {' to '.join(ends)}"
+            f"no interval, since {self.no_interval}" if self.no_interval else f"{100 * self.level:g} % interval {low} to {high}"
         )
-        level = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
-        first = f"{self.task.name}, {self.split}, {len(self)} examples: {name} {value}{' %' * unit} ({span}){level}"
-        return "\n".join([f"Evaluation of {first}", *self.notes])
+        beside = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
+        name = metrics.label(self.task.metric)
+        return f"{self.task.name}, {self.split}, {len(self)} examples: {name} {score}{' %' * unit} ({span}){beside}."
 
     def save(self, folder: str | Path, **noted: Any) -> Path:
         """Writes every prediction and the summary; `headwise.load(folder)` opens it. The folder appears whole.
@@ -188,7 +194,7 @@ class Evaluation:
         return _save([self], folder, together=False, **noted)
 
 
-class Evaluations(Mapping[str, Evaluation]):
+class Evaluations(Described, Mapping[str, Evaluation]):
     """A model on several tasks, by name."""
 
     def __init__(self, found: Mapping[str, Evaluation]) -> None:
@@ -216,12 +222,25 @@ class Evaluations(Mapping[str, Evaluation]):
         """One row per task, see `Evaluation.summary`."""
         return pd.concat([one.summary() for one in self.values()], ignore_index=True)
 
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self.values()))
+    def section(self) -> Section:
+        """What is said of these evaluations."""
+        return _section(list(self.values()))
 
     def save(self, folder: str | Path, **noted: Any) -> Path:
         """As `Evaluation.save`."""
         return _save(list(self.values()), folder, together=True, **noted)
+
+
+def _section(found: list[Evaluation]) -> Section:
+    table = pd.concat([one.summary() for one in found], ignore_index=True)
+    return Section(
+        title="Evaluation",
+        findings=[one.finding for one in found],
+        blocks=[Table("evaluation", "Scores", table, "Shares from 0 to 1, where the metric is one.")],
+        methods=f"{EXPLAINED}.",
+        settings={one.task.name: one.settings for one in found},
+        notes=[note for one in found for note in one.notes],
+    )
 
 
 def _save(found: list[Evaluation], folder: str | Path, **noted: Any) -> Path:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from headwise.figures._blocks import between
+from headwise._base.sentences import between
 from headwise.figures._style import COLOURS, colour_bar, grouped_bars, legend_above, named_cells, panels, say
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from headwise._base.parsing import read_json
 from headwise._base.tables import csv_text, read_csv
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import sealed_text, write_text
 from headwise.store._provenance import surroundings
@@ -16,8 +17,8 @@ from headwise.store._provenance import surroundings
 KIND, FACTS, TABLES = "harness-evaluation", "evaluation.json", ("table", "examples")
 
 
-@dataclass
-class HarnessResult:
+@dataclass(repr=False)
+class HarnessResult(Described):
     """What `headwise.harness.run_harness` found.
 
     Attributes:
@@ -31,6 +32,12 @@ class HarnessResult:
     examples: pd.DataFrame
     settings: dict[str, Any]
     notes: list[str]
+
+    def section(self) -> Section:
+        """What is said of this evaluation: every metric by its interval."""
+        from headwise.harness._section import section
+
+        return section(self)
 
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `headwise.load` opens."""

@@ -29,11 +29,12 @@ from headwise.heads._use.recording import Tape, watch_hidden
 from headwise.heads._use.replacement import Reference, mean_outputs, replacement
 from headwise.heads._use.steering import Directions, steered
 from headwise.heads._use.taps import Taps
+from headwise.sections import Described, Section
 
 KEPT_SETS = 64  # lesions whose gates are kept, for each model
 
 
-class Heads:
+class Heads(Described):
     """Finds every attention layer of a model, and gates, silences, records, freezes or removes its heads.
 
     The model is wrapped, never changed: outside a `with` block it is exactly what it was.
@@ -292,6 +293,12 @@ class Heads:
     def uninstall(self) -> None:
         """Takes the hooks of `install` off."""
         self._taps.uninstall()
+
+    def section(self) -> Section:
+        """What is said of this model's heads: every attention layer, and what it is made of."""
+        from headwise.heads._section import of_heads
+
+        return of_heads(self)
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(site.kind for site in self.sites))

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from headwise._base.names import shown
 from headwise._base.parsing import parse_json
 from headwise.errors import HeadwiseError
+from headwise.sections import Described, Section
 
 
-class HeadSet(Set[tuple[int, int]]):
+class HeadSet(Described, Set[tuple[int, int]]):
     """An immutable, hashable set of heads; iterates in (layer, head) order.
 
     `layer` is a site's index in `Heads.sites`, for every kind of model. `|`, `&`, `-`, `^`, `<=` work as for any set.
@@ -51,6 +52,12 @@ class HeadSet(Set[tuple[int, int]]):
     def __str__(self) -> str:
         """Heads grouped by layer: `3 heads: 0.3 0.5 7.10`."""
         return f"{len(self)} head{'s' * (len(self) != 1)}: {' '.join(f'{layer}.{head}' for layer, head in self) or 'none'}"
+
+    def section(self) -> Section:
+        """What is said of this set."""
+        from headwise.heads._section import of_set
+
+        return of_set(self)
 
     def overlap(self, other: Iterable[tuple[int, int]]) -> float:
         """The share of common heads, |A∩B| ÷ n in 0..1, where n is the size of the larger set (the papers compare sets of one size).

@@ -132,6 +132,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
             "metrics": {task.name: task.metric for task in several},
             **{name: getattr(settings, name) for name in noted},
             **weights_type(model),
+            "held_out": [task.name for task in several if task.holds_out],
             "synthetic": [task.name for task in several if task.synthetic],
             "max_length": {task.name: reading_length(model, task.name, settings.max_length) for task in several},
         },

@@ -20,6 +20,7 @@ from headwise.lesions._notes import notes, other_test, random_note
 from headwise.lesions._statistics import TestOfD, permutation_test
 from headwise.lesions._tables import TABLES
 from headwise.scoring._files import NAME, load_scores, save_scores
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
 from headwise.tasks import KINDS
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 KIND = "dissociation"
 
 
-@dataclass(frozen=True)
-class Dissociation:
+@dataclass(frozen=True, repr=False)
+class Dissociation(Described):
     """A dissociation study of one model.
 
     Attributes:
@@ -56,8 +57,11 @@ class Dissociation:
     settings: dict[str, Any]
     matched: dict[str, TestOfD] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return f"Dissociation, in percent; T†: the top heads of T silenced\n{self.table()}"
+    def section(self) -> Section:
+        """What is said of this study: the finding, figures and tables in the order of the paper."""
+        from headwise.lesions._section import section
+
+        return section(self)
 
     @property
     def tasks(self) -> tuple[str, ...]:

@@ -1,23 +1,27 @@
 """Parameter-free probes of one model on several word-level tasks, beside baselines that choose their best heads in the same way."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import xarray as xr
 
 from headwise._base.opener import fresh
+from headwise._base.sentences import number
 from headwise.heads import Heads
 from headwise.models._opening import open_model
 from headwise.probing._items import FORMS
 from headwise.probing._parameter_free import FreeProbe, fixed_offset, free_probe
 from headwise.probing._settings import Profiling
+from headwise.sections import Described, Section, Table
 from headwise.settings import operation
 from headwise.tasks import Task
 from headwise.tasks._names import as_tasks
 
 
-class Profile(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Profile(Described):
     """What a model's heads give away of several tasks.
 
     Attributes:
@@ -29,6 +33,30 @@ class Profile(NamedTuple):
     heads: xr.DataArray
     labels: pd.DataFrame
     summary: pd.DataFrame
+
+    def section(self, labels: bool = False) -> Section:
+        """What is said of the profile.
+
+        Args:
+            labels: show the best head of every label as well, where room is short.
+        """
+        shares = ["precision", "recall", "f1"]
+        subjects = ["task", "subject", *shares, "labels"]
+        summary = self.summary.assign(**{name: 100 * self.summary[name] for name in shares})[subjects]
+        best = self.labels[self.labels["subject"] == "model"].drop(columns="subject")
+        best = best.assign(**{name: 100 * best[name] for name in shares if name in best})
+        means = summary[summary["subject"] == "model"]
+        values = ", ".join(f"{row.task} {number(row.f1)} %" for row in means.itertuples())
+        return Section(
+            title="Best head per label",
+            findings=[f"Mean F1 over labels on test, by the best head of each: {values}."],
+            blocks=[
+                Table("summary", "Means over labels on test, %", summary.sort_values("task", kind="stable")),
+                Table("labels", "Best head of every label, %", best, detail=not labels),
+                Table("every-label", "Best head of every label, baselines too, shares", self.labels, detail=True),
+            ],
+            methods="Nothing is trained: centroids from train, heads chosen on validation; baselines choose theirs in the same way.",
+        )
 
 
 @operation(Profiling)

@@ -15,6 +15,7 @@ from headwise._base.senses import check_ranked
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads._headset import HeadSet
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ SYNTACTIC = ("Depth", "TopConstituents", "BigramShift")  # §6.2
 SEMANTIC = ("Tense", "SubjNumber", "ObjNumber", "OddManOut", "CoordinationInversion")
 
 
-@dataclass(frozen=True)
-class Probes:
+@dataclass(frozen=True, repr=False)
+class Probes(Described):
     """Results of `probe`.
 
     Attributes:
@@ -48,8 +49,11 @@ class Probes:
     predictions: Mapping[str, NDArray[Any]]
     labels: Mapping[str, NDArray[Any]]
 
-    def __repr__(self) -> str:
-        return f"Probes, test scores (1 is perfect)\n{self.table()}"
+    def section(self) -> Section:
+        """What is said of these probes: last layer, best layer, top heads, and what every head knows."""
+        from headwise.probing._section import section
+
+        return section(self)
 
     @classmethod
     def of_task(

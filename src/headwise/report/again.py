@@ -12,6 +12,7 @@ def of_saved(record: Mapping[str, Any]) -> str:
         return record.get("command") or "headwise demo"
     made = {
         "dissociation": "dissociate",
+        "evaluation": "evaluate",
         "harness-evaluation": "harness.run_harness",
         "probes": "probe",
         "scores": "score",

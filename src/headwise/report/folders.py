@@ -10,24 +10,25 @@ from headwise._base.parsing import reading
 from headwise.engine import Run
 from headwise.engine._steps import Study, resolve
 from headwise.errors import HeadwiseError
-from headwise.figures._blocks import Section
 from headwise.report import again
+from headwise.sections import Section
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 from headwise.studies import STUDIES
-from headwise.studies._sections import dissociation, harness, induction, probing, roles, scores, steering, training
 from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
+from headwise.training._section import section as section_of
 
-SAVED: dict[str, Callable[[Any, str], Section]] = {
-    "dissociation": dissociation.section,
-    "harness-evaluation": harness.section,
-    "induction": induction.section,
-    "probes": probing.section,
-    "roles": roles.section,
-    "scores": scores.section,
-    "steering": steering.section,
-}
+SAVED = (
+    "dissociation",
+    "evaluation",
+    "harness-evaluation",
+    "induction",
+    "probes",
+    "roles",
+    "scores",
+    "steering",
+)  # they have sections
 
 WHOLE = 3  # results of a grid that are shown whole
 
@@ -54,14 +55,15 @@ def sections_of(folder: Path) -> list[Section]:
     kind = record.get("kind", "")
     if kind in SAVED:
         around = {"folder": str(folder), "headwise": record["headwise"]}
-        return [replace(SAVED[kind](load(folder), folder.name), reproduce=again.of_saved(record), provenance=around)]
+        section = load(folder).section().called(folder.name)
+        return [replace(section, reproduce=again.of_saved(record), provenance=around)]
     if kind == "study":
         return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
     trained = sorted(path.parent for path in folder.rglob(DONE) if path.parent == folder or not part_of_single(path.parent))
     if trained:
         found = [TrainingResult.load(path) for path in trained]
         reproduce = again.of_trainings([one.description for one in found])
-        return [replace(training.section(found, folder.name), reproduce=reproduce)]
+        return [replace(section_of(found).called(folder.name), reproduce=reproduce)]
     inner = sorted(path.parent for path in folder.glob(f"*/{manifest.NAME}"))
     sections = [section for one in inner if manifest.read(one)["kind"] in (*SAVED, "study") for section in sections_of(one)]
     if not sections:
@@ -81,7 +83,7 @@ def _of_study(folder: Path) -> list[Section]:
         if not all(done):
             part = f"Unfinished: {sum(done)} of {len(done)} cells are done; the rest is not shown."
             shown = replace(shown, findings=[part, *shown.findings])
-        found.append(replace(shown, title=f"{shown.title}: {folder.name}", settings=recipe, provenance=provenance(run)))
+        found.append(replace(shown.called(folder.name), settings=recipe, provenance=provenance(run)))
     inside = [
         (task, file.parent)
         for task, result in run.results()
@@ -94,7 +96,7 @@ def _of_study(folder: Path) -> list[Section]:
     varied = {name for task, _ in inside for name, value in task["coords"].items() if value != inside[0][0]["coords"].get(name)}
     for task, inner in inside[:WHOLE]:  # a grid of hundreds would drown the tables
         place = ", ".join((folder.name, *(f"{name} {value}" for name, value in task["coords"].items() if name in varied)))
-        shown = dissociation.section(load(inner), place)
+        shown = load(inner).section().called(place)
         found.append(replace(shown, provenance={"folder": str(inner), "headwise": manifest.read(inner)["headwise"]}))
     if not found:
         raise HeadwiseError(

@@ -6,15 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from headwise import __version__
 from headwise._base.places import model_label
 from headwise.errors import MissingExtra
 from headwise.figures import svg
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table
-from headwise.tasks._metrics import label
+from headwise.sections import Chart, HeadMaps, Section, Table
+from headwise.sections._cells import columns, rows
 
 HERE = Path(__file__).parent
 
@@ -35,7 +32,7 @@ def render(sections: Sequence[Section], title: str) -> str:
     for place, section in enumerate(sections, 1):
         blocks = [_block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)]
         pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
-        fields = ("title", "findings", "methods", "reproduce")
+        fields = ("title", "findings", "notes", "methods", "reproduce")
         lead = 1 if blocks and blocks[0]["kind"] != "table" else 0  # the figure that is shown with the headline
         shown.append({"blocks": blocks, "lead": lead, **pairs, **{name: getattr(section, name) for name in fields}})
     page = Environment(autoescape=True, trim_blocks=True).from_string((HERE / "page.html").read_text(encoding="utf-8"))
@@ -71,27 +68,9 @@ def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]
             }
         )
         return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": values.sizes["task"] == 1, **common}
-    frame = named(block.frame)
-    words = [i for i in range(frame.shape[1]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, i])]
-    rows = [[cell(value, block.digits) for value in row] for row in frame.itertuples(index=False)]
-    return {"kind": "table", "columns": [str(c) for c in frame.columns], "rows": rows, "words": words, **common}
-
-
-def named(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table as readers see it: metrics by their names ("F1"), not by their identifiers ("count-f1")."""
-    return frame.assign(metric=frame["metric"].map(label)) if "metric" in frame else frame
-
-
-def cell(value: Any, digits: int) -> str:
-    """A table's cell as text: floats with `digits` decimals, p-values and the like with as many as they need."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
-    if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(value)
-    if isinstance(value, float | np.floating):
-        value = value or 0.0  # not "-0.0"
-        return f"{value:.{digits}f}" if value == 0 or abs(value) >= 10**-digits else f"{value:.2g}"
-    return str(value)
+    shown = columns(block)
+    words = [place for place, column in enumerate(shown) if column.words]
+    return {"kind": "table", "columns": [column.heading for column in shown], "rows": rows(shown), "words": words, **common}
 
 
 def _short(value: Any) -> float | None:

@@ -7,8 +7,8 @@ from headwise._base.names import file_name
 from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, write_bytes
 from headwise.figures import save_figure
-from headwise.figures._blocks import Section, Table
-from headwise.report.html import cell, named
+from headwise.sections import Section, Table
+from headwise.sections._cells import columns, rows
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -30,24 +30,24 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
     folder = make_folder(folder)
     files: list[Path] = []
     for number, section in enumerate(sections, 1):
-        for block in section.blocks:
-            name = file_name(f"{number}-{block.name}" if len(sections) > 1 else block.name)
-            if isinstance(block, Table) and tables:
-                write_bytes(folder / f"{name}.tex", latex(block).encode())
-                write_bytes(folder / f"{name}.csv", csv_text(block.frame).encode())
-                files += [folder / f"{name}.tex", folder / f"{name}.csv"]
-            elif not isinstance(block, Table):
-                files += save_figure(block.draw(), folder / name)
+        before = f"{number}-" if len(sections) > 1 else ""
+        for figure in section.figures:
+            files += save_figure(figure.draw(), folder / file_name(before + figure.name))
+        for table in section.tables if tables else ():
+            name = file_name(before + table.name)
+            write_bytes(folder / f"{name}.tex", latex(table).encode())
+            write_bytes(folder / f"{name}.csv", csv_text(table.frame).encode())
+            files += [folder / f"{name}.tex", folder / f"{name}.csv"]
     return files
 
 
 def latex(table: Table) -> str:
     """A booktabs table."""
-    frame = named(table.frame)
-    align = "".join("r" if kind.kind in "fiu" else "l" for kind in frame.dtypes)
+    shown = columns(table)
+    align = "".join("l" if column.words else "r" for column in shown)
     lines = [rf"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
-    lines += [" & ".join(escaped(str(c)) for c in frame.columns) + r" \\", r"\midrule"]
-    lines += [" & ".join(escaped(cell(v, table.digits)) for v in row) + r" \\" for row in frame.itertuples(index=False)]
+    lines += [" & ".join(escaped(column.heading) for column in shown) + r" \\", r"\midrule"]
+    lines += [" & ".join(map(escaped, cells)) + r" \\" for cells in rows(shown)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

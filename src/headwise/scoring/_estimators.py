@@ -17,6 +17,7 @@ from headwise.heads import HeadSet
 from headwise.models._classes import by_order
 from headwise.models._memory import as_trained
 from headwise.scoring._files import keep
+from headwise.scoring._scores import HeadScores
 from headwise.scoring._selection import bottom_heads, count_for, top_heads
 from headwise.scoring._settings import Reading, Score, check_options, estimator
 from headwise.settings import operation
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @operation(Score)
-def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataArray:
+def score(model: Any, task: Task | Sequence[Task], settings: Score) -> HeadScores:
     """How much each head matters to a task.
 
     Options of the method may stand beside the others: `score(model, task, method="shapley", permutations=20)`.
@@ -43,14 +44,14 @@ def score(model: Any, task: Task | Sequence[Task], settings: Score) -> xr.DataAr
         (layer, head), or (task, layer, head) for several tasks, with the settings in `.attrs`. `attrs["performance"]` has every metric of the
         intact model on the examples that were read, by task; a model that is at chance on them is warned of. `attrs["sense"]` is "magnitude"
         where higher is more important, or "signed" where 0 is no effect and heads below it are in the task's way. NaN where a layer has
-        no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced.
+        no such head. Iterative scores are ranks from 0 (least important) to 1, by when a head was silenced. `.section()` describes them.
     """
     check_options(settings.method, settings.own)
     several = not isinstance(task, Task)
     tasks = as_tasks(task)
     if not tasks:
         raise HeadwiseError("there is no task to score")
-    found = _kept(model, tasks, several, settings)
+    found = HeadScores(_kept(model, tasks, several, settings))
     for note in found.attrs.get("at_chance", {}).values():
         warnings.warn(note, stacklevel=3)
     return found
@@ -100,6 +101,7 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
         "revision": revision,
         "metrics": {task.name: task.metric for task in read},
         "max_length": {name: reading_length(answering, name, settings.max_length) for name in names},
+        "synthetic": [task.name for task in read if task.synthetic],
     }
     if not several:
         return found[0].assign_attrs(judged)

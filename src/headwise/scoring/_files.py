@@ -11,6 +11,7 @@ import xarray as xr
 from headwise._base.parsing import read_json, reading
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import HeadwiseError
+from headwise.scoring._scores import HeadScores
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
 
@@ -103,7 +104,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> xr.DataArray:
 def given_scores(scores: Any) -> xr.DataArray:
     """Scores that a user brings: an array, a folder of them, alone or with a dissociation, or a file (netCDF, JSON)."""
     if isinstance(scores, xr.DataArray):
-        return scores
+        return HeadScores(scores)
     if not isinstance(scores, str | Path):
         raise HeadwiseError(
             f"scores are a {type(scores).__name__}: give an array (task, layer, head), or a folder of saved scores"
@@ -115,7 +116,7 @@ def given_scores(scores: Any) -> xr.DataArray:
     return found
 
 
-def load_scores(path: str | Path) -> xr.DataArray:
+def load_scores(path: str | Path) -> HeadScores:
     """Reads what `save_scores` wrote.
 
     Raises:
@@ -123,10 +124,10 @@ def load_scores(path: str | Path) -> xr.DataArray:
     """
     with reading(path, "scores that headwise saved"):
         if Path(path).suffix == ".json":
-            return _from_json(read_json(Path(path)))
+            return HeadScores(_from_json(read_json(Path(path))))
         with xr.open_dataset(path, engine="scipy") as data:
             scores = data["score"].load()
         scores.attrs = json.loads(scores.attrs["settings"])
         if "task" in scores.coords:
             scores = scores.assign_coords(task=scores["task"].astype(str))  # netCDF gives texts back as objects
-    return scores
+    return HeadScores(scores)

@@ -15,9 +15,10 @@ from headwise._base.opener import identity
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import MissingExtra
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table
 from headwise.heads._remove.files import read_config
 from headwise.report.folders import sections_of
+from headwise.sections import HeadMaps, Section, Table
+from headwise.sections._cells import columns, rows
 from headwise.store import _manifest as manifest
 from headwise.tasks import KINDS
 
@@ -226,16 +227,14 @@ def _results(shown: Shown, sections: list[Section]) -> None:
     shown.done.append(_text(first.methods))
     for section in sections:
         shown.results.append("\n".join(f"- {_text(finding)}" for finding in section.findings))
-    for block in first.blocks:
-        if isinstance(block, Table):
-            shown.results.append(f"**{_text(block.title)}**\n\n{_markdown(block.frame)}")
+    for table in first.tables:
+        shown.results.append(f"**{_text(table.title)}**\n\n{_markdown(table.frame)}")
     _first_figure(shown, first)
 
 
 def _first_figure(shown: Shown, section: Section) -> None:
     """The head maps of a section, or its first chart."""
-    drawn: list[HeadMaps | Chart] = [block for block in section.blocks if not isinstance(block, Table)]
-    drawn.sort(key=lambda block: not isinstance(block, HeadMaps))
+    drawn = sorted(section.figures, key=lambda figure: not isinstance(figure, HeadMaps))
     if drawn:
         shown.draw, shown.caption = drawn[0].draw, _text(f"{drawn[0].title}. {drawn[0].caption}".strip())
 
@@ -261,19 +260,12 @@ def _png(figure: Any) -> bytes:
 
 def _markdown(frame: pd.DataFrame) -> str:
     """A table of Markdown; long ones are cut."""
-    table = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
-    lines = ["| " + " | ".join(_text(name) for name in table.columns) + " |", "|" + "---|" * table.shape[1]]
-    for row in table.head(MOST).itertuples(index=False):
-        lines.append("| " + " | ".join(_cell(value) for value in row) + " |")
-    if len(table) > MOST:
-        lines.append(f"\n{len(table) - MOST} further rows are in the files.")
+    shown = columns(Table("", "", frame))
+    lines = ["| " + " | ".join(_text(column.heading) for column in shown) + " |", "|" + "---|" * len(shown)]
+    lines += ["| " + " | ".join(map(_text, cells)) + " |" for cells in rows(shown)[:MOST]]
+    if len(frame) > MOST:
+        lines.append(f"\n{len(frame) - MOST} further rows are in the files.")
     return "\n".join(lines)
-
-
-def _cell(value: Any) -> str:
-    if value is None or value != value:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else _text(value)
 
 
 def _text(value: Any) -> str:

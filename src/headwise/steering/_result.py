@@ -17,6 +17,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
 from headwise.models._decoders.output import SavedTask
 from headwise.models._plain import as_task_model
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import sealed_text, write_text
 
@@ -24,8 +25,8 @@ KIND, MODEL = "steering", "model"
 VECTORS, FACTS, TABLES = "vectors.safetensors", "steering.json", ("table", "heads")
 
 
-@dataclass
-class Steering:
+@dataclass(repr=False)
+class Steering(Described):
     """What `headwise.steer` found.
 
     Attributes:
@@ -44,6 +45,12 @@ class Steering:
     strength: float
     settings: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+
+    def section(self) -> Section:
+        """What is said of this steering: what the chosen strength does, every strength, the steered heads."""
+        from headwise.steering._section import section
+
+        return section(self)
 
     def applied(self, heads: Heads, strength: float | None = None) -> AbstractContextManager[None]:
         """Inside the block the model is steered, `generate()` included.

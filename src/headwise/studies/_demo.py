@@ -69,10 +69,7 @@ def run_demo(
     return {
         "copying": copying,
         "dissociation": found,
-        "scores": trained.table(),
-        "performance": found.table("performance"),
-        "pairs": found.table("pairs"),
-        "d": found.d,
+        "training": trained,
         "figures": files,
         "folders": [*([out / "copying"] if copying else []), out / "dissociation", out / "model"],
     }

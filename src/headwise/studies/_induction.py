@@ -22,6 +22,7 @@ from headwise.behaviour._settings import Roles
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import open_model
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 
 KIND = "induction"
@@ -32,8 +33,8 @@ LENGTH = 40  # tokens that are repeated
 SEARCHED, JUDGED = 4, 8  # sequences on which heads are chosen, and others on which lesions are judged
 
 
-@dataclass(frozen=True)
-class Induction:
+@dataclass(frozen=True, repr=False)
+class Induction(Described):
     """Induction heads of one model.
 
     Attributes:
@@ -61,6 +62,12 @@ class Induction:
             "note": [f"no interval: {why}" if (why := why_no_t(row, "sequence")) else "" for row in values],
         }
         return pd.DataFrame(columns)
+
+    def section(self) -> Section:
+        """What is said of these heads: what is left of copying without them."""
+        from headwise.studies._sections.induction import section
+
+        return section(self)
 
     def save(self, folder: str | Path) -> Path:
         """Writes the scores, the accuracy of every sequence and the heads; `headwise.load(folder)` opens it."""

@@ -5,7 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import pandas as pd
 from pydantic import Field
 
 from headwise import engine
@@ -146,8 +145,3 @@ def probes_of(run: str | Path, model: str | None = None) -> Probes:
     if len(labels) != 1:
         raise HeadwiseError(f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model=")
     return Probes.join([load(result.model("probes")) for _, result in found])
-
-
-def table_of(run: str | Path) -> pd.DataFrame:
-    """Last layer, best layer and top-n heads of every model and task (Tables 3 and 5)."""
-    return engine.open(run).table("probing")

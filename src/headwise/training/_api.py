@@ -165,6 +165,7 @@ def describe(model: Any, tasks: Sequence[Task], method: Method, settings: Train)
         "model": str(model) if isinstance(model, str | Path) else type(model).__name__,
         "tasks": {task.name: task.split("train").fingerprint for task in tasks},
         "synthetic": [task.name for task in tasks if task.synthetic],
+        "held_out": [task.name for task in tasks if task.holds_out],
         **method.describe(),
         **({"label": settings.label} if settings.label else {}),
         "settings": _deciding(method, settings),

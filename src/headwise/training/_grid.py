@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from headwise._base.averages import common_average
 from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError
+from headwise.sections import Described, Section
 from headwise.settings import checked
 from headwise.store._decision import key_of, model_parts
 from headwise.store._entry import claimed
@@ -20,14 +20,15 @@ from headwise.training._api import decide, train
 from headwise.training._portions import portion_of
 from headwise.training._processes import is_first
 from headwise.training._result import TrainingResult
+from headwise.training._section import section, wide
 from headwise.training._settings import Train
 from headwise.training.methods import MultiTask, make_method, method_of, option_names
 
 BRANCHES = ".branches"  # no training can be called that
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Described):
     """Results of methods × seeds.
 
     Attributes:
@@ -52,34 +53,12 @@ class Comparison:
     def table(self, split: str = "validation") -> pd.DataFrame:
         """Tasks × methods in percent, "mean ± sd" over seeds; the last row is the average over the tasks that all methods have. What is at
         chance says so."""
-        rows = self.scores[self.scores["split"] == split]
-        wide = rows.pivot_table(index=["seed", "method"], columns="task", values="score", sort=False) * 100
-        wide["average"] = common_average(wide)
-        by_method = wide.groupby("method", sort=False)
-        mean, sd = by_method.mean(), by_method.std()  # sd over seeds, n - 1
-        at_chance = rows.groupby(["method", "task"])["at_chance"].agg(["sum", "size"])
-        text = {
-            method: {
-                task: _cell(mean.loc[method, task], sd.loc[method, task])
-                + (_mark(*at_chance.loc[(method, task)]) if (method, task) in at_chance.index else "")
-                for task in wide.columns
-            }
-            for method in mean.index
-        }
-        return pd.DataFrame(text).rename_axis("task")
+        table = wide(self.scores[self.scores["split"] == split]).set_index("task")
+        return table.drop(columns=["metric", "chance"], errors="ignore")
 
-
-def _cell(mean: Any, sd: Any) -> str:
-    if pd.isna(mean):  # the method was not trained on the task, or no task is one of all methods
-        return ""
-    return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
-
-
-def _mark(at_chance: int, seeds: int) -> str:
-    """What a cell says of a task that did no better than a guess."""
-    if not at_chance:
-        return ""
-    return " at chance" if at_chance == seeds else f" ({at_chance} of {seeds} seeds at chance)"
+    def section(self) -> Section:
+        """What is said of these trainings: methods compared over seeds."""
+        return section(list(self.results.values()), [method for method, _ in self.results])
 
 
 def compare(

@@ -12,6 +12,7 @@ from headwise._base.parsing import read_json, reading
 from headwise._base.writing import room_in
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
+from headwise.sections import Described, Section
 from headwise.store import _manifest as manifest
 from headwise.store._atomic import write_text
 from headwise.store._saving import save_model
@@ -28,7 +29,7 @@ SEVERAL = "single-task"
 
 
 @dataclass(repr=False)
-class TrainingResult:
+class TrainingResult(Described):
     """What `headwise.train` returns.
 
     Attributes:
@@ -51,9 +52,11 @@ class TrainingResult:
     models: "dict[str, MultiTaskModel | TaskModel]" = field(default_factory=dict)
     folder: Path | None = None
 
-    def __repr__(self) -> str:
-        where = f", in {self.folder}" if self.folder else ""
-        return f"TrainingResult of {self.description.get('method', '?')}{where}, validation in percent\n{self.table()}"
+    def section(self) -> Section:
+        """What is said of this training."""
+        from headwise.training._section import section
+
+        return section([self])
 
     @property
     def model(self) -> Any:

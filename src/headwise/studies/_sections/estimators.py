@@ -6,9 +6,10 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.inference import MIN_SEEDS
+from headwise._base.sentences import between, number, synthetic_rows
 from headwise.figures import _estimators as figures
-from headwise.figures._blocks import Chart, Section, Table, between, number, synthetic_rows
 from headwise.figures._estimators import RANDOM
+from headwise.sections import Chart, Section, Table
 
 SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
 SHOWN += ["over_random", "over_random_low", "over_random_high", "better", "units", "seconds"]
@@ -48,13 +49,13 @@ def of_estimators(run: Any) -> Section:
         league[SHOWN].dropna(axis="columns", how="all").rename(columns={"units": several(unit)})
     )  # without bounds that nobody has
     caption = LEAGUE.format(unit=unit, units=several(unit))
-    blocks.append(Table("league", "The league of estimators", shown, f"{caption} {_of_intervals(league)}", 2))
+    blocks.append(Table("league", "The league of estimators", shown, f"{caption} {_of_intervals(league)}"))
     if "agreement.parquet" in run.files:
         note = (
             f"Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over {several(unit)}; chance: that of "
             f"random sets. {_of_intervals(league)}"
         )
-        blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, 2))
+        blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, detail=True))
     methods = (
         "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
         "task evaluated on held-out data." + synthetic_rows(areas)

@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.places import model_label
+from headwise._base.sentences import number, synthetic_rows
 from headwise.figures import _dissociation as figures, _probing as probing_figures
-from headwise.figures._blocks import Chart, HeadMaps, Section, Table, number, synthetic_rows
-from headwise.studies._sections.probing import BARS, top_against
-from headwise.studies._sections.training import findings as training_findings, score_chart
+from headwise.probing._section import BARS, top_against
+from headwise.sections import Chart, HeadMaps, Section, Table
+from headwise.training._section import findings as training_findings, score_chart
 
 # which tables of a run are shown, in order, and what they are called
 SHOWN = {
@@ -174,9 +175,10 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section:
-    for name, title in SHOWN[kind].items():
-        if f"{name}.parquet" in run.files:
-            blocks.append(Table(f"{kind}-{name}", title, _named(run.table(name)), CAPTIONS.get(name, ""), digits=2))
+    there = {name: title for name, title in SHOWN[kind].items() if f"{name}.parquet" in run.files}
+    for name, title in there.items():
+        detail = name != next(iter(there))
+        blocks.append(Table(f"{kind}-{name}", title, _named(run.table(name)), CAPTIONS.get(name, ""), detail))
     marked = "embeddings" if kind == "probing" else "scores"
     made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
     tenth = HELD_OUT if run.recipe.get("tasks", {}).get("held_out") else ""

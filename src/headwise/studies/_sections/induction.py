@@ -1,15 +1,19 @@
-"""Induction heads of a language model, as the demo leaves them."""
+"""What is said of the induction heads of a language model."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headwise.figures._blocks import Effect, HeadMaps, Section, Table, number, without_empty_notes
+from headwise._base.sentences import number
+from headwise.sections import Effect, HeadMaps, Section, Table
 from headwise.studies._induction import JUDGED, LENGTH, SEARCHED
 
+if TYPE_CHECKING:
+    from headwise.studies._induction import Induction
 
-def section(found: Any, label: str) -> Section:
-    """The section of saved induction heads."""
+
+def section(found: "Induction") -> Section:
+    """The section of induction heads."""
     summary = found.summary.set_index("lesion")
     names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
     effects = [Effect(str(name), row.accuracy, row.low, row.high) for name, row in summary.iterrows()]
@@ -37,7 +41,7 @@ def section(found: Any, label: str) -> Section:
             Table(
                 "copying",
                 "Repeated tokens predicted, in percent",
-                without_empty_notes(found.summary),
+                found.summary,
                 "Mean and 95 % interval (t over sequences).",
             ),
         ],

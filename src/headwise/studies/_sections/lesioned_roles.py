@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from headwise._base.sentences import between, number
 from headwise.figures import _roles as figures
-from headwise.figures._blocks import Chart, Section, Table, between, number, without_empty_notes
+from headwise.sections import Chart, Section, Table
 
 COPIES = 5.0  # percent of repeated tokens, below which a model does not copy and no lesion can show anything
 LESIONS = (
@@ -33,7 +34,7 @@ def of_roles(run: Any) -> Section:
         said,
         [
             Chart("copying", "What is left of copying", partial(figures.copying, lesions, draws), DOTS),
-            Table("lesions", "What silencing heads costs", without_empty_notes(lesions), LESIONS),
+            Table("lesions", "What silencing heads costs", lesions, LESIONS),
             Table("heads", "Strongest heads", heads, SHARES),
         ],
         f"Each sequence is {recipe['repeated']} random tokens and the same tokens again. Heads were ranked by their attention on "

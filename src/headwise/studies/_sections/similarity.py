@@ -6,9 +6,11 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
-from headwise.figures._blocks import Chart, Section, Table, number, synthetic_rows
+from headwise._base.sentences import number, synthetic_rows
 from headwise.figures._similarity import link_scatter, similarity_matrices
+from headwise.sections import Chart, Section, Table
 
+LINKED = "Mantel tests: p by relabelling tasks, the unit; not corrected for the number of similarities."
 METRICS = ("DSE", "CRA", "CNM", "AHP", "heads")
 
 
@@ -26,10 +28,12 @@ def section(run: Any) -> Section:
         for name in metrics:
             draw = partial(link_scatter, pairs, tests, [name])
             blocks.append(Chart(f"link-{name.lower()}", f"Similarity by {name} and dissociation", draw))
-        blocks.append(Table("similarity-link", "Correlation with dissociation over pairs", tests, "p by Mantel tests.", 3))
+        blocks.append(Table("similarity-link", "Correlation with dissociation over pairs", tests, LINKED))
     if "agreement.parquet" in run.files:
-        blocks.append(Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", 3))
-    blocks.append(Table("similarity-pairs", "Every pair", pairs, digits=3))
+        blocks.append(
+            Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", detail=True)
+        )
+    blocks.append(Table("similarity-pairs", "Every pair", pairs))
     made_up = synthetic_rows(run.table("similarity-tasks")) if "similarity-tasks.parquet" in run.files else ""
     return Section(
         title="Task similarity",

@@ -9,23 +9,17 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise._base.names import file_name
+from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_rows
 from headwise.figures import _stemcells as figures
-from headwise.figures._blocks import (
-    NOT_SHOWN,
-    Chart,
-    HeadMaps,
-    Section,
-    Table,
-    between,
-    no_interval,
-    number,
-    sign,
-    synthetic_rows,
-)
+from headwise.sections import Chart, HeadMaps, Section, Table
 from headwise.studies._stemcells import NOT_KNOWN, stem_cells
 
 SAID = {1: "higher, over runs and heads", -1: "lower, over runs and heads", 0: NOT_SHOWN}
 TOO_NARROW = "the interval of an older headwise was over runs alone, which is too narrow; run the study again: only its tables are made again"
+RELABELLED = "Expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks."
+BOUNDS = (
+    "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for the number of effects."
+)
 
 
 def section(run: Any) -> Section:
@@ -53,7 +47,7 @@ def section(run: Any) -> Section:
                 title = f"{value.capitalize()} of claims of two tasks ({method})"
                 blocks.append(Chart(f"{value}-{name}", title, partial(figures.task_overlap, agreement, value)))
             title = f"Agreement between tasks and between runs ({method})"
-            blocks.append(Table(f"agreement-{name}", title, agreement, digits=3))
+            blocks.append(Table(f"agreement-{name}", title, agreement, detail=True))
     if "labels.parquet" in run.files:
         blocks += label_charts(run.table("labels"), layers)
     blocks += [
@@ -63,20 +57,19 @@ def section(run: Any) -> Section:
             lambda: figures.effects(effects),
             "Points of probe score. Negative: harmed more than other heads.",
         ),
-        Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, digits=3),
-        Table("effects", "The hypothesis, with its interval over runs and heads", effects, digits=4),
+        Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, RELABELLED),
+        Table("effects", "The hypothesis, with its interval over runs and heads", effects, BOUNDS),
     ]
     if "layer-changes.parquet" in run.files:
         changes = run.table("layer-changes")
         title = "Mean change of probe scores from single- to multi-task training, by layer, with its interval over runs"
         blocks += [
             Chart("layer-changes", "What training together changes, layer by layer", partial(figures.layer_changes, changes)),
-            Table("layer-changes", title, changes, digits=4),
+            Table("layer-changes", title, changes, detail=True),
         ]
     scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
     if len(scores):
-        shown = scores.drop(columns="synthetic", errors="ignore")
-        blocks.append(Table("stemcell-scores", "Test scores of every training", shown, digits=4))
+        blocks += score_tables(scores)
     return Section(
         title="Stem cells",
         findings=findings(tests, effects),
@@ -87,6 +80,18 @@ def section(run: Any) -> Section:
         "since training together may change some layers more than others. "
         f"{EXPLAINED}.{synthetic_rows(scores)}",
     )
+
+
+def score_tables(scores: pd.DataFrame) -> list[Table]:
+    """Test scores: mean and standard deviation over runs, and those of every training."""
+    keys = [name for name in ("group", "tasks", "task", "metric") if name in scores]
+    means = (100 * scores.groupby(keys, sort=False)["score"].agg(["mean", "std"])).reset_index()
+    means = means.rename(columns={"tasks": "trained on", "std": "sd"})
+    each = scores.drop(columns="synthetic", errors="ignore")
+    return [
+        Table("scores", "Scores on test, %", means, "Mean and standard deviation over runs."),
+        Table("stemcell-scores", "Test scores of every training", each, detail=True),
+    ]
 
 
 def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:

@@ -5,54 +5,66 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
+from headwise._base.sentences import NOT_SHOWN, between, counted, number, sign, spread, synthetic_rows
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, number, sign, spread, synthetic_rows
+from headwise.sections import Chart, Section, Table
+from headwise.sections._judged import judged
 
 TUNED = {"full": "in full", "lora": "low-rank updates and a new decoder", "decoder": "a new decoder alone"}
+DIFFERENCES = (
+    "Points. The unit is the source model: means over few-shot seeds, then the paired difference over sources, with a t interval that counts "
+    "the shared few-shot examples too; p by sign flips of sources, from six on; q: false discovery rate."
+)
 BEYOND = "nothing is said beyond these models"
 
 
 def section(run: Any) -> Section:
     """The section of a transfer run."""
-    scores = run.table("transfer")
+    scores, cells = run.table("transfer"), run.table("few-shot")
     tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
-    wide = scores.assign(cell=[spread(m, s) for m, s in zip(scores["mean"], scores["sd"], strict=True)])
-    layout = wide.pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
-    layout.columns = [str(c) for c in layout.columns]
-    cells = run.table("few-shot") if "few-shot.parquet" in run.files else pd.DataFrame()
-    if "chance" in cells:  # older runs have none
-        layout.insert(1, "chance", 100 * layout["task"].map(cells.groupby("task")["chance"].mean()))
-    title, note = "Scores over the number of examples", "Mean and standard deviation over runs."
-    blocks: list[Any] = [
-        Chart("transfer", title, lambda: figures.transfer(scores), note),
-        Table("transfer", "Few-shot scores in percent, mean ± sd over runs (Table 6 of Li et al. 2023)", layout),
+    blocks = [
+        Chart("transfer", "Scores over the number of examples", lambda: figures.transfer(scores), _runs(scores)),
+        Table("transfer", "Few-shot scores in percent (Table 6 of Li et al. 2023)", _layout(scores, cells), _runs(scores)),
+        Table("transfer-scores", "Few-shot scores of every method", scores, detail=True),
     ]
     if len(tests):
-        note = (
-            "Points. The unit is the source model: means over few-shot seeds, then the paired difference over sources, with a t interval "
-            "that counts the shared few-shot examples too; p by sign flips of sources, from six on; q: false discovery rate."
-        )
-        blocks.append(Table("transfer-tests", "Differences between methods", tests, note, 3))
+        blocks.append(Table("transfer-tests", "Differences between methods", tests, DIFFERENCES))
+    metrics, lengths = ({task: part[name].iloc[0] for task, part in cells.groupby("task")} for name in ("metric", "max_length"))
     return Section(
         title="Few-shot transfer",
         findings=findings(scores, tests),
         blocks=blocks,
         methods=f"Every source model was fine-tuned{_tuned(cells)} on k examples in all of a task it had not seen, and judged on held-out data; "
-        f"the same examples for every method and source. {EXPLAINED}.{synthetic_rows(cells)}",
+        f"the same examples for every method and source. {EXPLAINED}.{judged(metrics, lengths)}{synthetic_rows(cells)}",
+        notes=[note for note in cells["note"].unique() if note],
     )
 
 
+def _layout(scores: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Tasks and methods × numbers of examples, with what a guess would score."""
+    spreads = [spread(mean, sd) for mean, sd in zip(scores["mean"], scores["sd"], strict=True)]
+    wide = scores.assign(cell=spreads).pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
+    wide.columns = [str(name) for name in wide.columns]
+    wide.insert(1, "chance", 100 * wide["task"].map(cells.groupby("task")["chance"].mean()))
+    return wide
+
+
+def _runs(scores: pd.DataFrame) -> str:
+    """What "±" is over."""
+    runs, sources = int(scores["runs"].max()), int(scores["sources"].max())
+    return f"Mean ± sd over {runs} runs ({counted(sources, 'source model')} × few-shot seeds)." if runs > 1 else "One run."
+
+
 def _tuned(cells: pd.DataFrame) -> str:
-    """What was trained, where the run says it."""
-    ways = [TUNED[str(way)] for way in dict.fromkeys(cells["tuning"])] if "tuning" in cells else []
-    return f" ({', '.join(ways)})" if ways else ""
+    """What was trained."""
+    return f" ({', '.join(TUNED[str(way)] for way in dict.fromkeys(cells['tuning']))})"
 
 
 def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     """The differences that were tested; the scores themselves where there is one method."""
     if not len(tests):
         return [
-            f"{row.shots} examples of {row.task} bring the {row.method} model to {spread(row.mean, row.sd)} % ({_runs(row.runs)})."
+            f"{row.shots} examples of {row.task} bring the {row.method} model to {spread(row.mean, row.sd)} % ({_spread(row.runs)})."
             for row in scores.itertuples()
         ]
     said = []
@@ -71,5 +83,5 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
     return said
 
 
-def _runs(runs: Any) -> str:
+def _spread(runs: Any) -> str:
     return "one run" if int(runs) == 1 else f"mean ± standard deviation over {int(runs)} runs"

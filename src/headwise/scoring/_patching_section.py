@@ -1,4 +1,4 @@
-"""Patching and attribution patching, as `headwise score --method patching --out` leaves them."""
+"""What is said of scores by patching and attribution patching."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -8,11 +8,14 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from headwise.figures._blocks import NO_INTERVAL, Chart, HeadMaps, Section, Table, number
+from headwise._base.sentences import NO_INTERVAL, number
 from headwise.figures._probing import heatmaps
+from headwise.scoring._scores import values
+from headwise.sections import Chart, HeadMaps, Section, Table
 
 METHODS = ("patching", "attribution-patching")
 LISTED = 10  # heads of each task, at either end
+ENDS = "Percent, of the heads that carry the most and of those that work against it; 100 % is the whole logit difference."
 LARGE = 0.1  # of the difference, that are counted
 FLOW = {
     "denoise": "the clean prompts' outputs are patched into the corrupted prompts",
@@ -20,14 +23,14 @@ FLOW = {
 }
 
 
-def section(scores: xr.DataArray, label: str) -> Section:
-    """The section of saved patching scores, (task, layer, head)."""
+def section(scores: xr.DataArray) -> Section:
+    """The section of patching scores, (task, layer, head)."""
     facts = scores.attrs
     table = listed(scores)
     chosen = {str(name): _places(table, str(name)) for name in scores["task"].values}
     framed = f"Framed: the {LISTED} heads that carry the most."
     return Section(
-        title=f"What each head carries of an answer: {label}",
+        title="What each head carries of an answer",
         findings=findings(scores),
         blocks=[
             Chart(
@@ -37,10 +40,12 @@ def section(scores: xr.DataArray, label: str) -> Section:
                 framed,
             ),
             HeadMaps("patching", "One head at a time", "share of the logit difference", scores, chosen, framed),
-            Table("patching-heads", "Heads that carry the most, and those that work against it", table, digits=2),
+            Table("patching-heads", "What heads carry of the logit difference", table, ENDS),
         ],
         methods=_methods(facts),
         settings=dict(facts),
+        notes=[*facts.get("at_chance", {}).values(), *facts.get("notes", [])],
+        values=values(scores),
     )
 
 

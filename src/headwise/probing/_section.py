@@ -1,14 +1,18 @@
-"""Probes of every head, as `Probes.save` leaves them."""
+"""What is said of probes of every head."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from headwise._base.inference import MIN_EXAMPLES
+from headwise._base.sentences import NOT_SHOWN, number, synthetic_text
 from headwise.figures import _probing as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, HeadMaps, Section, Table, number, synthetic_text
+from headwise.sections import Chart, HeadMaps, Section, Table
+
+if TYPE_CHECKING:
+    from headwise.probing._results import Probes
 
 # last layer / best layer / top-H heads of BERT-base (Jo and Myaeng 2020)
 PUBLISHED = {
@@ -29,8 +33,8 @@ BARS = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES}
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
-def section(found: Any, label: str) -> Section:
-    """The section of saved probes."""
+def section(found: "Probes") -> Section:
+    """The section of probes."""
     data, embeddings = found.data, found.embeddings
     table = last_best_top(embeddings, data)
     blocks: list[Table | Chart | HeadMaps] = [
@@ -55,12 +59,13 @@ def section(found: Any, label: str) -> Section:
             Table("probing-published", "Published, BERT-base", frame, "SentEval's own sentences; other text is another setting.")
         )
     return Section(
-        title=f"What each head knows: {label}",
+        title="What each head knows",
         findings=findings(embeddings, data),
         blocks=blocks,
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
         f"hidden state, at one token; L2 chosen on validation.{synthetic_text(found.synthetic)}",
-        settings=data.attrs,
+        settings={name: value for name, value in data.attrs.items() if name != "notes"},
+        notes=data.attrs.get("notes", []),
     )
 
 

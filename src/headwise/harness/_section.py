@@ -1,47 +1,46 @@
-"""A changed model beside the intact one in lm-evaluation-harness, as `headwise eval --out` leaves it."""
+"""What is said of a changed model beside the intact one in lm-evaluation-harness."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
+from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign
 from headwise.figures import _language as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, without_empty_notes
+from headwise.sections import Chart, Section, Table
+
+if TYPE_CHECKING:
+    from headwise.harness._result import HarnessResult
 
 SAID = 6  # metrics in sentences of their own
 
 
-def section(found: Any, label: str) -> Section:
-    """The section of a saved evaluation."""
+def section(found: "HarnessResult") -> Section:
+    """The section of an evaluation by the harness."""
     named = found.table.set_axis(_names(found.table))
-    blocks: list[Any] = [
-        Chart(
-            "evaluation",
-            "Changed minus intact model",
-            partial(figures.differences, named),
-            f"{100 * found.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them.",
-        )
-    ]
+    interval = (
+        f"{100 * found.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them."
+    )
+    chart = Chart("evaluation", "Changed minus intact model", partial(figures.differences, named), interval)
+    table = Table("evaluation", "Intact and changed model on every task", found.table, f"{found.settings['change']}; {interval}")
     return Section(
-        title=f"Evaluation of a changed model: {label}",
+        title="Evaluation of a changed model",
         findings=findings(found),
-        blocks=[
-            *(blocks if len(named) else []),
-            Table("evaluation", "Both models on every task", without_empty_notes(found.table), digits=3),
-        ],
+        blocks=[chart, table] if len(named) else [table],
         methods=f"lm-evaluation-harness ran the same requests on the intact and on the changed model ({found.settings['change']}). "
         "The unit is the example: differences are paired, intervals a bootstrap over examples, each at its own level. "
         f"{EXPLAINED}.",
         settings=found.settings,
+        notes=found.notes,
     )
 
 
-def findings(found: Any) -> list[str]:
+def findings(found: "HarnessResult") -> list[str]:
     """Every metric by its interval; of many, how many rise and fall."""
     table, level = found.table, found.settings["level"]
     if not len(table):
-        return ["No metric of these tasks has a value per example, so there is nothing to compare.", *found.notes]
+        return ["No metric of these tasks has a value per example, so there is nothing to compare."]
     signs = [sign(low, high) for low, high in zip(table["low"], table["high"], strict=True)]
     head = f"The change ({found.settings['change']}) "
     said = []
@@ -59,7 +58,7 @@ def findings(found: Any) -> list[str]:
     counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; " + (
         f"for the others {NOT_SHOWN}." if not without else f"there is no interval for {without}; for the rest {NOT_SHOWN}."
     )
-    return [head + counted, *said, *found.notes]
+    return [head + counted, *said]
 
 
 def _names(table: pd.DataFrame) -> list[str]:

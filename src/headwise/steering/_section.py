@@ -1,49 +1,54 @@
-"""Inference-time intervention, as `headwise steer --out` leaves it."""
+"""What is said of a steering: inference-time intervention."""
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
+from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign
 from headwise.figures import _language as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, without_empty_notes
+from headwise.sections import Chart, Section, Table
+
+if TYPE_CHECKING:
+    from headwise.steering._result import Steering
 
 REPORTED = "test"
 
 
-def section(found: Any, label: str) -> Section:
-    """The section of a saved steering."""
-    effect = "log p(good) − log p(bad)" if found.settings["pairs"] else f"log p per token,\n{found.settings['target']} − others"
-    shown = without_empty_notes(found.table).dropna(axis="columns", how="all")
+def section(found: "Steering") -> Section:
+    """The section of a steering."""
+    effect = "log p(good) − log p(bad)" if found.settings["pairs"] else f"log p per token, {found.settings['target']} − others"
     heads = found.heads.assign(head=[f"{layer}.{head}" for layer, head in found.heads[["layer", "head"]].to_numpy()])
+    level = f"{100 * found.settings['level']:g} % intervals over examples"
+    bounds = "no intervals" if pd.isna(found.table["effect_low"]).all() else level
+    probes = "Accuracy of a head's probe; sigma: standard deviation of its output along the direction."
     return Section(
-        title=f"Steering towards {found.settings['target']}: {label}",
+        title=f"Steering towards {found.settings['target']}",
         findings=findings(found),
         blocks=[
             Chart(
                 "steering",
                 "Effect and distance from the intact model, by strength",
-                partial(figures.strengths, found.table, found.strength, effect),
+                partial(figures.strengths, found.table, found.strength, effect.replace("token, ", "token,\n")),
                 f"The validation split chose the strength (dotted: {found.strength:g}); the test split is reported.",
             ),
             Table(
                 "steering",
                 "Every strength on both splits",
-                shown,
-                _caption(found),
-                3,
+                found.table,
+                f"Effect: {effect}; change: from the intact model; kl: nats per token; {bounds}; chosen on validation: {found.strength:g}.",
             ),
-            Table(
-                "steering-heads", "Steered heads", heads.drop(columns="layer"), "Accuracy of a head's probe; σ of its output.", 3
-            ),
+            Table("steering-heads", "Steered heads", heads.drop(columns="layer"), probes),
         ],
         methods=_methods(found),
         settings=found.settings,
+        notes=found.notes,
+        values={"strength": found.strength},
     )
 
 
-def findings(found: Any) -> list[str]:
+def findings(found: "Steering") -> list[str]:
     """What the chosen strength does on the reported split, by its interval; and the best probe."""
     facts, level = found.settings, found.settings["level"]
     reported = found.table[found.table["split"] == REPORTED].set_index("strength")
@@ -79,16 +84,10 @@ def findings(found: Any) -> list[str]:
             f"The good text is the likelier one in {number(100 * reported.loc[0.0, 'accuracy'])} % of the pairs with the intact model, and in "
             f"{number(100 * row['accuracy'])} % with the steered one."
         )
-    return [*said, probe, *found.notes]
+    return [*said, probe]
 
 
-def _caption(found: Any) -> str:
-    bounds = f"{100 * found.settings['level']:g} % intervals over examples"
-    few = pd.isna(found.table["effect_low"]).all()
-    return "change: from the intact model; kl: nats per token; " + ("no intervals." if few else f"{bounds}.")
-
-
-def _methods(found: Any) -> str:
+def _methods(found: "Steering") -> str:
     way = {"mean": "the mean output on the target class minus that on the others", "probe": "its probe's weights"}
     facts = found.settings
     return (

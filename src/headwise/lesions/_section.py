@@ -1,26 +1,18 @@
-"""A dissociation study of one model, as `Dissociation.save` leaves it."""
+"""What is said of a dissociation of one model."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from headwise._base.least import EXPLAINED
-from headwise.figures._blocks import (
-    NOT_SHOWN,
-    Chart,
-    Effect,
-    HeadMaps,
-    Section,
-    Table,
-    between,
-    no_interval,
-    number,
-    sign,
-    synthetic_text,
-    without_empty_notes,
-)
+from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_text
+from headwise.sections import Chart, Effect, HeadMaps, Section, Table
+from headwise.sections._judged import held_out, judged
+
+if TYPE_CHECKING:
+    from headwise.lesions._result import Dissociation
 
 # Multi-task BERT-base at α = 30 %, from the first paper's Tables 3 and 10 (QNLI and AG as its Table 10 has them).
 PUBLISHED = {
@@ -31,6 +23,8 @@ PUBLISHED = {
     "sst2": (92.05, 91.23, 82.45, 3.28),
 }
 PAPER = "Li et al. 2023"
+MATCHED = "Percent; matched: sets of other heads of the same layers that harm the other tasks at least as much."
+THRESHOLDS = "the paper's thresholds on point estimates (distinct: both positive and D ≥ 10 %)"
 VERDICTS = {
     "distinct": "distinct",
     "double": "with a double dissociation below 10 %",
@@ -40,21 +34,42 @@ VERDICTS = {
 }
 
 
-def section(found: Any, label: str) -> Section:
-    """The section of a saved dissociation."""
+def section(found: "Dissociation") -> Section:
+    """The section of a dissociation."""
     settings = {"fraction": found.fraction, **found.settings, **json.loads(found.scores.attrs.get("settings", "{}"))}
+    low, high, why = found.analysis.d_bounds()
     return Section(
-        title=f"Which heads each task needs: {label}",
+        title="Which heads each task needs",
         findings=findings(found),
         blocks=blocks(found),
         methods=(
-            f"Heads were scored by {_scored_by(settings)} on training data; each task's top "
-            f"{100 * found.fraction:g} % over the whole model were silenced and every task evaluated on held-out data. "
-            "RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus RP_i "
-            f"under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(found)}{synthetic_text(found.synthetic)}"
+            f"Heads were scored by {_scored_by(settings)} on training data; each task's top {found.settings['heads_each']} of "
+            f"{found.settings['heads_total']} heads ({100 * found.fraction:g} % over the whole model) were silenced and every task evaluated "
+            "on held-out data. RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus "
+            f"RP_i under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(found)}{_of_tasks(found)}"
         ),
         settings=settings,
+        notes=found.notes,
+        values={
+            "D": found.d,
+            "D_interval": None if why else (low, high),
+            "D_interval_note": why,
+            "permutation_p": found.permutation.p,
+            "permutation_note": found.permutation.note,
+            "random_note": found.random_note,
+            "synthetic": list(found.synthetic),
+            "sets": {name: [list(head) for head in chosen] for name, chosen in found.sets.items()},
+        },
     )
+
+
+def _of_tasks(found: "Dissociation") -> str:
+    """How the tasks were judged and read, and whose text was generated."""
+    facts = found.settings
+    how = (
+        judged(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
+    )  # results saved before this was noted lack it
+    return f"{how}{held_out(facts.get('held_out', ()))}{synthetic_text(found.synthetic)}"
 
 
 def _scored_by(settings: Mapping[str, Any]) -> str:
@@ -65,7 +80,7 @@ def _scored_by(settings: Mapping[str, Any]) -> str:
     return f"{method} (Eq. 4)" if variant == "eq4" else f"{method}, variant {variant}"
 
 
-def _of_intervals(found: Any) -> str:
+def _of_intervals(found: "Dissociation") -> str:
     """What the intervals are, or why there are none."""
     if found.table("summary")["D low"].isna().all():
         return f"There is no interval of D: {found.analysis.d_bounds().why}. {EXPLAINED}."
@@ -75,7 +90,7 @@ def _of_intervals(found: Any) -> str:
     )
 
 
-def findings(found: Any) -> list[str]:
+def findings(found: "Dissociation") -> list[str]:
     """What the tables say, in sentences."""
     tasks = list(found.tasks)
     summary, performance, pairs = (found.table(kind) for kind in ("summary", "performance", "pairs"))
@@ -95,7 +110,8 @@ def findings(found: Any) -> list[str]:
     said = [
         f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
-    said += [f"{note}." for note in found.notes if "at chance" in note or "not meaningful" in note]
+    if not pd.isna(found.permutation.p):
+        said.append(f"The permutation test of D, over this model's lesions, gives p = {found.permutation.p:.3g}.")
     each = zip(summary.drop("all").iterrows(), found.analysis.d_i_bounds(), strict=True)
     said += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:
@@ -165,7 +181,7 @@ def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
 
 
-def effects(found: Any) -> dict[str, list[Effect]]:
+def effects(found: "Dissociation") -> dict[str, list[Effect]]:
     """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
     analysis = found.analysis
     shown: dict[str, list[Effect]] = {}
@@ -181,19 +197,23 @@ def effects(found: Any) -> dict[str, list[Effect]]:
     return shown
 
 
-def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
+def blocks(found: "Dissociation") -> list[Table | Chart | HeadMaps]:
     """Figures and tables in the order of the paper."""
+    return [*_figures(found), *_tables(found)]
 
-    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
+
+def _figures(found: "Dissociation") -> list[Chart | HeadMaps]:
+    summary = found.table("summary")
     shares = effects(found)
-    percent = f"{100 * float(found.settings['level']):g}"
+    bounded = any(pd.notna(effect.low) for task in shares.values() for effect in task)
+    lines = f", lines: {_percent(found)} % intervals" if bounded else ""
     undefined = [str(task) for task, rp in summary["RP own"].drop("all").items() if pd.isna(rp)]
-    lines = any(pd.notna(effect.low) for task in shares.values() for effect in task)
+    missing = f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
         return Chart(name, title, lambda: found.plot(kind), caption)
 
-    shown: list[Table | Chart | HeadMaps] = [
+    shown: list[Chart | HeadMaps] = [
         HeadMaps(
             "head-scores",
             "Importance of every head",
@@ -201,7 +221,7 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             found.scores,
             found.sets,
             f"Framed: the top {100 * found.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
-            f"another task, are silenced; 100 % is the intact model{f', lines: {percent} % intervals' * lines}. Choose a head to see its ranks.",
+            f"another task, are silenced; 100 % is the intact model{lines}. Choose a head to see its ranks.",
             effects=shares,
             effect="of intact performance",
         ),
@@ -209,73 +229,75 @@ def blocks(found: Any) -> list[Table | Chart | HeadMaps]:
             "lesions",
             "Performance under lesions, relative to intact",
             "relative",
-            "Rows: whose top heads are silenced. The diagonal is each task's own lesion."
-            + (f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""),
+            f"Rows: whose top heads are silenced. The diagonal is each task's own lesion.{missing}",
         ),
     ]
     if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
-        note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         weak = found.analysis.uncorrected(range(len(found.tasks)))
+        note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         note += f" No values: {weak}." if weak else ""
         shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
-    some = pairs["D_low"].notna()
-    bars = (
-        f"D with its {percent} % interval"
-        if some.all()
-        else f"D, with its {percent} % interval where it has one"
-        if some.any()
-        else "D"
-    )
-    note = f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct."
-    note += "" if some.all() else f" {_lacking(found)}"
+    layers = "The dash is the mean over tasks, σ the spread between tasks."
     shown += [
-        chart("pairs", "Dissociation of every pair", "pairs", note),
+        chart("pairs", "Dissociation of every pair", "pairs", _bars(found)),
         chart("overlap", "Heads shared by two tasks", "overlap", f"Table 11 of {PAPER}."),
-        chart(
-            "layers",
-            "Where the chosen heads are (Fig. 4)",
-            "layers",
-            "The dash is the mean over tasks, σ the spread between tasks.",
-        ),
+        chart("layers", "Where the chosen heads are (Fig. 4)", "layers", layers),
     ]
     if found.fractions:
         shown.append(chart("sweep", "Dissociation by fraction of heads", "sweep"))
     if any(len(test.null) for test in found.tests.values()):
-        shown.append(
-            chart(
-                "null", "Dissociation of re-split heads", "null", "The line is D of the pair; bars: D where heads are re-split."
-            )
-        )
+        note = "The line is D of the pair; bars: D where heads are re-split."
+        shown.append(chart("null", "Dissociation of re-split heads", "null", note))
+    return shown
+
+
+def _bars(found: "Dissociation") -> str:
+    """The caption of the chart of pairs."""
+    bounded = found.table("pairs")["D_low"].notna()
+    interval = f"its {_percent(found)} % interval"
+    bars = f"D with {interval}" if bounded.all() else f"D, with {interval} where it has one" if bounded.any() else "D"
+    without = "" if bounded.all() else f" {_lacking(found)}"
+    return f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct.{without}"
+
+
+def _tables(found: "Dissociation") -> list[Table]:
+    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
     note = ". ".join(filter(None, ("T† = top heads of T silenced", found.random_note)))
-    shown.append(Table("performance", "Performance in percent (Table 3)", performance.reset_index(), f"{note}."))
+    shown = [Table("performance", "Performance in percent (Table 3)", performance.reset_index(), f"{note}.")]
     if set(found.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
         names = ("intact", "random", "own heads silenced", "D_i")
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
         note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
-        shown.append(Table("published", "Published figures for these tasks", frame, note, 2))
-    tested = "no p: the re-split test was not run"
-    if found.tests:
-        some = pairs["p"].notna().any()
-        tested = (
-            "p is the re-split test's; p_fdr: false discovery rate"
-            if some
-            else "no p: the re-split test had too few splits, see note"
-        )
-    shown.append(Table("pairs", "Every pair of tasks", without_empty_notes(pairs), f"Percent; {tested}.", 2))
+        shown.append(Table("published", "Published figures for these tasks", frame, note))
+    bounded = summary["D low"].notna().any()
+    spans = f"Percent, with {_percent(found)} % intervals of D." if bounded else f"Percent. {_lacking(found)}"
     if found.matched:
-        title, note = (
-            "Whether a task's heads are its own",
-            "Percent; matched: sets of other heads of the same layers that harm the other tasks",
-        )
-        shown.append(Table("matched", title, without_empty_notes(found.table("matched")), f"{note} at least as much.", 2))
-    note = "A in columns, B in rows; percent."
-    shown.append(Table("pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), note))
-    spans = f"Percent, with {percent} % intervals of D." if summary["D low"].notna().any() else f"Percent. {_lacking(found)}"
-    shown.append(Table("summary", "Every task", without_empty_notes(summary.reset_index()), spans))
-    return shown
+        shown.append(Table("matched", "Whether a task's heads are its own", found.table("matched"), MATCHED))
+    return [
+        *shown,
+        Table("pairs", "Every pair of tasks", pairs, f"Percent; {_tested(found)}; verdicts: {THRESHOLDS}."),
+        Table(
+            "pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), "A in columns, B in rows; percent.", detail=True
+        ),
+        Table("summary", "Every task", summary.reset_index(), spans, detail=True),
+        Table("overlap", "Heads shared by two tasks", found.table("overlap").reset_index(), "Percent of A's heads.", detail=True),
+    ]
 
 
-def _lacking(found: Any) -> str:
+def _tested(found: "Dissociation") -> str:
+    """What p of a pair is, or why there is none."""
+    if not found.tests:
+        return "no p: the re-split test was not run (--test-draws 199)"
+    if found.table("pairs")["p"].notna().any():
+        return "p is the re-split test's; p_fdr: false discovery rate"
+    return "no p: the re-split test had too few splits, see note"
+
+
+def _percent(found: "Dissociation") -> str:
+    return f"{100 * float(found.settings['level']):g}"
+
+
+def _lacking(found: "Dissociation") -> str:
     """Why pairs have no interval of D, as a sentence."""
     reasons = dict.fromkeys(bounds.why for bounds in found.analysis.pair_bounds().values() if bounds.why)
     return f"No interval: {'; '.join(reasons)}."

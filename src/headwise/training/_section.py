@@ -1,8 +1,8 @@
-"""Trainings by one or several methods and seeds, as `headwise train` leaves them."""
+"""What is said of trainings by one or several methods and seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,15 @@ from headwise._base.averages import common_average, common_columns
 from headwise._base.inference import t_interval, why_no_t
 from headwise._base.least import EXPLAINED
 from headwise._base.places import model_label
+from headwise._base.sentences import NOT_SHOWN, between, counted, no_interval, number, sign, spread, synthetic_text
 from headwise.figures import _training as figures
-from headwise.figures._blocks import NOT_SHOWN, Chart, Section, Table, between, no_interval, number, sign, spread, synthetic_text
+from headwise.sections import Chart, Section, Table
+from headwise.sections._judged import held_out
 from headwise.tasks._chance import MEANING
 from headwise.tasks._metrics import label as name_of_metric
+
+if TYPE_CHECKING:
+    from headwise.training._result import TrainingResult
 
 GLUE = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
 PUBLISHED = (
@@ -32,38 +37,55 @@ INCIDENTAL = (
 )  # of a description: not what was asked for
 
 
-def section(trained: Sequence[Any], label: str) -> Section:
-    """One section over finished trainings."""
+def section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = None) -> Section:
+    """One section over finished trainings.
+
+    Args:
+        trained: the results.
+        names: of each, what its method is called; default: as its description has it, with what tells two of one method apart.
+    """
     frames, losses = [], []
-    for found, method in zip(trained, labels(trained), strict=True):
-        place = {"method": method, "seed": found.description.get("settings", {}).get("seed", 0)}
-        frames.append(found.scores.assign(**place))
-        losses.append(found.history.assign(**place))
-    scores = pd.concat(frames, ignore_index=True)
-    scores = scores[scores["split"] == "validation"]
-    table = wide(scores)
+    for result, method in zip(trained, names or labels(trained), strict=True):
+        columns = {"method": method, "seed": result.description.get("settings", {}).get("seed", 0)}
+        frames.append(result.scores.assign(**columns))
+        losses.append(result.history.assign(**columns))
+    every = pd.concat(frames, ignore_index=True)
+    scores = every[every["split"] == "validation"]
     first = trained[0].description
+    notes = [note for result in trained for note in result.description.get("notes", [])]
+    loss_chart = Chart(
+        "training-loss",
+        "Training loss",
+        lambda: figures.losses(pd.concat(losses, ignore_index=True)),
+        "Moving average, first seed.",
+    )
     return Section(
-        title=f"Training: {label}",
+        title="Training",
         findings=findings(scores),
         blocks=[
             *([score_chart(scores)] if len(trained) > 1 else []),  # one mark a task says no more than the table
-            Chart(
-                "training-loss",
-                "Training loss",
-                lambda: figures.losses(pd.concat(losses, ignore_index=True)),
-                "Moving average, first seed.",
-            ),
-            Table("training", "Scores in percent", table, PUBLISHED if set(scores["task"]) - {"mnli_mm"} == GLUE else ""),
+            loss_chart,
+            Table("training", "Scores on validation in percent", wide(scores), _caption(scores)),
+            Table("scores", "Every score, a share", every, detail=True),
         ],
         methods=(
             f"{model_label(first.get('model', 'The model'))} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
             f"Scores are on the validation splits ({metrics_of(scores)}){spread_of(scores)}. {compared(scores)}"
-            f"{MEANING[0].upper()}{MEANING[1:]}. {EXPLAINED}.{synthetic_text(first.get('synthetic', ()))}"
+            f"{MEANING[0].upper()}{MEANING[1:]}. {EXPLAINED}.{held_out(first.get('held_out', ()))}"
+            f"{synthetic_text(first.get('synthetic', ()))}"
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
-        provenance={"folders": ", ".join(str(found.folder) for found in trained)},
+        provenance={"folders": ", ".join(str(result.folder) for result in trained)},
+        notes=list(dict.fromkeys(notes)),
     )
+
+
+def _caption(scores: pd.DataFrame) -> str:
+    several = "metric" in scores and scores["metric"].map(name_of_metric).nunique() > 1
+    return " ".join([
+        *(["The average mixes different metrics."] if several else []),
+        *([PUBLISHED] if set(scores["task"]) - {"mnli_mm"} == GLUE else []),
+    ])  # fmt: skip
 
 
 def metrics_of(scores: pd.DataFrame) -> str:
@@ -95,7 +117,7 @@ def _base(methods: Iterable[str]) -> str:
     return "multi-task" if "multi-task" in names else names[0]
 
 
-def labels(trained: Sequence[Any]) -> list[str]:
+def labels(trained: "Sequence[TrainingResult]") -> list[str]:
     """The method of each training; where one method was trained twice with one seed, with what tells the two apart, for their mean would
     mix settings, models or tasks."""
     asked = [_asked(found.description) for found in trained]
@@ -120,22 +142,42 @@ def _asked(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wide(scores: pd.DataFrame) -> pd.DataFrame:
-    """Tasks × methods, mean ± sd over seeds, with the average over the tasks that all methods have."""
+    """Tasks × methods, mean ± sd over seeds, with the average over the tasks that all methods have; what is at chance says so."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
-    row = average_row(table)
-    table[row] = common_average(table)
-    mean, sd = table.groupby("method", sort=False).mean().T, table.groupby("method", sort=False).std().T
-    cells = {m: ["" if np.isnan(a) else spread(a, s) for a, s in zip(mean[m], sd[m], strict=True)] for m in mean.columns}
+    table[average_row(table)] = common_average(table)
+    by_method = table.groupby("method", sort=False)
+    mean, sd = by_method.mean().T, by_method.std().T
+    asked = scores.drop_duplicates("task").set_index("task")
+    columns: dict[str, Any] = {"task": mean.index}
+    if "metric" in asked:  # older results lack it
+        columns["metric"] = [asked["metric"].get(task, "") for task in mean.index]
     chance = scores.groupby("task", sort=False)["chance"].mean() * 100
-    out = pd.DataFrame({"task": mean.index, **cells})
-    out["chance"] = [number(chance.get(task, np.nan)) for task in mean.index]
-    return out
+    columns["chance"] = [number(chance[task]) if task in chance else "" for task in mean.index]
+    for method in mean.columns:
+        marks = _marks(scores[scores["method"] == method])
+        cells = zip(mean.index, mean[method], sd[method], strict=True)
+        columns[method] = [
+            "" if np.isnan(centre) else spread(centre, width) + marks.get(task, "") for task, centre, width in cells
+        ]
+    return pd.DataFrame(columns)
+
+
+def _marks(scores: pd.DataFrame) -> dict[str, str]:
+    """What the cell of each task says where it did no better than a guess, by the scores of one method."""
+    if "at_chance" not in scores:
+        return {}
+    marks = {}
+    for task, seeds in scores.groupby("task", sort=False)["at_chance"]:
+        weak = int(seeds.sum())
+        if weak:
+            marks[str(task)] = " at chance" if weak == len(seeds) else f" ({weak} of {len(seeds)} seeds at chance)"
+    return marks
 
 
 def average_row(table: pd.DataFrame) -> str:
     """What the average over tasks is called: of how many, where a method lacks some."""
     shared, every = len(common_columns(table)), table.shape[1]
-    return "average" if shared == every else f"average of the {_count(shared, 'task')} that all methods have"
+    return "average" if shared == every else f"average of the {counted(shared, 'task')} that all methods have"
 
 
 def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
@@ -148,8 +190,8 @@ def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) ->
     which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
     averaged = {method: (values[shared] if shared else values).dropna() for method, values in by_method.items()}
     said = [
-        f"{method}: {number(values.mean(axis=1).mean())} on average over {_count(values.shape[1], 'task')}{which} "
-        f"({_count(len(values), 'seed')}){unlike}."
+        f"{method}: {number(values.mean(axis=1).mean())} on average over {counted(values.shape[1], 'task')}{which} "
+        f"({counted(len(values), 'seed')}){unlike}."
         for method, values in averaged.items()
         if len(values)
     ]
@@ -170,7 +212,7 @@ def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) ->
                 found = no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
             said.append(
                 f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
-                f"{_count(each.shape[1], 'task')}{between(low, high, 2)}, seed "
+                f"{counted(each.shape[1], 'task')}{between(low, high, 2)}, seed "
                 f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {found}."
             )
     tested = "at_chance" in scores  # where predictions were at hand
@@ -180,10 +222,6 @@ def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) ->
         where = ", ".join(f"{task} ({method})" for task, method in places[places].index)
         said.append(f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}.")
     return said
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:

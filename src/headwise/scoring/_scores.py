@@ -1,0 +1,109 @@
+"""`HeadScores`: one score per head as a labelled array, and what is said of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import xarray as xr
+
+from headwise._base.sentences import synthetic_text
+from headwise.heads._headset import HeadSet
+from headwise.scoring._selection import top_heads
+from headwise.sections import HeadMaps, Section, Table
+from headwise.sections._judged import intact, judged
+
+FRACTION = 0.3  # of the heads that are listed, as the papers choose
+
+
+class HeadScores(xr.DataArray):
+    """Scores of heads, (layer, head) or (task, layer, head), with how they came about in `.attrs`: an `xarray.DataArray` that describes
+    itself."""
+
+    __slots__ = ()
+
+    def section(self, fraction: float = FRACTION) -> Section:
+        """What is said of these scores.
+
+        Args:
+            fraction: of the heads, how many count as a task's top heads.
+        """
+        from headwise.scoring import _patching_section as patching
+
+        scores = self if "task" in self.dims else self.expand_dims(task=[self.attrs.get("task", "task")])
+        return patching.section(scores) if self.attrs.get("method") in patching.METHODS else _section(scores, fraction)
+
+    def _repr_html_(self) -> str:
+        described = {"layer", "head"} <= set(self.dims) <= {"task", "layer", "head"}
+        return self.section()._repr_html_() if described else super()._repr_html_()
+
+
+def _section(scores: xr.DataArray, fraction: float) -> Section:
+    facts = scores.attrs
+    sets = {str(name): top_heads(scores.sel(task=name), fraction) for name in scores["task"].values}
+    signed = facts.get("sense") == "signed"
+    table = _top_heads(scores, sets, signed)
+    best = table.drop_duplicates("task").set_index("task")["head"]
+    size = "has the score of the largest size" if signed else "scores highest"
+    first = "of the largest size (scores are signed)" if signed else "highest"
+    framed = f"{len(next(iter(sets.values())))} {first} of {int(scores.isel(task=0).notnull().sum())} heads"
+    spread = "; σ: how much the number of top heads in a layer differs between tasks" if len(sets) > 1 else ""
+    named = f"{facts['method']} ({facts['variant']})" if facts.get("variant") else facts.get("method", "a method that was given")
+    return Section(
+        title="Importance of every head",
+        findings=[f"{'; '.join(f'{name}: head {best[name]} {size}' for name in sets if name in best)}."],
+        blocks=[
+            HeadMaps("scores", "Importance of every head", "importance", scores, sets, f"Framed: the {framed} of a task."),
+            Table("heads-by-layer", "Top heads of each task", _by_layer(scores, sets), f"The {framed}{spread}."),
+            *language_modelling(facts),
+            Table("top-heads", "Top heads and their scores", table, detail=True),
+        ],
+        methods=f"Heads were scored by {named}; head 2.5 is the sixth of the third layer.{_judged(facts)}",
+        settings={str(name): value for name, value in facts.items()},
+        notes=[*facts.get("at_chance", {}).values(), *facts.get("notes", [])],
+        values={**values(scores), "top": {name: [list(head) for head in chosen] for name, chosen in sets.items()}},
+    )
+
+
+def values(scores: xr.DataArray) -> dict[str, Any]:
+    """The scores of every head, for machines."""
+    return {"scores": {str(name): scores.sel(task=name).to_numpy().tolist() for name in scores["task"].values}}
+
+
+def _judged(facts: Mapping[Any, Any]) -> str:
+    known = judged(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
+    return f"{known}{intact(facts)}{synthetic_text(facts.get('synthetic', ()))}"
+
+
+def _top_heads(scores: xr.DataArray, sets: Mapping[str, HeadSet], signed: bool) -> pd.DataFrame:
+    """The chosen heads of each task, the most important first."""
+    tables = []
+    for name, chosen in sets.items():
+        heads = list(chosen)
+        sizes = [float(scores.sel(task=name, layer=layer, head=head)) for layer, head in heads]
+        named = [f"{layer}.{head}" for layer, head in heads]
+        table = pd.DataFrame({"task": name, "head": named, "score": pd.Series(sizes, dtype=float)})
+        order = table["score"].abs() if signed else table["score"]
+        tables.append(table.loc[order.sort_values(ascending=False, kind="stable").index])
+    return pd.concat(tables, ignore_index=True)
+
+
+def _by_layer(scores: xr.DataArray, sets: Mapping[str, HeadSet]) -> pd.DataFrame:
+    """The chosen heads of each layer (rows) and task (columns), and σ of their number between several tasks."""
+    by_task = {name: chosen.layers() for name, chosen in sets.items()}
+    rows = []
+    for layer in range(scores.sizes["layer"]):
+        chosen = {name: layers.get(layer, ()) for name, layers in by_task.items()}
+        counts = pd.Series([len(heads) for heads in chosen.values()])
+        listed = {name: " ".join(map(str, heads)) or "-" for name, heads in chosen.items()}
+        rows.append({"layer": layer, **listed, **({"σ": counts.std(ddof=0)} if len(sets) > 1 else {})})
+    return pd.DataFrame(rows)
+
+
+def language_modelling(facts: Mapping[Any, Any]) -> list[Table]:
+    """Every metric of the intact model where it was asked to predict text."""
+    from headwise.tasks._metrics import label
+
+    performance = {task: found for task, found in facts.get("performance", {}).items() if "perplexity" in found}
+    rows = [{"task": task, **{label(name): value for name, value in found.items()}} for task, found in performance.items()]
+    caption = "Of the intact model, on the examples that were scored."
+    return [Table("language-modelling", "Language modelling", pd.DataFrame(rows), caption)] if rows else []

@@ -1,0 +1,77 @@
+"""The cells of a table as text: the one rule for decimals, and what is left out or put together where people read."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+from headwise.sections._section import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIGNIFICANT, LEAST, MOST = 3, 1, 4  # digits of a column's largest value; its decimals, at least and at most
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, ready to read; columns of words are aligned to the left."""
+
+    heading: str
+    cells: list[str]
+    words: bool
+
+
+def columns(table: Table) -> list[Column]:
+    """A table as people read it: metrics by their names, the two ends of an interval as one column, columns that say nothing left out."""
+    from headwise.tasks._metrics import label
+
+    frame = table.frame.assign(metric=table.frame["metric"].map(label)) if "metric" in table.frame else table.frame
+    names = [str(name) for name in frame.columns]
+    by_name = {name: _column(name, frame.iloc[:, place]) for place, name in enumerate(names)}
+    for name in names:
+        stem = name.removesuffix("low")
+        if stem != name and f"{stem}high" in by_name:
+            by_name[name] = _interval(by_name[name], by_name.pop(f"{stem}high"), stem)
+    spoken = [column for column in by_name.values() if not len(frame) or any(cell not in ("", NOTHING) for cell in column.cells)]
+    return spoken or list(by_name.values())
+
+
+def rows(shown: list[Column]) -> list[tuple[str, ...]]:
+    """The cells of columns, row by row."""
+    return list(zip(*(column.cells for column in shown), strict=True))
+
+
+def _column(heading: str, values: "pd.Series[Any]") -> Column:
+    digits = decimals(values)
+    words = not all(isinstance(value, Real) and not isinstance(value, bool) for value in values if value is not None)
+    return Column(heading, [cell(value, digits) for value in values], words)
+
+
+def _interval(low: Column, high: Column, stem: str) -> Column:
+    ends = zip(low.cells, high.cells, strict=True)
+    spans = [f"{one} to {other}" if NOTHING not in (one, other) else NOTHING for one, other in ends]
+    return replace(low, heading=f"{stem.rstrip('_ ')} interval".strip(), cells=spans)
+
+
+def decimals(values: Iterable[Any]) -> int:
+    """Decimals of a column: as many as show three digits of its largest value, at least one and at most four."""
+    sizes = [abs(float(value)) for value in values if isinstance(value, Real) and not isinstance(value, Integral)]
+    largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
+    if largest == 0:
+        return LEAST
+    return min(MOST, max(LEAST, SIGNIFICANT - 1 - math.floor(math.log10(largest))))
+
+
+def cell(value: Any, digits: int) -> str:
+    """One cell: numbers with `digits` decimals, those that would vanish with as many as they need; a dash for a missing number."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        size = float(value)
+        if math.isnan(size):
+            return NOTHING
+        return f"{size:.{digits}f}" if size == 0 or abs(size) >= 10**-digits else f"{size:.2g}"
+    return str(value)

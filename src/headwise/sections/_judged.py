@@ -1,0 +1,38 @@
+"""How tasks were read and judged, and how good the intact model is: sentences for the methods of a result."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+
+def judged(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
+    """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens."."""
+    from headwise.tasks._metrics import label
+
+    named = {task: label(metric) for task, metric in metrics.items()}
+    return f" Metric: {_by_task(named)}; texts cut at {_by_task(lengths)} tokens."
+
+
+def _by_task(values: Mapping[str, Any]) -> str:
+    """One value where it is that of all tasks, else each task's own."""
+    if len(set(values.values())) == 1 and len(values) > 1:
+        return str(next(iter(values.values())))
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def intact(facts: Mapping[Hashable, Any]) -> str:
+    """How good the intact model is on what was scored, by the attributes of scores: "Intact model: sst2 91.2 %, mrpc 68.4 % (at chance).";
+    empty for scores that do not say it."""
+    from headwise.tasks._metrics import METRICS
+
+    shown = []
+    for name, values in facts.get("performance", {}).items():
+        metric = facts["metrics"][name]
+        value = f"{100 * values[metric]:.1f} %" if METRICS[metric].share else f"{values[metric]:.4g}"
+        shown.append(f"{name} {value}{' (at chance)' if name in facts.get('at_chance', {}) else ''}")
+    return f" Intact model: {', '.join(shown)}." if shown else ""
+
+
+def held_out(tasks: Iterable[str]) -> str:
+    """A sentence that names the tasks judged on a tenth of train; empty where there is none."""
+    names = ", ".join(tasks)
+    return f" Judged on a tenth of train, not on the validation split (held_out): {names}." if names else ""
