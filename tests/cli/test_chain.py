@@ -77,7 +77,7 @@ def test_a_dissociation_of_a_model_trained_with_accuracy_says_accuracy(trained: 
     table = {row["lesion"]: row for row in record["tables"]["performance"]}
     assert {name: table["intact"][name] / 100 for name in intact} == pytest.approx(intact)  # the very figures of the training
     shown = said("dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0")
-    assert "metric: accuracy; texts cut at 9 tokens" in shown
+    assert "Metric: accuracy; texts cut at 9 tokens" in shown
     other = hw(
         "dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0", "--metric", "f1", "--max-length", "20"
     )
@@ -113,9 +113,9 @@ def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_va
     (judged,) = (row for row in load_scores(tmp_path / "m") if row["split"] == "validation")
     assert judged["examples"] == len(tenth.split("validation")) != len(own.split("validation"))
     assert "--no-held-out" in said("score", "--help")
-    named = "judged on a tenth of train, not on the validation split (held_out): qqp"
+    named = "Judged on a tenth of train, not on the validation split (held_out): qqp"
     again = said("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
-    assert f"validation, percent; {named}" in again
+    assert named in again
 
 
 def test_examples_that_a_model_was_trained_on_are_not_called_held_out(trained: Path) -> None:
@@ -139,14 +139,14 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
     hw("train", *tasks, "--method", "single-task", "--out", place / "single")
     hw("train", *tasks, "--method", "multi-task", "--out", place / "multi")
     scored = hw("score", "--model", place / "multi", "--out", place / "scores")
-    assert "texts cut at 9 tokens" in scored["judged"]
+    assert set(scored["settings"]["max_length"].values()) == {9}
     quick = ["--random-draws", "1", "--bootstrap", "0", "--no-figures", "--fraction", "0.25"]
     found = hw("dissociate", "--model", place / "multi", "--scores", place / "scores", *quick, "--out", place / "pairs")
     assert found["sets"] == hw("dissociate", "--model", place / "multi", *quick)["sets"]  # scores of the same examples
     similar = ["--models", place / "single", "--multitask", place / "multi", "--jobs", "0"]
     for number, given in enumerate((place / "pairs", place / "pairs" / "pairs.csv")):
         out = hw("similarity", *similar, "--dissociation", given, "--out", place / f"similarity-{number}")
-        rows = {(row["task"], row["other"]): row["dissociation"] for row in out["pairs"]}
+        rows = {(row["task"], row["other"]): row["dissociation"] for row in out["tables"]["similarity-pairs"]}
         right = {(row["A"], row["B"]): row["D"] / 100 for row in found["tables"]["pairs"]}
         assert rows == pytest.approx(right)
     shown = said("similarity", *similar, "--dissociation", place / "pairs", "--out", place / "similarity-0")
@@ -177,8 +177,10 @@ def test_train_transfer(place: Path) -> None:
     }
     to = ["--to", "third", "--tasks-file", place / "tasks.toml", *FEW]
     out = hw("transfer", "--from", place / "sources", *to, "--out", place / "transfer")
-    assert {(row["method"], row["sources"]) for row in out["scores"]} == {("multi-task", 2), ("houlsby", 2)}
-    assert out["judged"] == "metric: third accuracy; texts cut at 9 tokens"
+    assert {(row["method"], row["sources"]) for row in out["tables"]["transfer-scores"]} == {("multi-task", 2), ("houlsby", 2)}
+    assert "Metric: third accuracy; texts cut at 9 tokens." in said(
+        "transfer", "--from", place / "sources", *to, "--out", place / "transfer"
+    )
 
 
 def test_a_training_recipe_makes_the_sources_of_a_transfer_recipe(place: Path) -> None:
@@ -213,7 +215,7 @@ def test_single_task_models_are_no_multi_task_sources(place: Path) -> None:
 def test_train_probe(trained: Path, place: Path) -> None:
     probe = ["--tasks", "mood", "--tasks-file", place / "tasks.toml", "--jobs", "0", "--no-figures", "--controls", "none"]
     out = hw("probe", "--model", trained, *probe, "--out", place / "probe")
-    assert out["table"][0]["metric"] == "accuracy"
+    assert out["tables"]["probing-probing"][0]["metric"] == "accuracy"
     other = hw("probe", "--model", trained, *probe, "--metric", "macro-f1", "--out", place / "probe-f1")
-    assert other["table"][0]["metric"] == "macro-f1"
-    assert np.isfinite(other["table"][0]["top"])
+    assert other["tables"]["probing-probing"][0]["metric"] == "macro-f1"
+    assert np.isfinite(other["tables"]["probing-probing"][0]["top"])

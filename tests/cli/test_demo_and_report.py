@@ -68,18 +68,19 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 
 def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any]]) -> None:
     out, found = made
-    assert [row["task"] for row in found["scores"]] == [*demo.TASKS, "average"]
+    assert [row["task"] for row in found["training"]["tables"]["training"]] == [*demo.TASKS, "average"]
     saved = headwise.load(out / "dissociation")
-    assert found["d"] == pytest.approx(saved.d)
-    pairs = pd.DataFrame(found["pairs"])
+    assert found["dissociation"]["D"] == pytest.approx(saved.d)
+    pairs = pd.DataFrame(found["dissociation"]["tables"]["pairs"])
     assert len(pairs) == len(demo.TASKS) * (len(demo.TASKS) - 1) // 2
     assert pairs["D"].tolist() == pytest.approx(saved.table("pairs")["D"].tolist())
     assert {len(heads) for heads in saved.sets.values()} == {int(demo.FRACTION * 16)}
     low, high, why = saved.analysis.d_bounds()
-    assert found["d_interval_note"] == why
-    assert found["d_interval"] == (None if why else pytest.approx([low, high]))
+    assert found["dissociation"]["D_interval_note"] == why
+    assert found["dissociation"]["D_interval"] == (None if why else pytest.approx([low, high]))
     trained = TrainingResult.load(out / "model")
-    assert [row["score"] for row in found["scores"]] == pytest.approx(trained.table()["score"].tolist())
+    scores = [row["score"] for row in found["training"]["tables"]["scores"]]
+    assert scores == pytest.approx(trained.scores["score"].tolist())
     assert {Path(file).stem for file in found["figures"]} == set(saved.figures)
     for file in found["figures"]:
         assert_drawn(file)
@@ -91,7 +92,9 @@ def test_the_demo_trains_dissociates_and_reports(made: tuple[Path, dict[str, Any
 def test_copying_is_found_saved_and_shown_first(made: tuple[Path, dict[str, Any]]) -> None:
     out, found = made
     saved = headwise.load(out / "copying")
-    assert [row["accuracy"] for row in found["copying"]] == pytest.approx((100 * saved.accuracy.mean()).tolist())
+    assert [row["accuracy"] for row in found["copying"]["tables"]["copying"]] == pytest.approx(
+        (100 * saved.accuracy.mean()).tolist()
+    )
     assert len(saved.heads) == 5
     ranked = saved.scores.to_numpy().ravel().argsort()[::-1][:5]
     assert {(int(i) // 8, int(i) % 8) for i in ranked} == set(saved.heads)
@@ -188,7 +191,7 @@ def test_the_report_verb_writes_page_figures_and_tables(made: tuple[Path, dict[s
     names = {Path(file).name for file in written["figures"]}
     assert {"1-training.csv", "1-training.tex", "1-training-loss.pdf", "2-performance.csv", "2-pairs.csv"} <= names
     pairs = pd.read_csv(tmp_path / "f" / "2-pairs.csv")
-    assert pairs["D"].tolist() == pytest.approx([row["D"] for row in found["pairs"]])
+    assert pairs["D"].tolist() == pytest.approx([row["D"] for row in found["dissociation"]["tables"]["pairs"]])
     for file in written["figures"]:
         if Path(file).suffix in (".pdf", ".png"):
             assert_drawn(file)
@@ -207,7 +210,7 @@ def test_a_dissociation_that_was_made_otherwise_is_not_taken_for_this_one(
 
     out, found = made
     silent = {"size": 64, "epochs": 1, "say": lambda text: None}
-    assert demo.run_demo(out, **silent)["d"] == pytest.approx(found["d"])
+    assert demo.run_demo(out, **silent)["dissociation"].d == pytest.approx(found["dissociation"]["D"])
     with pytest.raises(HeadwiseError, match=r"holds another result: random_draws was \d and is \d; choose another folder"):
         demo.run_demo(out, random_draws=2, **silent)
     shutil.copytree(out / "dissociation", tmp_path / "dissociation")  # beside another training

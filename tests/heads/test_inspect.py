@@ -67,6 +67,7 @@ def test_the_embedded_model_and_the_demo() -> None:
     found = json.loads(result.stdout)
     assert found["anatomy"]["total_heads"] == 72
     assert {site["head_dim"] for site in found["anatomy"]["sites"]} == {32}
-    alike, _, apart = (pair["intact"] for pair in found["lesion"]["pairs"])
+    pairs = found["lesion"]["tables"]["cosines"]
+    alike, _, apart = (pair["intact"] for pair in pairs)
     assert alike > 0.5 > apart
-    assert all(value != pair["intact"] for pair in found["lesion"]["pairs"] for value in pair["silenced"])
+    assert all(value != pair["intact"] for pair in pairs for name, value in pair.items() if name.endswith("silenced"))

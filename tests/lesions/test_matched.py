@@ -12,7 +12,7 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.lesions import dissociate
 from headwise.lesions._matched import matched_masks, matched_test
-from headwise.studies._sections.dissociation import findings
+from headwise.lesions._section import findings
 
 
 def chosen(rng: np.random.Generator, tasks: int = 3) -> tuple[np.ndarray, np.ndarray]:

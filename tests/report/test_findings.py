@@ -9,8 +9,10 @@ import pytest
 import xarray as xr
 
 from headwise._base.sentences import NOT_SHOWN, number
+from headwise.probing import _section as probing
 from headwise.report import read
-from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
+from headwise.studies._sections import grids, similarity, stemcells, transfer
+from headwise.training import _section as training
 from headwise.training._result import TrainingResult
 
 

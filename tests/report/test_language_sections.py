@@ -11,12 +11,12 @@ import xarray as xr
 from test_sections import block, on_the_page
 
 from headwise._base.sentences import NO_INTERVAL, NOT_SHOWN
+from headwise.harness import _section as harness
 from headwise.harness._result import HarnessResult
 from headwise.report import read, write_figures
 from headwise.scoring._files import keep
 from headwise.sections import Section
-from headwise.steering import Steering
-from headwise.studies._sections import harness, steering
+from headwise.steering import Steering, _section as steering
 from pictures import assert_drawn
 
 FACTS = {"task": "truth <b>", "pairs": "agree", "target": "true", "model": "gpt2", "heads_total": 144, "directions": "mean"}
@@ -69,7 +69,7 @@ def test_steering_is_worded_by_its_interval(low: float, high: float, said: str, 
     first = steering.findings(steered(low, high))[0]
     assert said in first
     assert unsaid not in first
-    on_the_page(steering.section(steered(low, high), "x"))  # a figure without intervals can be drawn
+    on_the_page(steering.section(steered(low, high)))  # a figure without intervals can be drawn
 
 
 def test_a_steering_that_found_no_strength_says_so() -> None:
@@ -156,6 +156,6 @@ def test_an_evaluation_is_worded_by_its_intervals(tmp_path: Path) -> None:
 def test_an_evaluation_without_metrics_says_so() -> None:
     empty = evaluated([])
     empty.table = pd.DataFrame(columns=["task", "filter", "metric", "intact", "changed", "difference", "low", "high", "examples"])
-    section: Section = harness.section(empty, "x")
+    section: Section = harness.section(empty)
     assert section.findings[0].startswith("No metric of these tasks has a value per example")
     on_the_page(section)

@@ -5,7 +5,7 @@ import pandas as pd
 from headwise.report.html import render
 from headwise.report.papers import latex
 from headwise.sections import Section, Table
-from headwise.studies._sections import training
+from headwise.training import _section as training
 
 
 def test_metrics_have_names_in_pages_papers_terminals_and_findings() -> None:

@@ -86,7 +86,7 @@ def test_figures_and_tables_for_papers(saved: Path, tmp_path: Path) -> None:
 def test_latex_escapes_what_latex_would_read() -> None:
     table = latex(Table("t", "title", pd.DataFrame({"a_b": ["50 % & {x}"], "±": [0.5]})))
     assert r"a\_b & $\pm$ \\" in table
-    assert r"50 \% \& \{x\} & 0.5 \\" in table
+    assert r"50 \% \& \{x\} & 0.500 \\" in table
 
 
 def test_latex_has_the_digits_of_the_page() -> None:

@@ -18,7 +18,8 @@ from headwise.scoring import HeadScores
 from headwise.sections import Chart, HeadMaps, Section, Table
 from headwise.sections._cells import columns
 from headwise.store._atomic import write_text
-from headwise.studies._sections import grids, probing, similarity, stemcells, training, transfer
+from headwise.studies._sections import grids, similarity, stemcells, transfer
+from headwise.training import _section as training
 
 
 class Kept:
@@ -89,7 +90,7 @@ def test_the_embedded_model_is_called_by_its_name() -> None:
     history = pd.DataFrame({"step": [0], "task": ["sst2"], "loss": [1.0]})
     description = {"model": default_model(), "tasks": {"sst2": "x"}, "method": "iat", "settings": {"seed": 0}}
     found = SimpleNamespace(scores=SCORES[SCORES["seed"] == 0], history=history, description=description, folder="runs/x")
-    section = training.section([found], "mine")
+    section = training.section([found])
     assert section.methods.startswith("MiniLM (embedded) was trained on sst2; one task per step.")
     assert ">MiniLM (embedded)<" in render([section], "x")
     assert default_model() not in render([section], "x")
@@ -180,7 +181,7 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     rows = {"last layer": 0.31, "best layer": 0.42, "top 2 heads": 0.73}
     embeddings = pd.DataFrame({"task": "Depth", "embedding": list(rows), "test": list(rows.values())})
     sweep = pd.DataFrame({"task": "Depth", "n": [2, 1], "test": [0.73, 0.6], "stderr": 0.01})
-    section = probing.section(Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}), "mine")
+    section = Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}).section()
     on_the_page(section)
     table = block(section, "probing").frame.set_index("task").loc["Depth"]
     assert table[["last layer", "best layer", "top 2 heads", "best head", "majority"]].tolist() == pytest.approx(

@@ -12,11 +12,12 @@ from scipy import stats
 from headwise._base.inference import MIN_EXAMPLES
 from headwise._base.sentences import NOT_SHOWN
 from headwise.evaluation import Evaluation
+from headwise.probing import _section as probing
 from headwise.probing._errors import standard_error
 from headwise.probing._fits import Labels
-from headwise.studies._sections import probing, training
 from headwise.studies._training_tables import differences_of
 from headwise.tasks import Examples, Task, _metrics as metrics
+from headwise.training import _section as training
 
 NUMBERS = ("pearson",)
 

@@ -205,7 +205,7 @@ def test_the_verb_shows_strengths_and_keeps_the_model(tmp_path: Path) -> None:
     arguments += ["--top", "1", "--strengths", "2", "4", "--max-kl", "5", "--out", str(tmp_path / "out"), "--quiet"]
     shown = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     record = json.loads(shown.stdout)
-    assert [(row["layer"], row["head"]) for row in record["heads"]] == [PLANTED]
+    assert [row["head"] for row in record["tables"]["steering-heads"]] == ["{}.{}".format(*PLANTED)]
     assert record["strength"] in (2.0, 4.0)
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)  # shown from the folder
     assert "Strengths (test, reported)" in again.output

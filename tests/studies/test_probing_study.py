@@ -20,7 +20,6 @@ from headwise.report import write_figures
 from headwise.studies import _probing_finetuning as probing_finetuning, _probing_study as probing_study
 from headwise.studies._probing_study import open_tasks, probes_of, task_names
 from headwise.studies._sections.grids import of_finetuning, of_probing
-from headwise.studies._sections.probing import section
 from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
@@ -54,7 +53,7 @@ def probing_run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = CliRunner().invoke(app, [*command(model, out), "--json"])
     assert result.exit_code == 0, result.output
     printed = json.loads(result.stdout)
-    assert [row["task"] for row in printed["table"]] == ["Depth", "SubjNumber"]
+    assert [row["task"] for row in printed["tables"]["probing-probing"]] == ["Depth", "SubjNumber"]
     assert len(printed["figures"]) == 8
     for file in printed["figures"]:
         assert_drawn(file)
@@ -73,7 +72,7 @@ def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
     found = probes_of(probing_run)
     assert isinstance(found, Probes)
     assert found.tasks == found.synthetic == ["Depth", "SubjNumber"]
-    assert section(found, "tiny").methods.endswith("The text of Depth, SubjNumber is synthetic.")
+    assert found.section().methods.endswith("The text of Depth, SubjNumber is synthetic.")
     np.testing.assert_allclose(found.scores.sel(task="Depth").values, run.array("test").sel(task="Depth").values)
     assert "random_encoder" in found.data
     with pytest.raises(HeadwiseError, match="no model"):

@@ -133,10 +133,10 @@ training = {{ epochs = 1, max_length = 64 }}
     )
     words = ["stemcells", "--recipe", recipe, "--out", tmp_path / "run", "--jobs", 0, "--figures", "--json"]
     found = invoke(*words)
-    by_gates = {row["gates"]: row for row in found["stem-cells"]}
+    by_gates = {row["gates"]: row for row in found["tables"]["stem-cells"]}
     assert set(by_gates) == {"dynamic", "subset random weights"}
     assert all(row["k"] == 2 for row in by_gates.values())
-    assert {row["effect"] for row in found["effects"]} == {
+    assert {row["effect"] for row in found["tables"]["effects"]} == {
         "single to multi, stem − alone",
         "single to multi, stem − others of their layers",
         "single to iat, stem − alone",
@@ -144,7 +144,10 @@ training = {{ epochs = 1, max_length = 64 }}
         "iat − multi, stem",
     }
     run = engine.open(tmp_path / "run")
-    for row in (*found["stem-cells"], *found["effects"]):  # one epoch of tiny models: which tasks it leaves at chance, they say
+    for row in (
+        *found["tables"]["stem-cells"],
+        *found["tables"]["effects"],
+    ):  # one epoch of tiny models: which tasks it leaves at chance, they say
         assert set(row["at chance"].split(", ")) <= {"pos", "dep", ""}
     assert "at_chance" in run.table("scores")
     assert study.section(run).methods.endswith("The text of pos, dep is synthetic.")
@@ -171,7 +174,7 @@ training = {{ epochs = 1, max_length = 64 }}
     words.remove("--figures")
     assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
     text = " ".join(CliRunner().invoke(app, [str(word) for word in words[:-1]], catch_exceptions=False).stdout.split())
-    assert "95 % interval over runs and heads" in text
+    assert "95 % intervals over runs and heads" in text
     assert "heads relabelled within layers, once per task" in text
     assert "docs/statistics.md" in text
     assert "inf" not in text.split("effects")[-1].split("docs/")[0]
@@ -180,7 +183,7 @@ training = {{ epochs = 1, max_length = 64 }}
 def test_probe_verb(model: Path) -> None:
     words = ["stemcells", "probe", "--model", model, "--tasks", "grammar:pos", "grammar:srl", "--examples", 20, "--json"]
     found = invoke(*words)
-    assert {(row["task"], row["subject"]) for row in found["summary"]} == {
+    assert {(row["task"], row["subject"]) for row in found["tables"]["summary"]} == {
         ("pos", "model"),
         ("pos", "random weights"),
         ("pos", "permuted labels"),
@@ -189,10 +192,11 @@ def test_probe_verb(model: Path) -> None:
         ("srl", "permuted labels"),
         ("srl", "fixed offset"),
     }
-    alone = [row for row in found["summary"] if row["subject"] == "model"]
-    assert invoke(*words, "--baselines", "none")["summary"] == alone
+    alone = [row for row in found["tables"]["summary"] if row["subject"] == "model"]
+    assert invoke(*words, "--baselines", "none")["tables"]["summary"] == alone
     tasks = find_tasks(["grammar:pos", "grammar:srl"], size=600)
-    assert profile(str(model), tasks, examples=20, baselines=(), quiet=True).summary.to_dict("records") == alone
+    summary = profile(str(model), tasks, examples=20, baselines=(), quiet=True).summary
+    assert [row["f1"] for row in alone] == pytest.approx((100 * summary["f1"]).tolist())
 
 
 def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> 
         conllu.write(grammar.treebank(60, 0, split), tmp_path / f"{split}.conllu")
     words = ["train", "--model", model, "--tasks", "treebank:pos", "--data", tmp_path, "--method", "multi-task", "--epochs", 1]
     trained = invoke(*words, "--max-examples", 32, "--predict", "test", "--out", tmp_path / "model", "--json")
-    assert {(row["task"], row["split"]) for row in trained["scores"]} == {("pos", "validation"), ("pos", "test")}
+    assert {(row["task"], row["split"]) for row in trained["tables"]["scores"]} == {("pos", "validation"), ("pos", "test")}
     assert (tmp_path / "model" / "decoders.safetensors").is_file()
     (again,) = remembered_tasks(tmp_path / "model", TaskSource())
     (direct,) = structured(tmp_path, ["pos"])
@@ -222,7 +226,7 @@ def test_the_paper_s_recipe_runs_on_the_data_it_names(model: Path, tmp_path: Pat
     for setting in small:
         words += ["--set", setting]
     found = invoke(*words, "--jobs", 0, "--json")
-    assert {(row["task"], row["metric"]) for row in found["scores"]} >= {
+    assert {(row["task"], row["metric"]) for row in found["tables"]["scores"]} >= {
         ("tree-dep", "uas"),
         ("pos", "count-accuracy"),
         ("srl", "count-f1"),
@@ -274,9 +278,9 @@ def test_the_null_keeps_head_numbers_where_a_model_ties_them(tmp_path: Path) -> 
     }
     found: dict[str, Any] = {}
     analyse.function(config, inputs, SimpleNamespace(table=found.__setitem__, array=found.__setitem__))
-    (row,) = found["stem-cells"].to_dict("records")
+    (row,) = found["tables"]["stem-cells"].to_dict("records")
     claims = found["claims-subset"].astype(bool)
     expected = stem_cell_test(claims, tied=[(0, 1)])
     assert {name: row[name] for name in expected} == expected
     assert expected["expected"] != stem_cell_test(claims)["expected"]
-    assert all(note.startswith("no interval: ") for note in found["effects"]["note"])
+    assert all(note.startswith("no interval: ") for note in found["tables"]["effects"]["note"])

@@ -61,9 +61,13 @@ def test_transfer_verb_gives_scores_and_tests_and_resumes(folder: Path, tmp_path
     words = ["transfer", "--from", *(f"{m}={folder / s}" for m in ("plain", "iat") for s in TASKS), "--to", "grammar:tense"]
     words += ["--shots", 4, 8, "--seeds", 3, "--epochs", 1, "--evaluate", 20, "--out", tmp_path / "run", "--jobs", 0, "--json"]
     first = run(*words)
-    assert {(row["method"], row["shots"]) for row in first["scores"]} == {(m, k) for m in ("plain", "iat") for k in (4, 8)}
-    assert all(row["runs"] == 9 for row in first["scores"])
-    for row in first["tests"]:  # both methods name the same three models: no difference, and too few sources for a p
+    assert {(row["method"], row["shots"]) for row in first["tables"]["transfer-scores"]} == {
+        (m, k) for m in ("plain", "iat") for k in (4, 8)
+    }
+    assert all(row["runs"] == 9 for row in first["tables"]["transfer-scores"])
+    for row in first["tables"][
+        "transfer-tests"
+    ]:  # both methods name the same three models: no difference, and too few sources for a p
         assert (row["difference"], row["low"], row["high"]) == (0, None, None)  # 0 to 0 would read as certainty
         assert row["p"] is None
         assert row["note"].startswith(
@@ -82,15 +86,15 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
     ]
     words += ["--ahp", "--shots", 8, "--multitask", folder / "all", "--dissociation", folder / "d.csv"]
     found = run(*words, "--out", tmp_path / "run", "--jobs", 0, "--json")
-    assert len(found["pairs"]) == 3
-    assert {"DSE", "CRA", "AHP", "heads"} <= set(found["pairs"][0])
-    assert {row["similarity"] for row in found["link"]} == {"DSE", "CRA", "AHP", "heads"}
+    assert len(found["tables"]["similarity-pairs"]) == 3
+    assert {"DSE", "CRA", "AHP", "heads"} <= set(found["tables"]["similarity-pairs"][0])
+    assert {row["similarity"] for row in found["tables"]["similarity-link"]} == {"DSE", "CRA", "AHP", "heads"}
     assert (tmp_path / "run" / "figures" / "link-dse.pdf").is_file()
     models = {f"grammar:{name}": folder / name for name in TASKS}
     asked = {"sentences": folder / "sentences.txt", "ahp": True, "shots": 8, "multitask": str(folder / "all")}
     same = studies.similarity_study(models, tmp_path / "run", dissociation=folder / "d.csv", **asked)  # resumes: nothing new
     assert similarity(same).methods.endswith("The text of grammar:topic, grammar:tense, grammar:sentiment is synthetic.")
-    assert same.table("similarity-pairs").to_dict("records") == found["pairs"]
+    assert same.table("similarity-pairs").to_dict("records") == found["tables"]["similarity-pairs"]
     assert len(list((tmp_path / "run" / "results").iterdir())) == 1 + 9 + 3 + 1
 
 

@@ -85,7 +85,7 @@ def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult,
         hw.train(folder, TASKS, **shared, **{**QUICK, "learning_rate": 0.5})
     with pytest.raises(HeadwiseError, match=r"result: its tasks are .*, and this one's mood; choose"):
         hw.train(folder, [toy.task("mood")], **shared, **QUICK)
-    assert "validation in percent" in repr(result)
+    assert "Scores on validation in percent" in repr(result)
     with pytest.raises(HeadwiseError, match="did you mean 'batch_size'"):
         hw.train(folder, TASKS, batchsize=3)
 

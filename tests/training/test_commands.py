@@ -50,9 +50,9 @@ def test_train_compares_methods_and_continues(place: Path, tmp_path: Path) -> No
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
     found = json.loads(first.stdout)
-    assert set(found["table"]) == {"multi-task", "iat"}
-    assert len(found["scores"]) == 2 * 2 * 2
-    assert " ± " in found["table"]["iat"]["average"]
+    assert set(found["tables"]["training"][0]) - {"task", "metric", "chance"} == {"multi-task", "iat"}
+    assert len(found["tables"]["scores"]) == 2 * 2 * 2
+    assert " ± " in found["tables"]["training"][-1]["iat"]
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.safetensors")}
     again = CliRunner().invoke(app, words)
     assert json.loads(again.stdout) == found

@@ -34,7 +34,8 @@ def _underlined(title: str) -> str:
 
 def paragraph(sentence: str, width: int, first: str = "") -> str:
     """A sentence in lines of `width`, those after the first one indented below it."""
-    lines = wrap(legible(sentence), min(width, PARAGRAPH), initial_indent=first, subsequent_indent=" " * len(first))
+    rest = " " * len(first)
+    lines = wrap(legible(sentence), min(width, PARAGRAPH), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return "\n".join(lines)
 
 
@@ -108,7 +109,7 @@ def _across(widths: Iterable[int]) -> int:
 
 def _row(cells: Sequence[str], shown: list[Column], widths: list[int]) -> list[str]:
     """One row, whose cells may take several lines."""
-    folded = [wrap(cell, size) or [""] for cell, size in zip(cells, widths, strict=True)]
+    folded = [wrap(cell, size, break_on_hyphens=False) or [""] for cell, size in zip(cells, widths, strict=True)]
     lines = []
     for number in range(max(map(len, folded))):
         pieces = [piece[number] if number < len(piece) else "" for piece in folded]
