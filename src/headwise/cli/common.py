@@ -226,12 +226,12 @@ def show(section: "Section", as_json: bool, out: Path | None = None, **written: 
         typer.echo(f"\ntables {'and figures ' if (out / 'figures').is_dir() else ''}in {out}")
 
 
-def show_run(study: Any, run: Any, as_json: bool, figures: bool = False, **written: Any) -> None:
+def show_run(run: Any, as_json: bool, figures: bool = False) -> None:
     """Prints what is said of a study's run, and draws its figures if asked."""
     from headwise.report import write_figures
 
     drawn = write_figures([run.folder], run.folder / "figures", tables=False) if figures else []
-    show(study.section(run), as_json, run.folder, figures=[str(file) for file in drawn], **written)
+    show(run.section(), as_json, run.folder, figures=[str(file) for file in drawn])
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -30,7 +30,7 @@ def probe(
     recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
     from headwise.studies._probing_study import study
 
-    show_run(study, run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str] | None) -> dict[str, str]:

@@ -32,7 +32,7 @@ def similarity(
     recipe = {"kind": "similarity", "models": _models(models), "tasks": source.to_table(), **settings.to_table()}
     from headwise.studies._similarity_study import study
 
-    show_run(study, run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str]) -> dict[str, str]:

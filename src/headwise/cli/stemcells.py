@@ -66,7 +66,7 @@ def whole_study(
     board = engine.run_study(study, checked, out, jobs=jobs, quiet=json)
     if board.failed:
         raise typer.Exit(1)
-    show_run(study, engine.open(out), json, figures)
+    show_run(engine.open(out), json, figures)
 
 
 def probe(

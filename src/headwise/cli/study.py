@@ -136,12 +136,12 @@ def run(
         )
     left = sum(cell["state"] != "done" for cell in Run(folder).cells()) if some else 0
     counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
-    section = None if board.failed or board.blocked or left else _section(study, folder)
+    finished = not (board.failed or board.blocked or left) and study.section is not None and Run(folder).files
     if not as_json:
         print_mapping(str(folder), counts)
         typer.echo("")
-    if section is not None:
-        show_section(section, as_json, folder, run=str(folder), **counts)
+    if finished:
+        show_section(Run(folder).section(), as_json, folder, run=str(folder), **counts)
     elif not emit({"run": str(folder), **counts, "findings": []}, as_json) and left and not board.failed:
         typer.echo(f"{left} cell{'s' * (left != 1)} left: headwise study run {folder}")
     if board.failed or board.blocked:
@@ -240,14 +240,6 @@ def export(
     written = {"rows": rows, "parquet": f"{target}.parquet", "csv": f"{target}.csv"}
     if not emit(written, as_json):
         print_mapping(str(folder), written)
-
-
-def _section(study: Any, folder: Path) -> Any:
-    """What a report says about a finished run; None where its kind has no section, or the run no results."""
-    from headwise.engine._run import Run
-
-    run = Run(folder)
-    return study.section(run) if study.section is not None and run.files else None
 
 
 def _open(

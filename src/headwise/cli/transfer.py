@@ -37,7 +37,7 @@ def transfer(
     }
     from headwise.studies._transfer_study import study
 
-    show_run(study, run_recipe(study, recipe, out, jobs, settings.quiet or as_json), as_json)
+    show_run(run_recipe(study, recipe, out, jobs, settings.quiet or as_json), as_json)
 
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """Reading a run back: its tables and arrays over all cells, its state, and one tidy file of every number."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from headwise._base.names import legible
 from headwise._base.parsing import read_json
 from headwise.engine._plan import RECIPE, SETTINGS, read_plan
 from headwise.engine._schedule import read_index
-from headwise.engine._steps import Task, label
+from headwise.engine._steps import Task, label, study_of
 from headwise.errors import HeadwiseError
 from headwise.store import _locks as locks, _manifest as manifest
 from headwise.store._checksums import DamagedResult
@@ -109,6 +110,28 @@ class Run:
         """The recipe as it was run, with its defaults."""
         there = (self.folder / SETTINGS).is_file()  # older runs have one file for both
         return read_json(self.folder / (SETTINGS if there else RECIPE))
+
+    def section(self) -> Any:
+        """What is said of this run: its study's section, with the recipe and where it ran.
+
+        Raises:
+            HeadwiseError: its kind of study has no section, or its module is not imported.
+        """
+        kind = self.recipe["kind"]
+        study = study_of(kind)
+        if study is None or study.section is None:
+            raise HeadwiseError(
+                f"{self.folder} is a study of kind {kind!r}, which has no section for a report, or whose module is not imported (call "
+                "headwise.report.write_report from Python after importing it); export it: headwise study export"
+            )
+        return replace(study.section(self), settings=self.recipe, provenance=self.provenance())
+
+    def provenance(self) -> dict[str, Any]:
+        """Versions, device and total time of the run."""
+        stamps = [result.provenance for _, result in self.results()]
+        seconds = round(sum(float(stamp.get("seconds", 0)) for stamp in stamps), 1)
+        first = {key: stamps[0][key] for key in ("versions", "commit", "device") if key in stamps[0]}
+        return {"cells": len(stamps), "seconds": seconds, **first}
 
     def damage(self) -> dict[str, list[str]]:
         """Result folder to what is wrong with it, for every result that is not as it was written."""

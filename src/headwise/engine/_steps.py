@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -200,3 +201,12 @@ def _config_type(target: Step) -> Any:
     hints = get_type_hints(target.function)
     first = target.function.__code__.co_varnames[0]
     return hints.get(first)
+
+
+def study_of(kind: str) -> "Study | None":
+    """The study of a kind; of a user's own only where its module is imported: a folder names no code to run."""
+    studies = resolve("headwise.studies:STUDIES")
+    if kind not in studies and kind.partition(":")[0] not in sys.modules:
+        return None
+    study = resolve(studies.get(kind, kind))
+    return study if isinstance(study, Study) else None

@@ -16,6 +16,7 @@ from headwise.heads import HeadSet
 from headwise.lesions._settings import Lesion
 from headwise.models._classes import by_order
 from headwise.models._memory import as_trained
+from headwise.sections import Described, Section, Table
 from headwise.settings import operation
 from headwise.tasks import KINDS, _metrics as metrics
 from headwise.tasks._chance import at_chance, chance_note
@@ -69,8 +70,8 @@ class TaskOutcome:
         return at_chance(self.metric, self.kind, self.predictions[0], self.labels, self.chance)
 
 
-@dataclass(frozen=True)
-class Lesions:
+@dataclass(frozen=True, repr=False)
+class Lesions(Described):
     """What `lesion` found.
 
     Attributes:
@@ -83,8 +84,16 @@ class Lesions:
     tasks: dict[str, TaskOutcome]
     settings: dict[str, Any]
 
-    def __repr__(self) -> str:
-        return "\n".join([f"Lesions, each task's metric under each (.performance)\n{self.performance}", *self.notes])
+    def section(self) -> Section:
+        """What is said of these lesions: every task's metric under each, and which one costs it most."""
+        worst = self.performance.drop(INTACT).idxmin() if len(self.sets) > 1 else pd.Series(dtype=object)
+        intact = self.performance.loc[INTACT] if INTACT in self.sets else self.performance.iloc[0]
+        falls = [
+            f"{task} has its lowest value without {name}: {self.performance.loc[name, task]:.3f}, intact {intact[task]:.3f}"
+            for task, name in worst.items()
+        ]
+        table = Table("performance", "Metric of each task under each lesion", self.performance.reset_index())
+        return Section("Lesions", [f"{'; '.join(falls)}."] if falls else [], [table], settings=self.settings, notes=self.notes)
 
     @cached_property
     def notes(self) -> list[str]:

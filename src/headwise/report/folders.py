@@ -1,34 +1,23 @@
 """From folders to sections: finds out what kind of study each folder holds."""
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from headwise._base.parsing import reading
 from headwise.engine import Run
-from headwise.engine._steps import Study, resolve
+from headwise.engine._steps import study_of
 from headwise.errors import HeadwiseError
 from headwise.report import again
 from headwise.sections import Section
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
-from headwise.studies import STUDIES
 from headwise.studies._trained import part_of_single
 from headwise.training._result import DONE, TrainingResult
 from headwise.training._section import section as section_of
 
-SAVED = (
-    "dissociation",
-    "evaluation",
-    "harness-evaluation",
-    "induction",
-    "probes",
-    "roles",
-    "scores",
-    "steering",
-)  # they have sections
+# kinds of saved results
+SAVED = ("dissociation", "evaluation", "harness-evaluation", "induction", "probes", "roles", "scores", "steering")
 
 WHOLE = 3  # results of a grid that are shown whole
 
@@ -73,17 +62,17 @@ def sections_of(folder: Path) -> list[Section]:
 
 def _of_study(folder: Path) -> list[Section]:
     run: Run = load(folder)
-    recipe = run.recipe
     if not run.files:
         raise HeadwiseError(f"{folder} has no finished cells yet: see headwise study show {folder}")
+    study = study_of(run.recipe["kind"])
     found: list[Section] = []
-    if draw := _section_of(recipe["kind"]):
-        shown = draw(run)
+    if study is not None and study.section is not None:
+        shown = run.section().called(folder.name)
         done = [cell["state"] == "done" for cell in run.cells()]
         if not all(done):
             part = f"Unfinished: {sum(done)} of {len(done)} cells are done; the rest is not shown."
             shown = replace(shown, findings=[part, *shown.findings])
-        found.append(replace(shown.called(folder.name), settings=recipe, provenance=provenance(run)))
+        found.append(shown)
     inside = [
         (task, file.parent)
         for task, result in run.results()
@@ -99,27 +88,5 @@ def _of_study(folder: Path) -> list[Section]:
         shown = load(inner).section().called(place)
         found.append(replace(shown, provenance={"folder": str(inner), "headwise": manifest.read(inner)["headwise"]}))
     if not found:
-        raise HeadwiseError(
-            f"{folder} is a study of kind {recipe['kind']!r}, which has no section for a report, or whose module is not "
-            "imported (call headwise.report.write_report from Python after importing it); export it: headwise study export"
-        )
+        return [run.section()]  # says that there is none
     return found
-
-
-def _section_of(kind: str) -> Callable[[Run], Section] | None:
-    """The `section` of a kind of study; of a user's own study only where its module is imported: a folder names no code to run."""
-    if kind not in STUDIES and kind.partition(":")[0] not in sys.modules:
-        return None
-    study = resolve(STUDIES.get(kind, kind))
-    return study.section if isinstance(study, Study) else None
-
-
-def provenance(run: Run) -> dict[str, Any]:
-    """Versions, device and total time of a run."""
-    stamps = [result.provenance for _, result in run.results()]
-    keys = ("versions", "commit", "device")
-    return {
-        "cells": len(stamps),
-        "seconds": round(sum(float(stamp.get("seconds", 0)) for stamp in stamps), 1),
-        **{key: stamps[0][key] for key in keys if key in stamps[0]},
-    }

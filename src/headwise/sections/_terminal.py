@@ -12,6 +12,7 @@ from headwise.sections._section import Section, Table
 PARAGRAPH = 100  # longer lines are hard to read
 ROWS = 40  # of a table; files and page hold the others
 NARROWEST = 16  # of a column of words that is wrapped
+LONGEST = 40  # word that is not broken
 GAP = "  "
 NOTE = "note"  # ends the headings of columns whose sentences stand below the table, numbered
 
@@ -95,10 +96,13 @@ def _block(shown: list[Column], width: int) -> list[str]:
 
 
 def _least(column: Column) -> int:
-    """The least width of a column: numbers stay whole, headings break between words, cells of words anywhere."""
+    """The least width of a column: numbers stay whole, headings and cells of words break between words."""
     heading = max(map(len, column.heading.split()), default=0)
     cells = max(map(len, column.cells), default=0)
-    return max(heading, min(cells, NARROWEST) if column.words else cells)
+    if column.words:
+        longest = max(map(len, " ".join(column.cells).split()), default=0)
+        cells = min(cells, max(NARROWEST, min(longest, LONGEST)))
+    return max(heading, cells)
 
 
 def _across(widths: Iterable[int]) -> int:
