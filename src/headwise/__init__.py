@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         models as models,
         probing as probing,
         scoring as scoring,
+        sections as sections,
         sharing as sharing,
         similarity as similarity,
         steering as steering,

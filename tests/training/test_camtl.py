@@ -167,7 +167,10 @@ def test_trained_saved_and_reloaded(variant, layers, tmp_path) -> None:
 def test_every_module_learns_and_checkpointed_activations_change_nothing(variant) -> None:
     runs = [
         TrainingRun(
-            toy.model(TASKS, dropout=0.0), TASKS, CAMTL(variant=variant), toy.settings(epochs=1, max_length=16, gradient_checkpointing=on)
+            toy.model(TASKS, dropout=0.0),
+            TASKS,
+            CAMTL(variant=variant),
+            toy.settings(epochs=1, max_length=16, gradient_checkpointing=on),
         )
         for on in (False, True)
     ]
