@@ -33,20 +33,20 @@ class HeadRoles(xr.DataArray):
         return self.section()._repr_html_() if described else super()._repr_html_()
 
 
-def _section(found: xr.DataArray, top: int) -> Section:
-    roles = [str(role) for role in found["role"].values]
-    defined = [role for role in roles if not np.isnan(found.sel(role=role)).all()]
-    maps = found.sel(role=defined).rename(role="task").drop_vars(["chance", "kind"])
-    best = {role: top_heads(found.sel(role=role), n=1, by="signed") for role in defined}
-    facts = found.attrs
+def _section(scores: xr.DataArray, top: int) -> Section:
+    roles = [str(role) for role in scores["role"].values]
+    defined = [role for role in roles if not np.isnan(scores.sel(role=role)).all()]
+    maps = scores.sel(role=defined).rename(role="task").drop_vars(["chance", "kind"])
+    best = {role: top_heads(scores.sel(role=role), n=1, by="signed") for role in defined}
+    facts = scores.attrs
     definitions = pd.DataFrame({"role": list(facts["definitions"]), "score": list(facts["definitions"].values())})
     definitions["note"] = [facts["notes"].get(role, "") for role in definitions["role"]]
-    table = strongest(found, top)
+    table = strongest(scores, top)
     caption = "layer.head and its score, -: none above 0; head 2.5 is the sixth of the third layer."
     synthetic = " The texts are synthetic: give --texts FILE for your own." if facts.get("texts", {}).get("synthetic") else ""
     return Section(
         title="What heads do",
-        findings=_findings(found, best),
+        findings=_findings(scores, best),
         blocks=[
             Chart("role-maps", "Every head in every role", partial(heatmaps, maps, chosen=best), FRAMED),
             HeadMaps("roles", "One role at a time", "score", maps, best, FRAMED),
@@ -58,23 +58,25 @@ def _section(found: xr.DataArray, top: int) -> Section:
         settings={str(name): value for name, value in facts.items() if name not in ("definitions", "notes")},
         notes=[*(f"{role}: {note}" for role, note in facts["notes"].items()), *facts.get("stale", [])],
         values={
-            "roles": {role: found.sel(role=role).to_numpy().tolist() for role in roles},
-            "chance": {role: found["chance"].sel(role=role).to_numpy().tolist() for role in roles},
+            "roles": {role: scores.sel(role=role).to_numpy().tolist() for role in roles},
+            "chance": {role: scores["chance"].sel(role=role).to_numpy().tolist() for role in roles},
         },
     )
 
 
-def _findings(found: Any, best: dict[str, Any]) -> list[str]:
+def _findings(scores: Any, best: dict[str, Any]) -> list[str]:
     """The strongest head of the best-known roles, beside chance; and the share of heads that are sinks."""
-    said = []
+    sentences = []
     for role in (role for role in SAID if role in best):
         ((layer, head),) = best[role]
-        score, chance = float(found.sel(role=role)[layer, head]), float(found["chance"].sel(role=role)[layer])
+        score, chance = float(scores.sel(role=role)[layer, head]), float(scores["chance"].sel(role=role)[layer])
         if score <= 0:
-            said.append(f"No head scores above 0 for {role}.")
+            sentences.append(f"No head scores above 0 for {role}.")
             continue
-        said.append(f"The strongest head for {role} is {layer}.{head}: {number(score, 2)}, where chance is {number(chance, 2)}.")
-    sinks = found.attrs.get("sinks")
+        sentences.append(
+            f"The strongest head for {role} is {layer}.{head}: {number(score, 2)}, where chance is {number(chance, 2)}."
+        )
+    sinks = scores.attrs.get("sinks")
     if sinks is not None:
-        said.append(f"{number(100 * sinks)} % of the heads give the first token more than 0.3 of their attention.")
-    return said or ["None of the requested roles is defined in this model."]
+        sentences.append(f"{number(100 * sinks)} % of the heads give the first token more than 0.3 of their attention.")
+    return sentences or ["None of the requested roles is defined in this model."]

@@ -16,41 +16,43 @@ if TYPE_CHECKING:
 SAID = 6  # metrics in sentences of their own
 
 
-def section(found: "HarnessResult") -> Section:
+def section(result: "HarnessResult") -> Section:
     """The section of an evaluation by the harness."""
-    named = found.table.set_axis(_names(found.table))
+    named = result.table.set_axis(_names(result.table))
     interval = (
-        f"{100 * found.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them."
+        f"{100 * result.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them."
     )
     chart = Chart("evaluation", "Changed minus intact model", partial(figures.differences, named), interval)
-    table = Table("evaluation", "Intact and changed model on every task", found.table, f"{found.settings['change']}; {interval}")
+    table = Table(
+        "evaluation", "Intact and changed model on every task", result.table, f"{result.settings['change']}; {interval}"
+    )
     return Section(
         title="Evaluation of a changed model",
-        findings=findings(found),
+        findings=findings(result),
         blocks=[chart, table] if len(named) else [table],
-        methods=f"lm-evaluation-harness ran the same requests on the intact and on the changed model ({found.settings['change']}). "
+        methods=f"lm-evaluation-harness ran the same requests on the intact and on the changed model ({result.settings['change']}). "
         "The unit is the example: differences are paired, intervals a bootstrap over examples, each at its own level. "
         f"{EXPLAINED}.",
-        settings=found.settings,
-        notes=found.notes,
+        settings=result.settings,
+        notes=result.notes,
     )
 
 
-def findings(found: "HarnessResult") -> list[str]:
+def findings(result: "HarnessResult") -> list[str]:
     """Every metric by its interval; of many, how many rise and fall."""
-    table, level = found.table, found.settings["level"]
+    table, level = result.table, result.settings["level"]
     if not len(table):
         return ["No metric of these tasks has a value per example, so there is nothing to compare."]
     signs = [sign(low, high) for low, high in zip(table["low"], table["high"], strict=True)]
-    head = f"The change ({found.settings['change']}) "
-    said = []
+    head = f"The change ({result.settings['change']}) "
+    sentences = []
     for name, way, (_, row) in list(zip(_names(table), signs, table.iterrows(), strict=True))[:SAID]:
         verdict = {
             1: "it is higher",
             -1: "it is lower",
             0: no_interval(row.get("note", "")) if pd.isna(row["low"]) else NOT_SHOWN,
         }[way]
-        said.append(
+        sentences.append(
             f"{name}: {number(row['intact'], 3)} intact, {number(row['changed'], 3)} changed, a difference of "
             f"{number(row['difference'], 3, sign=True)}{between(row['low'], row['high'], 3, level)}: {verdict}."
         )
@@ -58,7 +60,7 @@ def findings(found: "HarnessResult") -> list[str]:
     counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; " + (
         f"for the others {NOT_SHOWN}." if not without else f"there is no interval for {without}; for the rest {NOT_SHOWN}."
     )
-    return [head + counted, *said]
+    return [head + counted, *sentences]
 
 
 def _names(table: pd.DataFrame) -> list[str]:

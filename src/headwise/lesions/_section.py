@@ -34,42 +34,42 @@ VERDICTS = {
 }
 
 
-def section(found: "Dissociation") -> Section:
+def section(result: "Dissociation") -> Section:
     """The section of a dissociation."""
-    settings = {"fraction": found.fraction, **found.settings, **json.loads(found.scores.attrs.get("settings", "{}"))}
-    low, high, why = found.analysis.d_bounds()
+    settings = {"fraction": result.fraction, **result.settings, **json.loads(result.scores.attrs.get("settings", "{}"))}
+    low, high, why = result.analysis.d_bounds()
     return Section(
         title="Which heads each task needs",
-        findings=findings(found),
-        blocks=blocks(found),
+        findings=findings(result),
+        blocks=blocks(result),
         methods=(
-            f"Heads were scored by {_scored_by(settings)} on training data; each task's top {found.settings['heads_each']} of "
-            f"{found.settings['heads_total']} heads ({100 * found.fraction:g} % over the whole model) were silenced and every task evaluated "
+            f"Heads were scored by {_scored_by(settings)} on training data; each task's top {result.settings['heads_each']} of "
+            f"{result.settings['heads_total']} heads ({100 * result.fraction:g} % over the whole model) were silenced and every task evaluated "
             "on held-out data. RP is performance under a lesion over intact performance; D_i = mean over other tasks' lesions of RP_i minus "
-            f"RP_i under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(found)}{_of_tasks(found)}"
+            f"RP_i under its own (Eq. 5–7; tables and figures are numbered as in {PAPER}). {_of_intervals(result)}{_of_tasks(result)}"
         ),
         settings=settings,
-        notes=found.notes,
+        notes=result.notes,
         values={
-            "D": found.d,
+            "D": result.d,
             "D_interval": None if why else (low, high),
             "D_interval_note": why,
-            "permutation_p": found.permutation.p,
-            "permutation_note": found.permutation.note,
-            "random_note": found.random_note,
-            "synthetic": list(found.synthetic),
-            "sets": {name: [list(head) for head in chosen] for name, chosen in found.sets.items()},
+            "permutation_p": result.permutation.p,
+            "permutation_note": result.permutation.note,
+            "random_note": result.random_note,
+            "synthetic": list(result.synthetic),
+            "sets": {name: [list(head) for head in chosen] for name, chosen in result.sets.items()},
         },
     )
 
 
-def _of_tasks(found: "Dissociation") -> str:
+def _of_tasks(result: "Dissociation") -> str:
     """How the tasks were judged and read, and whose text was generated."""
-    facts = found.settings
+    facts = result.settings
     how = (
         judged(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
     )  # results saved before this was noted lack it
-    return f"{how}{held_out(facts.get('held_out', ()))}{synthetic_text(found.synthetic)}"
+    return f"{how}{held_out(facts.get('held_out', ()))}{synthetic_text(result.synthetic)}"
 
 
 def _scored_by(settings: Mapping[str, Any]) -> str:
@@ -80,26 +80,26 @@ def _scored_by(settings: Mapping[str, Any]) -> str:
     return f"{method} (Eq. 4)" if variant == "eq4" else f"{method}, variant {variant}"
 
 
-def _of_intervals(found: "Dissociation") -> str:
+def _of_intervals(result: "Dissociation") -> str:
     """What the intervals are, or why there are none."""
-    if found.table("summary")["D low"].isna().all():
-        return f"There is no interval of D: {found.analysis.d_bounds().why}. {EXPLAINED}."
+    if result.table("summary")["D low"].isna().all():
+        return f"There is no interval of D: {result.analysis.d_bounds().why}. {EXPLAINED}."
     return (
         "Intervals: bootstrap over examples, head sets fixed; each is at its own level, not corrected for the "
         f"number of tasks or pairs, and says nothing about other training seeds. {EXPLAINED}."
     )
 
 
-def findings(found: "Dissociation") -> list[str]:
+def findings(result: "Dissociation") -> list[str]:
     """What the tables say, in sentences."""
-    tasks = list(found.tasks)
-    summary, performance, pairs = (found.table(kind) for kind in ("summary", "performance", "pairs"))
+    tasks = list(result.tasks)
+    summary, performance, pairs = (result.table(kind) for kind in ("summary", "performance", "pairs"))
     everything = summary.loc["all"]
-    low, high, level = everything["D low"], everything["D high"], float(found.settings["level"])
-    made_up = " of synthetic text" if set(found.synthetic) == set(tasks) else ""
-    own_heads = f"on average over tasks, silencing a task's own top {100 * found.fraction:g} % of heads costs it"
+    low, high, level = everything["D low"], everything["D high"], float(result.settings["level"])
+    made_up = " of synthetic text" if set(result.synthetic) == set(tasks) else ""
+    own_heads = f"on average over tasks, silencing a task's own top {100 * result.fraction:g} % of heads costs it"
     if pd.isna(low):
-        meaning = no_interval(found.analysis.d_bounds().why)
+        meaning = no_interval(result.analysis.d_bounds().why)
     else:
         unlike = {1: "more than silencing another task's", -1: "less than silencing another task's"}
         meaning = (
@@ -107,13 +107,13 @@ def findings(found: "Dissociation") -> list[str]:
             if (s := sign(low, high))
             else f"{NOT_SHOWN} between a task's own heads and the other tasks'"
         )
-    said = [
+    sentences = [
         f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
-    if not pd.isna(found.permutation.p):
-        said.append(f"The permutation test of D, over this model's lesions, gives p = {found.permutation.p:.3g}.")
-    each = zip(summary.drop("all").iterrows(), found.analysis.d_i_bounds(), strict=True)
-    said += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
+    if not pd.isna(result.permutation.p):
+        sentences.append(f"The permutation test of D, over this model's lesions, gives p = {result.permutation.p:.3g}.")
+    each = zip(summary.drop("all").iterrows(), result.analysis.d_i_bounds(), strict=True)
+    sentences += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:
         own = pd.Series({t: float(performance.loc[f"{t}†", t]) for t in tasks})
         random, intact = (performance.loc[row, tasks].astype(float) for row in ("random", "intact"))
@@ -121,14 +121,14 @@ def findings(found: "Dissociation") -> list[str]:
             f"The same number of random heads changes a task by {number((random - intact).mean(), sign=True)} points on average, its own "
             f"heads by {number((own - intact).mean(), sign=True)}"
         )
-        draws = len(found.random)
+        draws = len(result.random)
         if draws > 1 and "random lowest" in performance.index:
             lowest = performance.loc["random lowest", tasks].astype(float)
             sentence += (
                 f"; {int((own < lowest).sum())} of {len(tasks)} tasks fall below every one of the {draws} random sets drawn, as a further "
                 f"random set would with probability {100 / (draws + 1):.2g} %"
             )
-        said.append(sentence + ".")
+        sentences.append(sentence + ".")
     counts = pairs["verdict"].value_counts()
     above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
     rule = f"by the thresholds of {PAPER} on point estimates"
@@ -140,21 +140,21 @@ def findings(found: "Dissociation") -> list[str]:
             f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items()
         )
         sentence += f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else ""
-    said.append(sentence if known else f"{sentence}. {_lacking(found)}")
+    sentences.append(sentence if known else f"{sentence}. {_lacking(result)}")
     tested = pairs["p_fdr"].notna()
     if tested.any():
         passed = int((pairs.loc[tested, "p_fdr"] < 0.05).sum())
         whose = "it matters which heads belong to which task"
-        said.append(
+        sentences.append(
             f"By the re-split test of D, {whose} in {passed} of {int(tested.sum())} pairs (false discovery rate 5 %)."
             if passed
             else f"The re-split test of D could not show for any of {int(tested.sum())} pairs that {whose}."
         )
-    said += _own_heads(found.table("matched"))
+    sentences += _own_heads(result.table("matched"))
     shared = pairs["overlap"]
     low, high = number(shared.min(), 0), number(shared.max(), 0)
-    said.append(f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads.")
-    return said
+    sentences.append(f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads.")
+    return sentences
 
 
 def _own_heads(matched: pd.DataFrame) -> list[str]:
@@ -177,13 +177,13 @@ def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     )
     if pd.isna(row["D low"]):
         return f"{values}: {no_interval(why)}."
-    found = sign(row["D low"], row["D high"])
-    return f"{values}: its own matter {'more' if found > 0 else 'less'} to it." if found else f"{values}: {NOT_SHOWN}."
+    direction = sign(row["D low"], row["D high"])
+    return f"{values}: its own matter {'more' if direction > 0 else 'less'} to it." if direction else f"{values}: {NOT_SHOWN}."
 
 
-def effects(found: "Dissociation") -> dict[str, list[Effect]]:
+def effects(result: "Dissociation") -> dict[str, list[Effect]]:
     """Relative performance of each task without its own heads and, on average, without another task's, with intervals."""
-    analysis = found.analysis
+    analysis = result.analysis
     shown: dict[str, list[Effect]] = {}
     for place, task in enumerate(analysis.tasks):
         others = [other for other in range(len(analysis.tasks)) if other != place]
@@ -197,30 +197,30 @@ def effects(found: "Dissociation") -> dict[str, list[Effect]]:
     return shown
 
 
-def blocks(found: "Dissociation") -> list[Table | Chart | HeadMaps]:
+def blocks(result: "Dissociation") -> list[Table | Chart | HeadMaps]:
     """Figures and tables in the order of the paper."""
-    return [*_figures(found), *_tables(found)]
+    return [*_figures(result), *_tables(result)]
 
 
-def _figures(found: "Dissociation") -> list[Chart | HeadMaps]:
-    summary = found.table("summary")
-    shares = effects(found)
+def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
+    summary = result.table("summary")
+    shares = effects(result)
     bounded = any(pd.notna(effect.low) for task in shares.values() for effect in task)
-    lines = f", lines: {_percent(found)} % intervals" if bounded else ""
+    lines = f", lines: {_percent(result)} % intervals" if bounded else ""
     undefined = [str(task) for task, rp in summary["RP own"].drop("all").items() if pd.isna(rp)]
     missing = f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
-        return Chart(name, title, lambda: found.plot(kind), caption)
+        return Chart(name, title, lambda: result.plot(kind), caption)
 
     shown: list[Chart | HeadMaps] = [
         HeadMaps(
             "head-scores",
             "Importance of every head",
             "importance",
-            found.scores,
-            found.sets,
-            f"Framed: the top {100 * found.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
+            result.scores,
+            result.sets,
+            f"Framed: the top {100 * result.fraction:g} % of heads of a task. Bars: performance of the task when these, or those of "
             f"another task, are silenced; 100 % is the intact model{lines}. Choose a head to see its ranks.",
             effects=shares,
             effect="of intact performance",
@@ -232,72 +232,74 @@ def _figures(found: "Dissociation") -> list[Chart | HeadMaps]:
             f"Rows: whose top heads are silenced. The diagonal is each task's own lesion.{missing}",
         ),
     ]
-    if not found.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
-        weak = found.analysis.uncorrected(range(len(found.tasks)))
+    if not result.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
+        weak = result.analysis.uncorrected(range(len(result.tasks)))
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         note += f" No values: {weak}." if weak else ""
         shown.append(chart("lesions-corrected", "The same, corrected for chance", "corrected", note))
     layers = "The dash is the mean over tasks, σ the spread between tasks."
     shown += [
-        chart("pairs", "Dissociation of every pair", "pairs", _bars(found)),
+        chart("pairs", "Dissociation of every pair", "pairs", _bars(result)),
         chart("overlap", "Heads shared by two tasks", "overlap", f"Table 11 of {PAPER}."),
         chart("layers", "Where the chosen heads are (Fig. 4)", "layers", layers),
     ]
-    if found.fractions:
+    if result.fractions:
         shown.append(chart("sweep", "Dissociation by fraction of heads", "sweep"))
-    if any(len(test.null) for test in found.tests.values()):
+    if any(len(test.null) for test in result.tests.values()):
         note = "The line is D of the pair; bars: D where heads are re-split."
         shown.append(chart("null", "Dissociation of re-split heads", "null", note))
     return shown
 
 
-def _bars(found: "Dissociation") -> str:
+def _bars(result: "Dissociation") -> str:
     """The caption of the chart of pairs."""
-    bounded = found.table("pairs")["D_low"].notna()
-    interval = f"its {_percent(found)} % interval"
+    bounded = result.table("pairs")["D_low"].notna()
+    interval = f"its {_percent(result)} % interval"
     bars = f"D with {interval}" if bounded.all() else f"D, with {interval} where it has one" if bounded.any() else "D"
-    without = "" if bounded.all() else f" {_lacking(found)}"
+    without = "" if bounded.all() else f" {_lacking(result)}"
     return f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct.{without}"
 
 
-def _tables(found: "Dissociation") -> list[Table]:
-    performance, pairs, pairwise, summary = (found.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
-    note = ". ".join(filter(None, ("T† = top heads of T silenced", found.random_note)))
+def _tables(result: "Dissociation") -> list[Table]:
+    performance, pairs, pairwise, summary = (result.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
+    note = ". ".join(filter(None, ("T† = top heads of T silenced", result.random_note)))
     shown = [Table("performance", "Performance in percent (Table 3)", performance.reset_index(), f"{note}.")]
-    if set(found.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
+    if set(result.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
         names = ("intact", "random", "own heads silenced", "D_i")
         frame = pd.DataFrame(PUBLISHED, index=names).T.rename_axis("task").reset_index()
         note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
         shown.append(Table("published", "Published figures for these tasks", frame, note))
     bounded = summary["D low"].notna().any()
-    spans = f"Percent, with {_percent(found)} % intervals of D." if bounded else f"Percent. {_lacking(found)}"
-    if found.matched:
-        shown.append(Table("matched", "Whether a task's heads are its own", found.table("matched"), MATCHED))
+    spans = f"Percent, with {_percent(result)} % intervals of D." if bounded else f"Percent. {_lacking(result)}"
+    if result.matched:
+        shown.append(Table("matched", "Whether a task's heads are its own", result.table("matched"), MATCHED))
     return [
         *shown,
-        Table("pairs", "Every pair of tasks", pairs, f"Percent; {_tested(found)}; verdicts: {THRESHOLDS}."),
+        Table("pairs", "Every pair of tasks", pairs, f"Percent; {_tested(result)}; verdicts: {THRESHOLDS}."),
         Table(
             "pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), "A in columns, B in rows; percent.", detail=True
         ),
         Table("summary", "Every task", summary.reset_index(), spans, detail=True),
-        Table("overlap", "Heads shared by two tasks", found.table("overlap").reset_index(), "Percent of A's heads.", detail=True),
+        Table(
+            "overlap", "Heads shared by two tasks", result.table("overlap").reset_index(), "Percent of A's heads.", detail=True
+        ),
     ]
 
 
-def _tested(found: "Dissociation") -> str:
+def _tested(result: "Dissociation") -> str:
     """What p of a pair is, or why there is none."""
-    if not found.tests:
+    if not result.tests:
         return "no p: the re-split test was not run (--test-draws 199)"
-    if found.table("pairs")["p"].notna().any():
+    if result.table("pairs")["p"].notna().any():
         return "p is the re-split test's; p_fdr: false discovery rate"
     return "no p: the re-split test had too few splits, see note"
 
 
-def _percent(found: "Dissociation") -> str:
-    return f"{100 * float(found.settings['level']):g}"
+def _percent(result: "Dissociation") -> str:
+    return f"{100 * float(result.settings['level']):g}"
 
 
-def _lacking(found: "Dissociation") -> str:
+def _lacking(result: "Dissociation") -> str:
     """Why pairs have no interval of D, as a sentence."""
-    reasons = dict.fromkeys(bounds.why for bounds in found.analysis.pair_bounds().values() if bounds.why)
+    reasons = dict.fromkeys(bounds.why for bounds in result.analysis.pair_bounds().values() if bounds.why)
     return f"No interval: {'; '.join(reasons)}."

@@ -33,22 +33,22 @@ BARS = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES}
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
-def section(found: "Probes") -> Section:
+def section(probes: "Probes") -> Section:
     """The section of probes."""
-    data, embeddings = found.data, found.embeddings
+    data, embeddings = probes.data, probes.embeddings
     table = last_best_top(embeddings, data)
     blocks: list[Table | Chart | HeadMaps] = [
         HeadMaps(
             "probes",
             "What every head knows",
             "probe score",
-            found.scores,
+            probes.scores,
             caption="Test score of a probe on each head alone (1 is perfect). Choose a head to see its profile.",
         ),
         Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
-    if len(found.sweep):
-        blocks.append(Chart("head-sweep", "Score over the number of heads", found.sweep_plot, BARS))
+    if len(probes.sweep):
+        blocks.append(Chart("head-sweep", "Score over the number of heads", probes.sweep_plot, BARS))
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )
@@ -63,7 +63,7 @@ def section(found: "Probes") -> Section:
         findings=findings(embeddings, data),
         blocks=blocks,
         methods="Multinomial logistic regression (ridge for numbers) on each head's output before the output projection, and on each layer's "
-        f"hidden state, at one token; L2 chosen on validation.{synthetic_text(found.synthetic)}",
+        f"hidden state, at one token; L2 chosen on validation.{synthetic_text(probes.synthetic)}",
         settings={name: value for name, value in data.attrs.items() if name != "notes"},
         notes=data.attrs.get("notes", []),
     )
@@ -90,18 +90,18 @@ def best_head(task: xr.Dataset) -> tuple[str, float]:
 
 def findings(embeddings: pd.DataFrame, data: xr.Dataset) -> list[str]:
     """Where heads beat layers, and the head that knows most."""
-    said = [sentence for layer in ("last", "best") if (sentence := top_against(embeddings, layer))]
+    sentences = [sentence for layer in ("last", "best") if (sentence := top_against(embeddings, layer))]
     heads = {str(task): best_head(data.sel(task=task)) for task in data["task"].values}
     task = max(heads, key=lambda name: heads[name][1] - float(data["majority"].sel(task=name)))
     head, score = heads[task]
     majority = float(data["majority"].sel(task=task))
-    said.append(
+    sentences.append(
         f"On {task} the head best on validation, {head}, scores {number(100 * score)} % on test; a guess that ignores the text scores "
         f"{number(100 * majority)} %. (Of {len(heads)} task{'s' * (len(heads) > 1)}, the one with the largest difference on these examples.)"
         if score > majority
         else f"On none of {len(heads)} tasks does the head best on validation score more on test than a guess that ignores the text."
     )
-    return said
+    return sentences
 
 
 def top_against(embeddings: pd.DataFrame, layer: str) -> str:

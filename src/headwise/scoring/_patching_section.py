@@ -62,7 +62,7 @@ def _methods(facts: Mapping[str, Any]) -> str:
 
 def findings(scores: xr.DataArray) -> list[str]:
     """The head that carries the most of each task, how many carry much, and the one that works against it the most."""
-    said = []
+    sentences = []
     for name in scores["task"].values:
         values = scores.sel(task=name).transpose("layer", "head").to_numpy()
         most, least = (np.unravel_index(pick(values), values.shape) for pick in (np.nanargmax, np.nanargmin))
@@ -72,11 +72,11 @@ def findings(scores: xr.DataArray) -> list[str]:
             if values[least] < 0
             else ""
         )
-        said.append(
+        sentences.append(
             f"{name}: head {most[0]}.{most[1]} carries {number(100 * values[most])} % of the logit difference by itself, the most of "
             f"{int(np.isfinite(values).sum())} heads; {large} carr{'ies' if large == 1 else 'y'} at least {100 * LARGE:g} %{against}."
         )
-    return [*said, f"Shares are means over the examples; {NO_INTERVAL}."]
+    return [*sentences, f"Shares are means over the examples; {NO_INTERVAL}."]
 
 
 def listed(scores: xr.DataArray) -> pd.DataFrame:

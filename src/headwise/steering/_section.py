@@ -16,80 +16,80 @@ if TYPE_CHECKING:
 REPORTED = "test"
 
 
-def section(found: "Steering") -> Section:
+def section(result: "Steering") -> Section:
     """The section of a steering."""
-    effect = "log p(good) − log p(bad)" if found.settings["pairs"] else f"log p per token, {found.settings['target']} − others"
-    heads = found.heads.assign(head=[f"{layer}.{head}" for layer, head in found.heads[["layer", "head"]].to_numpy()])
-    level = f"{100 * found.settings['level']:g} % intervals over examples"
-    bounds = "no intervals" if pd.isna(found.table["effect_low"]).all() else level
+    effect = "log p(good) − log p(bad)" if result.settings["pairs"] else f"log p per token, {result.settings['target']} − others"
+    heads = result.heads.assign(head=[f"{layer}.{head}" for layer, head in result.heads[["layer", "head"]].to_numpy()])
+    level = f"{100 * result.settings['level']:g} % intervals over examples"
+    bounds = "no intervals" if pd.isna(result.table["effect_low"]).all() else level
     probes = "Accuracy of a head's probe; sigma: standard deviation of its output along the direction."
     return Section(
-        title=f"Steering towards {found.settings['target']}",
-        findings=findings(found),
+        title=f"Steering towards {result.settings['target']}",
+        findings=findings(result),
         blocks=[
             Chart(
                 "steering",
                 "Effect and distance from the intact model, by strength",
-                partial(figures.strengths, found.table, found.strength, effect.replace("token, ", "token,\n")),
-                f"The validation split chose the strength (dotted: {found.strength:g}); the test split is reported.",
+                partial(figures.strengths, result.table, result.strength, effect.replace("token, ", "token,\n")),
+                f"The validation split chose the strength (dotted: {result.strength:g}); the test split is reported.",
             ),
             Table(
                 "steering",
                 "Every strength on both splits",
-                found.table,
-                f"Effect: {effect}; change: from the intact model; kl: nats per token; {bounds}; chosen on validation: {found.strength:g}.",
+                result.table,
+                f"Effect: {effect}; change: from the intact model; kl: nats per token; {bounds}; chosen on validation: {result.strength:g}.",
             ),
             Table("steering-heads", "Steered heads", heads.drop(columns="layer"), probes),
         ],
-        methods=_methods(found),
-        settings=found.settings,
-        notes=found.notes,
-        values={"strength": found.strength},
+        methods=_methods(result),
+        settings=result.settings,
+        notes=result.notes,
+        values={"strength": result.strength},
     )
 
 
-def findings(found: "Steering") -> list[str]:
+def findings(result: "Steering") -> list[str]:
     """What the chosen strength does on the reported split, by its interval; and the best probe."""
-    facts, level = found.settings, found.settings["level"]
-    reported = found.table[found.table["split"] == REPORTED].set_index("strength")
+    facts, level = result.settings, result.settings["level"]
+    reported = result.table[result.table["split"] == REPORTED].set_index("strength")
     what = (
         "the mean of log p(good) − log p(bad)"
         if facts["pairs"]
         else f"the lead of {facts['target']} statements over the others in log p"
     )
-    best = found.heads.iloc[0]
+    best = result.heads.iloc[0]
     probe = (
         f"The probe of head {int(best['layer'])}.{int(best['head'])}, best on validation, classifies {number(100 * best['test'])} % of the "
         "test statements correctly."
     )
-    if not found.strength:
+    if not result.strength:
         return [
             f"No strength raised {what} within the limit of {facts['max_kl']:g} nats per token on the validation split.",
             probe,
         ]
-    row = reported.loc[found.strength]
+    row = reported.loc[result.strength]
     changes = {1: "raises", -1: "lowers", 0: "changes"}[sign(row["change_low"], row["change_high"])]
     held = (
         ""
         if sign(row["change_low"], row["change_high"])
         else f": {no_interval(row.get('note', '')) if pd.isna(row['change_low']) else NOT_SHOWN}"
     )
-    said = [
-        f"Steering {len(found.heads)} of {facts['heads_total']} heads towards {facts['target']} with strength {found.strength:g} {changes} "
+    sentences = [
+        f"Steering {len(result.heads)} of {facts['heads_total']} heads towards {facts['target']} with strength {result.strength:g} {changes} "
         f"{what} by {number(row['change'], 2, sign=True)}{between(row['change_low'], row['change_high'], 2, level)} on the test "
         f"split, at {number(row['kl'], 2)} nats per token from the intact model{held}."
     ]
     if "accuracy" in reported:
-        said.append(
+        sentences.append(
             f"The good text is the likelier one in {number(100 * reported.loc[0.0, 'accuracy'])} % of the pairs with the intact model, and in "
             f"{number(100 * row['accuracy'])} % with the steered one."
         )
-    return [*said, probe]
+    return [*sentences, probe]
 
 
-def _methods(found: "Steering") -> str:
+def _methods(result: "Steering") -> str:
     way = {"mean": "the mean output on the target class minus that on the others", "probe": "its probe's weights"}
-    facts = found.settings
+    facts = result.settings
     return (
         "Inference-time intervention (Li et al. 2023): a logistic probe of every head's output at the last token, fitted on the training "
         f"statements of {facts['task']}; the heads with the best probes on validation; a direction of each, {way[facts['directions']]}; "

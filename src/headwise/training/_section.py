@@ -120,7 +120,7 @@ def _base(methods: Iterable[str]) -> str:
 def labels(trained: "Sequence[TrainingResult]") -> list[str]:
     """The method of each training; where one method was trained twice with one seed, with what tells the two apart, for their mean would
     mix settings, models or tasks."""
-    asked = [_asked(found.description) for found in trained]
+    asked = [_asked(result.description) for result in trained]
     names = []
     for own in asked:
         same = [one for one in asked if one["method"] == own["method"]]
@@ -130,8 +130,8 @@ def labels(trained: "Sequence[TrainingResult]") -> list[str]:
         names.append(f"{own['method']} ({differs})" if differs else str(own["method"]))
     places = [(name, own["seed"]) for name, own in zip(names, asked, strict=True)]
     return [
-        f"{name} in {found.folder}" if places.count((name, seed)) > 1 else name
-        for (name, seed), found in zip(places, trained, strict=True)
+        f"{name} in {result.folder}" if places.count((name, seed)) > 1 else name
+        for (name, seed), result in zip(places, trained, strict=True)
     ]
 
 
@@ -189,39 +189,39 @@ def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) ->
     shared = common_columns(table)
     which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
     averaged = {method: (values[shared] if shared else values).dropna() for method, values in by_method.items()}
-    said = [
+    sentences = [
         f"{method}: {number(values.mean(axis=1).mean())} on average over {counted(values.shape[1], 'task')}{which} "
         f"({counted(len(values), 'seed')}){unlike}."
         for method, values in averaged.items()
         if len(values)
     ]
     if not shared:
-        said.append("No task is one of all methods, so these averages are not to be compared.")
+        sentences.append("No task is one of all methods, so these averages are not to be compared.")
     plain = _base(by_method)
     compared = dict.fromkeys((method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain)))
     for method, base in compared:
         if method != base and base in by_method:
             each = (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have
             if not each.size:
-                said.append(f"{method} and {base} have no task and seed in common, so they are not compared.")
+                sentences.append(f"{method} and {base} have no task and seed in common, so they are not compared.")
                 continue
             difference = each.mean(axis=1)
             low, high = t_interval(difference.to_numpy())
-            found = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
+            verdict = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
             if why := why_no_t(difference, "seed"):
-                found = no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
-            said.append(
+                verdict = no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
+            sentences.append(
                 f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
                 f"{counted(each.shape[1], 'task')}{between(low, high, 2)}, seed "
-                f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {found}."
+                f"by seed: {', '.join(number(d, 2, sign=True) for d in difference)}; {verdict}."
             )
     tested = "at_chance" in scores  # where predictions were at hand
     weak = scores["at_chance"].astype(bool) if tested else scores["score"] <= scores["chance"]
     places = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
     if places.any():
         where = ", ".join(f"{task} ({method})" for task, method in places[places].index)
-        said.append(f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}.")
-    return said
+        sentences.append(f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}.")
+    return sentences
 
 
 def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:

@@ -27,7 +27,7 @@ def of_estimators(run: Any) -> Section:
     league, curves, areas = with_unit(run.table("league")), run.table("curves"), run.table("areas")
     unit = str(league["unit"].iloc[0])
     blocks: list[Any] = []
-    said: list[str] = []
+    sentences: list[str] = []
     for (model, task), some in league.groupby(["model", "task"], sort=False):
         there = (curves["model"] == model) & (curves["task"] == task)
         mean = curves[there].groupby(["estimator", "order", "fraction"], sort=False)["performance"].mean().reset_index()
@@ -44,7 +44,7 @@ def of_estimators(run: Any) -> Section:
         most = some[some["order"] == "most"]
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
-        said += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
+        sentences += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
     shown = (
         league[SHOWN].dropna(axis="columns", how="all").rename(columns={"units": several(unit)})
     )  # without bounds that nobody has
@@ -60,7 +60,7 @@ def of_estimators(run: Any) -> Section:
         "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
         "task evaluated on held-out data." + synthetic_rows(areas)
     )
-    return Section("Estimators", said, blocks, methods)
+    return Section("Estimators", sentences, blocks, methods)
 
 
 def with_unit(league: pd.DataFrame) -> pd.DataFrame:

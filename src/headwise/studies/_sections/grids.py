@@ -53,7 +53,7 @@ METHODS = {
 def of_specialization(run: Any) -> Section:
     """Models × pairs of tasks, with their heads per layer, and the methods and settings of training where several were tried."""
     blocks: list[Any] = []
-    said: list[str] = []
+    sentences: list[str] = []
     training = run.table("training") if "training.parquet" in run.files else pd.DataFrame({"method": []})
     swept = training[training["method"] == "iat"]
     for setting in ("alpha", "delta"):
@@ -64,7 +64,7 @@ def of_specialization(run: Any) -> Section:
         grid = run.table("grid").set_index("label")
         title = "Dissociation of every model and pair (Fig. 2)"
         blocks.append(Chart("grid", title, lambda: figures.matrix(grid, "dissociation (%)")))
-        said += [
+        sentences += [
             f"{name}: D is {over}positive on {int((row.drop('average') > 0).sum())} of "
             f"{int(row.drop('average').notna().sum())}{'' if over else ' pairs'} (point estimates)."
             for name, row in grid.iterrows()
@@ -73,7 +73,7 @@ def of_specialization(run: Any) -> Section:
         seeds = run.table("pairs-mean") if "pairs-mean.parquet" in run.files else pd.DataFrame()
         if "D_seed_low" in seeds:
             known = int(seeds["D_seed_low"].notna().sum())
-            said.append(
+            sentences.append(
                 f"The interval of D over seeds lies above 0 for {int((seeds['D_seed_low'] > 0).sum())} of {known} results."
                 if known
                 else "There are too few seeds (eight are needed) for an interval of D: seeds are shown one by one."
@@ -82,7 +82,9 @@ def of_specialization(run: Any) -> Section:
             pairs = (lost["A"] + " – " + lost["B"]).tolist()
             counts = zip(pairs, lost["seeds_at_chance"], lost["seeds"], strict=True)
             named = ", ".join(f"{pair} ({few} of {all_} seeds)" for pair, few, all_ in counts)
-            said.append(f"A task is not above chance when intact, so D says nothing there, though the means count it: {named}.")
+            sentences.append(
+                f"A task is not above chance when intact, so D says nothing there, though the means count it: {named}."
+            )
     if "d.parquet" in run.files and run.table("d")["method"].nunique() > 1:
         d = run.table("d")
         for scoring, some in d.groupby("scoring", sort=False) if "scoring" in d else [("", d)]:
@@ -99,7 +101,7 @@ def of_specialization(run: Any) -> Section:
             where = ", ".join(map(str, place))
             title = f"Where the chosen heads lie: {where} (Fig. 4)"
             blocks.append(Chart(f"layers-{where}", title, partial(figures.heads_per_layer, drawn)))
-    return _section(run, "specialization", said, blocks)
+    return _section(run, "specialization", sentences, blocks)
 
 
 def _averaged(grid: pd.DataFrame, average: float) -> str:
@@ -112,22 +114,22 @@ def _averaged(grid: pd.DataFrame, average: float) -> str:
 def of_training(run: Any) -> Section:
     """Scores of every model and sampling, methods compared over seeds."""
     blocks: list[Any] = []
-    said: list[str] = []
+    sentences: list[str] = []
     if "scores.parquet" in run.files:
         scores = _named(run.table("scores"))
         scores = scores[scores["split"] == "validation"]
         variants = {name: variant["method"] for name, variant in run.recipe.get("variants", {}).items()}
         for place, some in scores.groupby([c for c in ("model", "sampling") if c in scores], sort=False):
             where = ", ".join(map(str, place))
-            said += [f"{where}: {sentence}" for sentence in training_findings(some, variants)]
+            sentences += [f"{where}: {sentence}" for sentence in training_findings(some, variants)]
             blocks.append(score_chart(some, where))
-    return _section(run, "training", said, blocks)
+    return _section(run, "training", sentences, blocks)
 
 
 def of_probing(run: Any) -> Section:
     """What every head of every model knows."""
     blocks: list[Any] = []
-    said: list[str] = []
+    sentences: list[str] = []
     for model in dict.fromkeys(run.table("embeddings")["model"]) if "test.nc" in run.files else ():
         values, embeddings = _maps(run, "test", model=model), run.table("embeddings", model=model)
         blocks.append(HeadMaps(f"heads-{model}", f"What every head of {model} knows", "probe score", values))
@@ -139,10 +141,10 @@ def of_probing(run: Any) -> Section:
         if "syntactic-semantic.parquet" in run.files:
             draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
             blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))
-        found = top_against(embeddings, "last")
-        if found:
-            said.append(f"{model}: {found}")
-    return _section(run, "probing", said, blocks)
+        comparison = top_against(embeddings, "last")
+        if comparison:
+            sentences.append(f"{model}: {comparison}")
+    return _section(run, "probing", sentences, blocks)
 
 
 def of_finetuning(run: Any) -> Section:
@@ -154,20 +156,20 @@ def of_finetuning(run: Any) -> Section:
         columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
         draw = partial(probing_figures.before_and_after, before, columns)
         blocks.append(Chart(f"shift-{model}", f"Heads of {model} before and after fine-tuning (Fig. 4)", draw))
-    said = _best_sources(run.table("fine-tuning")) if "fine-tuning.parquet" in run.files else []
-    return _section(run, "head-finetuning", said, blocks)
+    sentences = _best_sources(run.table("fine-tuning")) if "fine-tuning.parquet" in run.files else []
+    return _section(run, "head-finetuning", sentences, blocks)
 
 
 def _best_sources(table: pd.DataFrame) -> list[str]:
     """From which embedding each model was fine-tuned best, by medians over seeds."""
-    said = []
+    sentences = []
     for model, rows in table.groupby("model", sort=False):
         best = rows.loc[rows.groupby(["task", "metric"], sort=False)["median"].idxmax()]
         counts = ", ".join(f"{name} for {count}" for name, count in best["embedding"].value_counts().items())
-        said.append(
+        sentences.append(
             f"{model}: of {len(best)} tasks and metrics the median over seeds is highest from {counts}; no test was made."
         )
-    return said
+    return sentences
 
 
 def _maps(run: Any, name: str, step: str | None = None, **where: Any) -> Any:
@@ -187,7 +189,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(model=frame["model"].map(lambda model: names[str(model)]))
 
 
-def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section:
+def _section(run: Any, kind: str, sentences: list[str], blocks: list[Any]) -> Section:
     there = {name: title for name, title in SHOWN[kind].items() if f"{name}.parquet" in run.files}
     for name, title in there.items():
         detail = name != next(iter(there))
@@ -195,4 +197,4 @@ def _section(run: Any, kind: str, said: list[str], blocks: list[Any]) -> Section
     marked = "embeddings" if kind == "probing" else "scores"
     made_up = synthetic_rows(run.table(marked)) if f"{marked}.parquet" in run.files else ""
     tenth = HELD_OUT if run.recipe.get("tasks", {}).get("held_out") else ""
-    return Section(kind.capitalize(), said, blocks, METHODS[kind] + tenth + made_up)
+    return Section(kind.capitalize(), sentences, blocks, METHODS[kind] + tenth + made_up)

@@ -12,28 +12,29 @@ if TYPE_CHECKING:
     from headwise.studies._induction import Induction
 
 
-def section(found: "Induction") -> Section:
+def section(result: "Induction") -> Section:
     """The section of induction heads."""
-    summary = found.summary.set_index("lesion")
-    names = ", ".join(f"{layer}.{head}" for layer, head in found.heads)
+    summary = result.summary.set_index("lesion")
+    names = ", ".join(f"{layer}.{head}" for layer, head in result.heads)
     effects = [Effect(str(name), row.accuracy, row.low, row.high) for name, row in summary.iterrows()]
     intact, without, others = map(_with_interval, effects)
-    total = int(found.scores.notnull().sum())
+    total = int(result.scores.notnull().sum())
     maps = HeadMaps(
         "induction",
-        f"Induction heads of {found.model}",
+        f"Induction heads of {result.model}",
         "attention to the token after the earlier copy",
-        found.scores.expand_dims(task=["induction"]),
-        {"induction": list(found.heads)},
-        f"Framed: the {len(found.heads)} heads that were silenced. Bars: accuracy on {len(found.accuracy)} other sequences, 95 % intervals.",
+        result.scores.expand_dims(task=["induction"]),
+        {"induction": list(result.heads)},
+        f"Framed: the {len(result.heads)} heads that were silenced. Bars: accuracy on {len(result.accuracy)} other sequences, 95 % intervals.",
         effects={"induction": effects},
         effect="repeated tokens predicted",
     )
     return Section(
-        title=f"Heads that copy: {found.model}",
+        title=f"Heads that copy: {result.model}",
         findings=[
-            f"{found.model} predicts {intact} of repeated random tokens; with {len(found.heads)} of its {total} heads silenced, its "
-            f"strongest induction heads, {without}; with {len(found.heads)} other heads of the same layers silenced, {others} (95 % intervals).",
+            f"{result.model} predicts {intact} of repeated random tokens; with {len(result.heads)} of its {total} heads silenced, its "
+            f"strongest induction heads, {without}; with {len(result.heads)} other heads of the same layers silenced, {others} "
+            "(95 % intervals).",
             f"The induction heads are {names} (layer.head, both from 0).",
         ],
         blocks=[
@@ -41,7 +42,7 @@ def section(found: "Induction") -> Section:
             Table(
                 "copying",
                 "Repeated tokens predicted, in percent",
-                found.summary,
+                result.summary,
                 "Mean and 95 % interval (t over sequences).",
             ),
         ],
@@ -53,7 +54,7 @@ def section(found: "Induction") -> Section:
             "each sequence. Accuracy is the fraction of tokens of the second half, from its second token on, that the model predicts. The "
             "weights are dequantised from 4 bits."
         ),
-        settings={"heads": names, "model": found.model},
+        settings={"heads": names, "model": result.model},
     )
 
 

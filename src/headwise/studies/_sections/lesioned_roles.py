@@ -25,13 +25,13 @@ def of_roles(run: Any) -> Section:
     """Every model: what its strongest heads carry; then the lesions and the strongest heads."""
     heads, lesions, draws = (run.table(name, "roles-tables") for name in ("heads", "lesions", "draws"))
     recipe = run.recipe
-    said = []
+    sentences = []
     for (model, weights), some in lesions.groupby(["model", "weights"], sort=False):
         here = [table[(table["model"] == model) & (table["weights"] == weights)] for table in (heads, draws)]
-        said.append(f"{model}{', random weights' if weights == 'random' else ''}: {finding(some, *here)}")
+        sentences.append(f"{model}{', random weights' if weights == 'random' else ''}: {finding(some, *here)}")
     return Section(
         "Roles",
-        said,
+        sentences,
         [
             Chart("copying", "What is left of copying", partial(figures.copying, lesions, draws), DOTS),
             Table("lesions", "What silencing heads costs", lesions, LESIONS),

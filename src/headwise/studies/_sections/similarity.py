@@ -50,17 +50,17 @@ def findings(tests: pd.DataFrame, pairs: pd.DataFrame, metrics: list[str]) -> li
     if len(tests):
         rows = tests[tests["kind"] == "pearson"]
         return [_link_finding(row, len(pairs)) for row in rows.itertuples()]
-    said = []
+    sentences = []
     for name in metrics:
         ordered: Any = pairs.sort_values(name).to_dict("records")
         least, most = ordered[0], ordered[-1]
-        said.append(
+        sentences.append(
             f"By {name}, the similarity of {most['task']} and {most['other']} is {number(most[name], 2)}."
             if len(ordered) == 1
             else f"By {name}, {most['task']} and {most['other']} are most alike ({number(most[name], 2)}), "
             f"{least['task']} and {least['other']} least ({number(least[name], 2)})."
         )
-    return said
+    return sentences
 
 
 def _link_finding(row: Any, pairs: int) -> str:

@@ -98,15 +98,15 @@ def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
     """Where the best head of every label lies, stage by stage, and what training together changes for it."""
     own = labels[labels["subject"] == "model"]
     stages = {str(stage): own[own["stage"] == stage] for stage in dict.fromkeys(own["stage"])}
-    found = []
+    charts = []
     for stage, table in stages.items():
         average = table.groupby(["task", "label"], sort=False)[["layer", "recall", "gold"]].mean().reset_index()
         draw = partial(figures.best_layers, average, layers)
-        found.append(Chart(f"best-layers-{stage}", f"Layer of the best head of every label ({stage})", draw))
+        charts.append(Chart(f"best-layers-{stage}", f"Layer of the best head of every label ({stage})", draw))
     for stage in [stage for stage in ("multi", "iat") if {stage, "single"} <= set(stages)]:
         draw = partial(figures.label_changes, stages["single"], stages[stage], names=("single", stage))
-        found.append(Chart(f"label-changes-{stage}", f"What the best head of every label knows after {stage} training", draw))
-    return found
+        charts.append(Chart(f"label-changes-{stage}", f"What the best head of every label knows after {stage} training", draw))
+    return charts
 
 
 def current(effects: pd.DataFrame) -> pd.DataFrame:
@@ -116,28 +116,28 @@ def current(effects: pd.DataFrame) -> pd.DataFrame:
 
 def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     """How many stem cells, and whether training together spoils them."""
-    said = []
+    sentences = []
     for row in tests.to_dict("records"):
         left = _left_out(row)
         if np.isnan(row["p"]):
-            said.append(f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}")
+            sentences.append(f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}")
             continue
         more = "more than" if row["p"] <= 0.05 else "not shown to be more than"
-        said.append(
+        sentences.append(
             f"By {row['gates']}, {row['found']:.0f} heads are claimed by most tasks, {more} the {number(row['expected'])} that chance "
             f"would give (p = {row['p']:.3g}). {left}".rstrip()
         )
     for row in effects.to_dict("records"):
         if np.isnan(row["mean"]):
-            said.append(f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip())
+            sentences.append(f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip())
             continue
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
         meant = no_interval(row["note"], "runs and heads") if row["note"] else SAID[sign(points["low"], points["high"])]
-        said.append(
+        sentences.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
             f"{between(points['low'], points['high'], 2)}: {meant}. {_left_out(row)}".rstrip()
         )
-    return said
+    return sentences
 
 
 def _left_out(row: Mapping[Any, Any]) -> str:

@@ -67,7 +67,7 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
             f"{row.shots} examples of {row.task} bring the {row.method} model to {spread(row.mean, row.sd)} % ({_spread(row.runs)})."
             for row in scores.itertuples()
         ]
-    said = []
+    sentences = []
     rows: Any = tests.itertuples()
     for row in rows:
         better = f"{row.method} is {'better' if row.difference > 0 else 'worse'}"
@@ -76,11 +76,11 @@ def findings(scores: pd.DataFrame, tests: pd.DataFrame) -> list[str]:
             verdict = shown + (f"; {row.note}" if getattr(row, "note", "") else "")
         else:
             verdict = f"{better if row.q < 0.05 else NOT_SHOWN} (p = {row.p:.3g}, q = {row.q:.3g})"
-        said.append(
+        sentences.append(
             f"{row.shots} examples of {row.task}: {row.method} is {number(row.difference, 2, sign=True)} points from {row.baseline}"
             f"{between(row.low, row.high, 2)}: {verdict}."
         )
-    return said
+    return sentences
 
 
 def _spread(runs: Any) -> str:
