@@ -18,7 +18,7 @@ FRAMED = "The framed head is the role's strongest."
 SAID = ("induction", "previous-token", "duplicate-token", "copying", "retrieval", "function-vector")  # in sentences, where known
 
 
-class HeadRoles(xr.DataArray):
+class HeadRoles(xr.DataArray):  # type: ignore[no-untyped-call]
     """Scores of heads in their roles, (role, layer, head), with how they came about in `.attrs`: an `xarray.DataArray` that describes
     itself."""
 
@@ -30,7 +30,7 @@ class HeadRoles(xr.DataArray):
 
     def _repr_html_(self) -> str:
         described = {"role", "layer", "head"} == set(self.dims)
-        return self.section()._repr_html_() if described else super()._repr_html_()
+        return self.section()._repr_html_() if described else super()._repr_html_()  # type: ignore[no-untyped-call]
 
 
 def _section(scores: xr.DataArray, top: int) -> Section:

@@ -130,7 +130,7 @@ class Run:
         """Versions, device and total time of the run."""
         stamps = [result.provenance for _, result in self.results()]
         seconds = round(sum(float(stamp.get("seconds", 0)) for stamp in stamps), 1)
-        first = {key: stamps[0][key] for key in ("versions", "commit", "device") if key in stamps[0]}
+        first: dict[str, Any] = {key: stamps[0][key] for key in ("versions", "commit", "device") if key in stamps[0]}
         return {"cells": len(stamps), "seconds": seconds, **first}
 
     def damage(self) -> dict[str, list[str]]:

@@ -86,10 +86,12 @@ class Lesions(Described):
 
     def section(self) -> Section:
         """What is said of these lesions: every task's metric under each, and which one costs it most."""
-        worst = self.performance.drop(INTACT).idxmin() if len(self.sets) > 1 else pd.Series(dtype=object)
+        lesioned = self.performance.drop(INTACT, errors="ignore")
+        worst = lesioned.idxmin() if len(self.sets) > 1 else pd.Series(dtype=object)
         intact = self.performance.loc[INTACT] if INTACT in self.sets else self.performance.iloc[0]
+        lowest = lesioned.min()
         falls = [
-            f"{task} has its lowest value without {name}: {self.performance.loc[name, task]:.3f}, intact {intact[task]:.3f}"
+            f"{task} has its lowest value without {name}: {lowest[str(task)]:.3f}, intact {intact[str(task)]:.3f}"
             for task, name in worst.items()
         ]
         table = Table("performance", "Metric of each task under each lesion", self.performance.reset_index())

@@ -15,7 +15,7 @@ from headwise.sections._judged import intact, judged
 FRACTION = 0.3  # of the heads that are listed, as the papers choose
 
 
-class HeadScores(xr.DataArray):
+class HeadScores(xr.DataArray):  # type: ignore[no-untyped-call]
     """Scores of heads, (layer, head) or (task, layer, head), with how they came about in `.attrs`: an `xarray.DataArray` that describes
     itself."""
 
@@ -34,7 +34,7 @@ class HeadScores(xr.DataArray):
 
     def _repr_html_(self) -> str:
         described = {"layer", "head"} <= set(self.dims) <= {"task", "layer", "head"}
-        return self.section()._repr_html_() if described else super()._repr_html_()
+        return self.section()._repr_html_() if described else super()._repr_html_()  # type: ignore[no-untyped-call]
 
 
 def _section(scores: xr.DataArray, fraction: float) -> Section:

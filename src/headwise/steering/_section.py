@@ -80,8 +80,9 @@ def findings(result: "Steering") -> list[str]:
         f"split, at {number(row['kl'], 2)} nats per token from the intact model{held}."
     ]
     if "accuracy" in reported:
+        intact = reported["accuracy"].loc[0.0]
         sentences.append(
-            f"The good text is the likelier one in {number(100 * reported.loc[0.0, 'accuracy'])} % of the pairs with the intact model, and in "
+            f"The good text is the likelier one in {number(100 * intact)} % of the pairs with the intact model, and in "
             f"{number(100 * row['accuracy'])} % with the steered one."
         )
     return [*sentences, probe]

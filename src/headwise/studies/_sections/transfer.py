@@ -22,7 +22,7 @@ def section(run: Any) -> Section:
     """The section of a transfer run."""
     scores, cells = run.table("transfer"), run.table("few-shot")
     tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
-    blocks = [
+    blocks: list[Table | Chart] = [
         Chart("transfer", "Scores over the number of examples", lambda: figures.transfer(scores), _runs(scores)),
         Table("transfer", "Few-shot scores in percent (Table 6 of Li et al. 2023)", _layout(scores, cells), _runs(scores)),
         Table("transfer-scores", "Few-shot scores of every method", scores, detail=True),

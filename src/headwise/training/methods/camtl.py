@@ -16,7 +16,7 @@ from headwise.heads import Heads
 from headwise.heads._inputs import tiny_inputs
 from headwise.heads._restoration import unchanged
 from headwise.heads._use.attention import VISIBLE, eager
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
 from headwise.training.methods.given import given
@@ -49,7 +49,7 @@ class CAMTL(Method):
         "its upper layers are conditioned on the embeddings of the tasks it was trained on; a new task has none"
     )
 
-    class Options(Exact):
+    class Options(Method.Options):
         variant: Literal["base", "large"] | None = option(
             None, "base or large; default: large from 24 layers on, as in the paper."
         )

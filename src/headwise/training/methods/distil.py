@@ -12,7 +12,7 @@ from torch.nn.functional import log_softmax, mse_loss
 
 from headwise.errors import HeadwiseError
 from headwise.models import DecoderOutput
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.store import Checkpoint, _manifest as manifest
 from headwise.store._decision import model_parts
 from headwise.tasks import KINDS
@@ -35,7 +35,7 @@ class Distil(Method):
     name: ClassVar[str] = "distil"
     steps_alike: ClassVar[bool] = True
 
-    class Options(Exact):
+    class Options(Method.Options):
         teacher: Any = option(
             None,
             "A MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is first fine-tuned "

@@ -14,7 +14,7 @@ from headwise.heads import Heads
 from headwise.models import DecoderOutput
 from headwise.scoring import _concrete as concrete
 from headwise.scoring._selection import count_for
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training._settings import Train
 from headwise.training.methods.base import Method
 
@@ -64,7 +64,7 @@ class GatedTraining(Method):
     name: ClassVar[str] = "gated"
     steps_alike: ClassVar[bool] = True
 
-    class Options(Exact):
+    class Options(Method.Options):
         fraction: float = option(0.3, "Share of all heads to leave open, in expectation.", ge=0, le=1)
         penalty: float | None = option(
             None, "A fixed price of an open gate instead, in units of the loss; then the number of heads differs between tasks."

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training._settings import Train
 from headwise.training.methods.base import LEARNING_RATE, Method, OneTaskAtATime, multi_task
 
@@ -25,7 +25,7 @@ class Houlsby(Method):
     name: ClassVar[str] = "houlsby"
     steps_alike: ClassVar[bool] = True
 
-    class Options(Exact):
+    class Options(Method.Options):
         learning_rate: float = LEARNING_RATE
         size: int = option(64, "Width of a bottleneck.", ge=1)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headwise._base.opener import read_tensors
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training._settings import Train
 from headwise.training.methods.base import LEARNING_RATE, Method, multi_task
 
@@ -25,7 +25,7 @@ class LoRA(Method):
 
     name: ClassVar[str] = "lora"
 
-    class Options(Exact):
+    class Options(Method.Options):
         learning_rate: float = LEARNING_RATE
         rank: int = option(8, "Rank of the updates.", ge=1)
         lora_alpha: int = option(16, "Their scale, times the rank.", ge=1)

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training._settings import Train
 from headwise.training.methods.base import Method
 
@@ -12,7 +12,7 @@ class MTDNN(Method):
 
     name: ClassVar[str] = "mt-dnn"
 
-    class Options(Exact):
+    class Options(Method.Options):
         learning_rate: float = option(5e-5, "Peak learning rate of Adamax.", gt=0)
 
     options: Options

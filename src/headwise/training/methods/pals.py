@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models._pooling import default_pooling
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.given import given
 from headwise.training.methods.houlsby import bottleneck_places
@@ -34,7 +34,7 @@ class PALs(Method):
     steps_alike: ClassVar[bool] = True
     stays: ClassVar[str] = "its projected attention layers belong to the tasks it was trained on; a new task has none"
 
-    class Options(Exact):
+    class Options(Method.Options):
         size: int = option(204, "d_s, the width of a projected attention layer.", ge=1)
         n_heads: int = option(12, "Heads of each such layer; a divisor of size.", ge=1)
 

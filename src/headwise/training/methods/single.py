@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from headwise.settings import Exact, option
+from headwise.settings import option
 from headwise.training.methods.base import Method, MultiTask
 
 
@@ -11,7 +11,7 @@ class SingleTask(Method):
 
     name: ClassVar[str] = "single-task"
 
-    class Options(Exact):
+    class Options(Method.Options):
         teacher: Any = option(
             None,
             "A model that is fine-tuned on each task alone and then teaches the student that task, see distil; None: no teacher.",

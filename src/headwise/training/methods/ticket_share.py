@@ -31,7 +31,7 @@ class TicketShare(Method):
     name: ClassVar[str] = "ticket-share"
     steps_alike: ClassVar[bool] = True
 
-    class Options(Scoring):
+    class Options(Scoring, Method.Options):
         ratios: tuple[Annotated[float, Field(ge=0, le=1)], ...] = option(
             (0.1, 0.2, 0.3, 0.5), "Shares of heads to try masking; 0 (no mask) is always tried."
         )
