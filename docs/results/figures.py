@@ -16,7 +16,7 @@ import pandas as pd
 from PIL import Image
 
 from headwise.figures import COLOURS, panels, save_figure
-from headwise.figures._estimators import RANDOM, curves
+from headwise.figures._estimators import RANDOM_ESTIMATOR, curves
 from headwise.figures._roles import copying
 from headwise.figures._similarity import link_scatter
 from headwise.figures._style import legend_above
@@ -137,14 +137,14 @@ def _estimators(task: str) -> Any:
     keys = ["estimator", "order"]
     begin = table[keys].drop_duplicates().assign(fraction=0.0, performance=intact(task))
     shown = ["gate-gradient", "iat", "ablation", "shapley"]
-    return curves(pd.concat([begin, table], ignore_index=True), "accuracy", [*shown, RANDOM])
+    return curves(pd.concat([begin, table], ignore_index=True), "accuracy", [*shown, RANDOM_ESTIMATOR])
 
 
 def intact(task: str) -> float:
     """The intact accuracy, from the mean drop of random heads: the area between it and their curve, over the largest fraction."""
     table = read(HERE / "estimators" / f"{task}-curves.csv")
-    curve = table[(table["estimator"] == RANDOM) & (table["order"] == "most")].sort_values("fraction")
-    drop = read(HERE / "estimators" / f"{task}-most.csv").set_index("estimator").loc[RANDOM, "drop"]
+    curve = table[(table["estimator"] == RANDOM_ESTIMATOR) & (table["order"] == "most")].sort_values("fraction")
+    drop = read(HERE / "estimators" / f"{task}-most.csv").set_index("estimator").loc[RANDOM_ESTIMATOR, "drop"]
     share, score = curve["fraction"].to_numpy(), curve["performance"].to_numpy()
     below = (
         np.trapezoid(score, share) + share[0] / 2 * score[0]

@@ -18,7 +18,7 @@ from headwise.errors import HeadwiseError
 from headwise.report import read, write_report
 from headwise.store import _manifest as manifest
 from headwise.store._loading import load
-from headwise.studies._probing_study import study
+from headwise.studies._probing_study import probing_study
 from headwise.training import train
 from headwise.training._result import TrainingResult
 
@@ -87,8 +87,8 @@ def test_a_printed_command_makes_the_same_tables(command: str, place: Path, tmp_
 def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(place: Path, tmp_path: Path) -> None:
     recipe = {"kind": "probing", "models": {"ours": "model"}, "probing": {"controls": []}}
     tasks = {"source": "tasks", "names": ["mood"], "file": "tasks.toml"}
-    checked, _ = engine.validate(study, recipe | {"tasks": tasks}, place, "made")
-    engine.run_study(study, checked, "made", jobs=0, quiet=True)
+    checked, _ = engine.validate(probing_study, recipe | {"tasks": tasks}, place, "made")
+    engine.run_study(probing_study, checked, "made", jobs=0, quiet=True)
     (section,) = read(["made"])
     assert section.reproduce == "headwise study run made --out made-again"
     run(["study", "run", "made", "--jobs", "0", "--quiet"])

@@ -10,13 +10,13 @@ import pytest
 import toy
 
 from headwise import engine
-from headwise.engine._recipe import RecipeError, override, read_toml
+from headwise.engine._recipe import RecipeError, apply_overrides, read_recipe_file
 from headwise.engine._steps import tasks as tasks_of
 from headwise.engine._study import run_recipe, validate
 from headwise.errors import HeadwiseError
 from headwise.store._loading import load
 from headwise.studies._mean_d import read_dissociation
-from headwise.studies._similarity_study import study as similarity
+from headwise.studies._similarity_study import similarity_study as similarity
 from headwise.studies._specialization import study as specialization
 from headwise.studies._trained import place_of
 from headwise.studies._training import study as training
@@ -170,7 +170,7 @@ def test_d_of_exported_tables_is_that_of_the_study(runs: Path, tmp_path: Path) -
 def test_the_published_recipe_reads_the_published_d(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command in its head, with folders for the placeholders, up to the models of other tasks; and every D that the page shows."""
     place = Path(__file__).parents[2] / "docs" / "results" / "similarity"
-    data = read_toml(place / "recipe.toml")
+    data = read_recipe_file(place / "recipe.toml")
     command = " ".join(line.strip("# \\\n") for line in (place / "recipe.toml").read_text(encoding="utf-8").splitlines()[3:5])
     given = re.findall(r"--set ([\w.]+=\S+)", command)
     assert [one.split("=")[0] for one in given] == ["trained", "tasks.data", "sentences", "brain"]
@@ -178,7 +178,7 @@ def test_the_published_recipe_reads_the_published_d(runs: Path, tmp_path: Path, 
         (tmp_path / name).touch()
     shutil.copytree(runs / "models", tmp_path / "runs" / "models")
     monkeypatch.chdir(tmp_path)
-    override(data, [*given, "where.seed=0"])
+    apply_overrides(data, [*given, "where.seed=0"])
     with pytest.raises(RecipeError, match=r"^dissociation: .*pairs-mean.csv has no D of the pair mood and animal$"):
         validate(similarity, data, place, tmp_path / "run")
     shown = pd.read_csv(place / "pairs.csv", comment="#")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headwise._base.least import EXPLAINED
 from headwise.cli import app
 from headwise.report import read
-from headwise.tasks._chance import MEANING
+from headwise.tasks._chance import CHANCE_MEANING
 from words import initial_tokenizer
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--max-length", "9", "--size", "64"]
@@ -46,7 +46,7 @@ def trained(place: Path, model: Path) -> tuple[Path, str]:
 def test_train_says_what_at_chance_means(trained: tuple[Path, str]) -> None:
     _, text = trained
     assert "at chance" in text
-    assert MEANING[1:] in text
+    assert CHANCE_MEANING[1:] in text
     assert "The text of tense, sentiment is synthetic." in text
     assert "docs/statistics.md" in text
 
@@ -56,7 +56,7 @@ def test_the_report_of_a_training_names_metrics_and_synthetic_text(trained: tupl
     assert "Scores are on the validation splits (macro F1), mean ± standard deviation over seeds" in section.methods
     assert "task's own metric" not in section.methods
     assert section.methods.endswith("The text of tense, sentiment is synthetic.")
-    assert f"{MEANING[0].upper()}{MEANING[1:]}" in section.methods
+    assert f"{CHANCE_MEANING[0].upper()}{CHANCE_MEANING[1:]}" in section.methods
     difference = next(sentence for sentence in section.findings if sentence.startswith("frozen is"))
     assert "every seed has the same value" in difference
     assert "0.00 to 0.00" not in difference

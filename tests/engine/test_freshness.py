@@ -24,7 +24,7 @@ from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.store._checksums import DamagedResult
 from headwise.store._decision import decision, differences, key_of
-from headwise.store._entry import claimed
+from headwise.store._entry import claimed_folder
 from headwise.tasks import read_toml
 from headwise.training._grid import BRANCHES, compare
 from headwise.training._loop import TrainingRun
@@ -215,7 +215,7 @@ def test_a_flipped_bit_is_named(place: Path) -> None:
 
 def test_two_trainings_into_one_folder(place: Path) -> None:
     shutil.rmtree(place / "run")
-    with claimed(place / "run"):
+    with claimed_folder(place / "run"):
         for start in (by_words, by_python):
             with pytest.raises(HeadwiseError, match=rf"run is being written by process {os.getpid()} on .*, since"):
                 start(place)
@@ -226,7 +226,7 @@ def test_two_trainings_into_one_folder(place: Path) -> None:
 def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
     code = f"import os\nfrom headwise.store._entry import claimed\nwith claimed({str(tmp_path / 'run')!r}):\n    os._exit(1)"
     subprocess.run([sys.executable, "-c", code], check=False)
-    with claimed(tmp_path / "run"):
+    with claimed_folder(tmp_path / "run"):
         pass
 
 

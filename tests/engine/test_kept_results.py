@@ -21,7 +21,7 @@ from headwise.errors import HeadwiseError
 from headwise.harness import HarnessResult
 from headwise.report import read, write_report
 from headwise.store._checksums import DamagedResult
-from headwise.store._entry import Entry, claimed
+from headwise.store._entry import Entry, claimed_folder
 from headwise.store._loading import LOADERS
 from headwise.tasks import read_toml
 from light import shown_without_torch
@@ -127,7 +127,7 @@ def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("ways", KEPT, ids=["dissociate", "score"])
 def test_two_into_one_folder(place: Path, ways: Ways) -> None:
     words, python, folder, _ = ways
-    with claimed(place / folder):
+    with claimed_folder(place / folder):
         for start in (words, python):
             with pytest.raises(HeadwiseError, match=rf"{folder} is being written by process {os.getpid()} on .*, since"):
                 start(place)

@@ -10,7 +10,7 @@ from sample_study import GridRecipe
 from typer.testing import CliRunner
 
 from headwise.cli import app
-from headwise.engine._recipe import RecipeError, override, read_recipe, read_toml
+from headwise.engine._recipe import RecipeError, apply_overrides, read_recipe, read_recipe_file
 from headwise.errors import HeadwiseError
 from headwise.studies._training import TrainingRecipe
 
@@ -94,8 +94,8 @@ def test_several_mistakes_are_told_at_once(tmp_path: Path) -> None:
 
 def test_overrides(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(GOOD)
-    data = read_toml(tmp_path / "recipe.toml")
-    override(
+    data = read_recipe_file(tmp_path / "recipe.toml")
+    apply_overrides(
         data,
         ["training.steps=9", "training.optimizer=sgd", "widths=[4, 6]", "widths.0=5", "title='a = b'", "training.width = 12"],
     )
@@ -104,11 +104,11 @@ def test_overrides(tmp_path: Path) -> None:
     assert recipe.training.width == 12
     for wrong in ("steps", "=3", "widths.7=1", "title.x=3", "training..steps=1"):
         with pytest.raises(RecipeError, match="--set"):
-            override(data, [wrong])
+            apply_overrides(data, [wrong])
     models: dict[str, dict[str, str]] = {"models": {"MiniLM-L6": "hub"}}
-    override(models, ['models."MiniLM-L6"=folder', 'models."gpt2.small"=other'])  # quoted as in the recipe
+    apply_overrides(models, ['models."MiniLM-L6"=folder', 'models."gpt2.small"=other'])  # quoted as in the recipe
     assert models == {"models": {"MiniLM-L6": "folder", "gpt2.small": "other"}}
-    override(data, ["training.stepz=9"])
+    apply_overrides(data, ["training.stepz=9"])
     with pytest.raises(RecipeError, match=r"training\.stepz: unknown key; did you mean 'steps'\?"):
         read_recipe(GridRecipe, data, tmp_path)
 
@@ -122,14 +122,14 @@ def test_paths_that_are_typed_start_at_the_current_folder(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path / "here")
     data = {"kind": "x", "model": "model"}
     assert read_recipe(GridRecipe, data, tmp_path / "recipes").model == str(tmp_path / "recipes" / "model")
-    override(data, ["model=other"])
+    apply_overrides(data, ["model=other"])
     assert read_recipe(GridRecipe, data, tmp_path / "recipes").model == str(tmp_path / "here" / "other")
     (tmp_path / "recipes" / "only").mkdir()
-    override(data, ["model=./only"])
+    apply_overrides(data, ["model=./only"])
     with pytest.raises(RecipeError, match=f"model folder {tmp_path}/here/only, which does not exist"):
         read_recipe(GridRecipe, data, tmp_path / "recipes")
     several = {"kind": "training", "models": [], "tasks": {"names": ["sst2"]}}
-    override(several, ['models=["other"]'])  # also within a list
+    apply_overrides(several, ['models=["other"]'])  # also within a list
     assert read_recipe(TrainingRecipe, several, tmp_path / "recipes").models == (str(tmp_path / "here" / "other"),)
 
 

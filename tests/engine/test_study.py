@@ -20,7 +20,7 @@ from headwise import engine, load, store
 from headwise.engine._schedule import Board
 from headwise.engine._steps import tasks
 from headwise.errors import HeadwiseError
-from headwise.store._results import damage
+from headwise.store._results import damaged_files
 
 
 def go(study: engine.Study, recipe: Any, out: Path, jobs: int | None = 0, **more: Any) -> Board:
@@ -189,7 +189,7 @@ def test_damage_is_named_and_computed_again(
     truth = digests(copy)
     victim = next(result.folder for task, result in engine.open(copy).results("train", seed=0))
     harm(victim / file)
-    (said,) = damage(victim)
+    (said,) = damaged_files(victim)
     assert re.search(named, said)
     if file != "losses.parquet" and harm is not Path.unlink:
         with pytest.raises(engine.DamagedResult):
@@ -198,7 +198,7 @@ def test_damage_is_named_and_computed_again(
     assert (board.damaged, board.computed, board.found) == (1, 1, 6)
     assert f"damaged: train width=8 seed=0: results/{victim.name}: {said}" in capfd.readouterr().err
     assert digests(copy) == truth
-    assert not damage(victim)
+    assert not damaged_files(victim)
     assert len(list((copy / "damaged").iterdir())) == 1
 
 

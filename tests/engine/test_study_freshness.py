@@ -12,7 +12,7 @@ from headwise.cli import app
 from headwise.engine._plan import write_plan
 from headwise.engine._worker import run_batch
 from headwise.store._checksums import DamagedResult
-from headwise.store._fingerprints import fingerprint, noting
+from headwise.store._fingerprints import fingerprint, noting_files
 from headwise.tasks._source import TaskSource
 
 
@@ -125,6 +125,6 @@ def test_data_that_a_tasks_file_names_is_part_of_a_cells_key(path: str, tmp_path
     assert key() != every
     changed = tmp_path / ("folder/train.csv" if "folder" in path else "a.csv")
     changed.write_text("text,label\nbad,0\n")
-    with noting() as files:
+    with noting_files() as files:
         assert key("mine") != before
     assert str(changed) in files  # so a cell notices a change while it runs

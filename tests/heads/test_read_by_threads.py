@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headwise._base.switches import Switch
 from headwise.heads import Heads, HeadSet
 from headwise.heads._freeze.ownership import ownership
-from headwise.models._decoders.language import only_where
+from headwise.models._decoders.language import projecting_only
 
 TOKENS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))
 OTHERS = torch.randint(5, 50, (4, 3, 6), generator=torch.Generator().manual_seed(1))
@@ -271,7 +271,7 @@ def test_a_language_model_asked_by_two_threads_keeps_their_positions_apart() -> 
     model: Any = build("gpt2")
     here = torch.zeros(TOKENS.shape, dtype=torch.bool)
     here[:, 1] = True
-    with only_where(model, here):
+    with projecting_only(model, here):
         assert logits(model).shape[:2] == (1, 3)
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(logits, model).result().shape[:2] == TOKENS.shape

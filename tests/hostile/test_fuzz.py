@@ -24,8 +24,8 @@ import headwise as hw
 from headwise import engine
 from headwise.app import Server, Session
 from headwise.app.server import calls
-from headwise.engine._plan import PLAN
-from headwise.engine._recipe import at_scale, override, read_recipe, read_toml
+from headwise.engine._plan import PLAN_FILE
+from headwise.engine._recipe import apply_overrides, apply_scale, read_recipe, read_recipe_file
 from headwise.engine._schedule import INDEX
 from headwise.engine._steps import resolve
 from headwise.errors import HeadwiseError
@@ -132,17 +132,17 @@ def test_task_settings_of_any_values(tmp_path: Path) -> None:
 def test_recipes(recipe: str, tmp_path: Path) -> None:
     sample = (RECIPES / f"{recipe}.toml").read_bytes()
     (tmp_path / "sound.toml").write_bytes(sample)
-    sound = read_toml(tmp_path / "sound.toml")
+    sound = read_recipe_file(tmp_path / "sound.toml")
 
     def check(data: Any) -> None:
-        at_scale(data, None)
+        apply_scale(data, None)
         kind = data.get("kind")
         if isinstance(kind, str) and kind in STUDIES:
             read_recipe(resolve(STUDIES[kind]).recipe, data, tmp_path)
 
     def text(content: bytes) -> None:
         (tmp_path / "r.toml").write_bytes(content)
-        check(read_toml(tmp_path / "r.toml"))
+        check(read_recipe_file(tmp_path / "r.toml"))
 
     drawn(mutated(sample), text, 10, 0.015)
     drawn(changed(sound), check, 15, 0.015)
@@ -151,7 +151,7 @@ def test_recipes(recipe: str, tmp_path: Path) -> None:
 def test_overrides() -> None:
     def check(given: bytes) -> None:
         data = {"training": {"epochs": 1}, "seeds": [1, 2], "title": "x"}
-        override(data, [given.decode("utf-8", "replace")])
+        apply_overrides(data, [given.decode("utf-8", "replace")])
 
     for sample in (b"training.epochs=3", b"seeds.1=[1, 2]", b"title.x.y=3"):
         drawn(mutated(sample), check, 20, 0.005)
@@ -227,10 +227,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", [PLAN, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"])
+@pytest.mark.parametrize("name", [PLAN_FILE, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"])
 def test_files_of_a_run(name: str, run: Path) -> None:
     if "failures" in name:
-        folder = json.loads((run / PLAN).read_text().splitlines()[0])["folder"]
+        folder = json.loads((run / PLAN_FILE).read_text().splitlines()[0])["folder"]
         name = f"failures/{folder}.json"
         (run / name).write_text(json.dumps({"error": "x", "seconds": 1.0}))
     file = next(run.glob(name))

@@ -17,7 +17,7 @@ from headwise.models import MultiTaskModel, as_task_model
 from headwise.models._finite import check_answers, nan_weight
 from headwise.probing import _fits as fits
 from headwise.probing._logistic import Fit
-from headwise.probing._results import ranked
+from headwise.probing._results import ranked_heads
 from headwise.scoring import ESTIMATORS, bottom_heads, gate_gradient, score, top_heads
 from headwise.tasks import Task
 from headwise.training import evaluate
@@ -169,7 +169,7 @@ def test_scores_that_are_all_nan_are_not_ranked() -> None:
     scores[0, 1], scores[1, 0] = 0.5, 0.25
     assert top_heads(scores, n=2) == HeadSet([(0, 1), (1, 0)])  # layers with fewer heads are padded with NaN
     with pytest.raises(HeadwiseError, match="the scores are NaN for every head"):
-        ranked(np.full((2, 3), np.nan))
+        ranked_heads(np.full((2, 3), np.nan))
 
 
 def test_silenced_heads_may_have_no_score() -> None:
@@ -190,9 +190,9 @@ def test_recordings_and_probes_of_states_that_are_no_numbers_are_refused(monkeyp
         hw.probe(made, TASKS[0], **QUIET)
     handle.remove()
     asked = fits.Labels("classes", "accuracy", 2, *(np.arange(12) % 2 for _ in range(3)))
-    features = {name: torch.randn(2, 12, 4) for name in fits.SPLITS}
+    features = {name: torch.randn(2, 12, 4) for name in fits.SPLIT_NAMES}
     fits.choose(features.__getitem__, asked, fits.Probe())
-    for name in fits.SPLITS:
+    for name in fits.SPLIT_NAMES:
         wrong = {**features, name: features[name].masked_fill(torch.arange(12)[:, None] == 7, torch.nan)}
         with pytest.raises(HeadwiseError, match="features hold NaN or infinite values"):
             fits.choose(wrong.__getitem__, asked, fits.Probe())

@@ -12,7 +12,7 @@ import headwise as hw
 from headwise.app import Session
 from headwise.errors import HeadwiseError
 from headwise.models import open_model
-from headwise.models._reading import check_tokens, most_tokens, read
+from headwise.models._reading import check_tokens, most_tokens, read_examples
 from headwise.probing import HeadEmbedding
 from headwise.similarity import sentence_vectors
 from headwise.tasks import Task
@@ -235,4 +235,4 @@ def test_prompts_of_contrasts_are_never_cut() -> None:
     rows = [("w1 " * 20 + "w2", "w1 " * 20 + "w3", "w4", "w5")] * 2
     contrast = Task("c", data={"train": rows, "validation": rows}, kind="contrast")
     with pytest.raises(HeadwiseError, match=f"more than max_length={POSITIONS}: nothing may be cut"):
-        read(gpt(), word_tokenizer([*LANGUAGE, *WORDS[4:]], "<s>"), contrast.split("train"), 64)
+        read_examples(gpt(), word_tokenizer([*LANGUAGE, *WORDS[4:]], "<s>"), contrast.split("train"), 64)

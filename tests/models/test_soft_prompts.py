@@ -13,7 +13,7 @@ import planted
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel, as_task_model, pool
-from headwise.models._reading import check_fit, read
+from headwise.models._reading import check_fit, read_examples
 from headwise.probing import HeadEmbedding
 from headwise.similarity import sentence_vectors
 from headwise.tasks import Task, batches, encode
@@ -79,7 +79,7 @@ def test_a_text_is_pooled_without_virtual_tokens(family: str, settings: str, sid
     rows = [(text, "xy"[i % 2]) for i, text in enumerate(TEXTS)]
     task = Task("t", data={"train": rows, "validation": rows}, kind="classes")
     model = MultiTaskModel(encoder, tokenizer, [task], pooling).eval()
-    encoded = read(encoder, tokenizer, task.split("train"))
+    encoded = read_examples(encoder, tokenizer, task.split("train"))
     for size in (1, 3):
         for batch in batches(encoded, size):
             found = pool(model.states(batch), batch.inputs["attention_mask"], pooling)

@@ -20,7 +20,7 @@ from headwise.probing._errors import score_interval, standard_error
 from headwise.probing._fits import Labels, choose, fold_order
 from headwise.probing._probes import probe
 from headwise.probing._recording import record
-from headwise.probing._results import Probes, ranked
+from headwise.probing._results import Probes, ranked_heads
 from headwise.probing._shifts import shift
 from headwise.probing._splits import three_splits
 from headwise.store._loading import load
@@ -249,7 +249,7 @@ def test_figures_show_the_results(found: Probes) -> None:
 
 
 def test_ranking_breaks_ties_by_place_and_leaves_missing_heads_out() -> None:
-    assert ranked([[0.5, np.nan], [0.7, 0.5]]) == [(1, 0), (0, 0), (1, 1)]
+    assert ranked_heads([[0.5, np.nan], [0.7, 0.5]]) == [(1, 0), (0, 0), (1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from headwise.errors import HeadwiseError
-from headwise.probing._senteval import SENTEVAL, canonical, senteval_tasks
+from headwise.probing._senteval import SENTEVAL, senteval_name, senteval_tasks
 
 ROWS = 'tr\t3\tA first sentence .\ntr\t5\tA "quoted" one .\nva\t5\tFor validation .\nte\t3\tFor the test .\n'
 
@@ -36,7 +36,7 @@ def test_reads_folders_of_tables_and_carves_validation(tmp_path: Path) -> None:
 
 
 def test_names() -> None:
-    assert [canonical(name) for name in ("depth", "tree_depth", "TREE-DEPTH", "SubjNumber")] == [
+    assert [senteval_name(name) for name in ("depth", "tree_depth", "TREE-DEPTH", "SubjNumber")] == [
         "Depth",
         "Depth",
         "Depth",

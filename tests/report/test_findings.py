@@ -118,7 +118,7 @@ def trained(gains: list[float]) -> pd.DataFrame:
     ],
 )
 def test_trainings_are_compared_over_seeds(gains: list[float], said: str) -> None:
-    assert training.findings(trained(gains))[-1].endswith(f"; {said}.")
+    assert training.training_findings(trained(gains))[-1].endswith(f"; {said}.")
 
 
 def embeddings(gains: list[float], error: float | None = 0.01, examples: int = 300) -> pd.DataFrame:
@@ -170,7 +170,7 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
             for method, values in (("multi-task", {"easy": 0.9, "hard": 0.5}), ("iat", {"easy": 0.9}), ("lora", {"other": 0.9}))
         ]
     )
-    said = training.findings(scores)
+    said = training.training_findings(scores)
     assert "iat: 90.0 on average over 1 task (3 seeds)." in said
     assert said[3] == "No task is one of all methods, so these averages are not to be compared."
     assert (
@@ -184,8 +184,10 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
 def test_what_is_at_chance_is_named_with_its_method() -> None:
     scores = trained([0.0, 0.0])
     weak = (scores["method"] == "iat") & (scores["task"] == "b")
-    assert training.findings(scores.assign(at_chance=weak))[-1] == "Not shown to be above chance in any seed: b (iat)."
-    assert not any("chance" in sentence for sentence in training.findings(scores.assign(at_chance=weak & (scores["seed"] == 0))))
+    assert training.training_findings(scores.assign(at_chance=weak))[-1] == "Not shown to be above chance in any seed: b (iat)."
+    assert not any(
+        "chance" in sentence for sentence in training.training_findings(scores.assign(at_chance=weak & (scores["seed"] == 0)))
+    )
 
 
 def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from headwise._base.sentences import NO_INTERVAL, NOT_SHOWN
 from headwise.harness import _section as harness
 from headwise.harness._result import HarnessResult
 from headwise.report import read, write_figures
-from headwise.scoring._files import keep
+from headwise.scoring._files import keep_scores
 from headwise.sections import Section
 from headwise.steering import Steering, _section as steering
 from pictures import assert_drawn
@@ -90,7 +90,7 @@ def contrasts(method: str = "patching", **facts: Any) -> xr.DataArray:
 
 @pytest.mark.parametrize(("method", "said"), [("patching", "Activation patching"), ("attribution-patching", "to first order")])
 def test_patching_scores_are_shares_of_the_difference(method: str, said: str, tmp_path: Path) -> None:
-    keep(contrasts(method, direction="noise", tokens="last").expand_dims(task=["ioi"]), tmp_path / "run")
+    keep_scores(contrasts(method, direction="noise", tokens="last").expand_dims(task=["ioi"]), tmp_path / "run")
     (section,) = read([tmp_path / "run"])
     assert section.findings[0] == (
         "ioi: head 0.2 carries 60.0 % of the logit difference by itself, the most of 5 heads; 2 carry at least 10 %; head 0.1 works against "

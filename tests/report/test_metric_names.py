@@ -18,4 +18,4 @@ def test_metrics_have_names_in_pages_papers_terminals_and_findings() -> None:
         assert "count-f1" not in shown
     assert frame["metric"].to_list() == ["count-f1", "spearman"]
     rows = frame.assign(method="iat", seed=0, split="validation", chance=0.5, examples=9, at_chance=False)
-    assert "unlike metrics (F1, Spearman correlation)" in training.findings(rows)[0]
+    assert "unlike metrics (F1, Spearman correlation)" in training.training_findings(rows)[0]

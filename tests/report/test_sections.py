@@ -16,7 +16,7 @@ from headwise.probing import Probes
 from headwise.report.html import render
 from headwise.scoring import HeadScores
 from headwise.sections import Chart, HeadMaps, Section, Table
-from headwise.sections._cells import columns
+from headwise.sections._cells import shown_columns
 from headwise.store._atomic import write_text
 from headwise.studies._sections import grids, similarity, stemcells, transfer
 from headwise.training import _section as training
@@ -54,7 +54,7 @@ def on_the_page(section: Section) -> str:
     page = render([section], "a <title>")
     for part in section.blocks:
         if isinstance(part, Table):
-            for column in columns(part):
+            for column in shown_columns(part):
                 for cell in column.cells:
                     assert f">{cell}</td>" in page, (part.name, cell)
         if isinstance(part, Chart | HeadMaps):
@@ -78,19 +78,19 @@ def test_training_tables_means_over_seeds_and_pairs_seeds() -> None:
     assert table.loc["qnli", "multi-task"] == "72.0 ± 2.8"
     assert table.loc["average", "iat"] == "80.0 ± 2.8"
     assert table.loc["sst2", "chance"] == "50.0"
-    said = " ".join(training.findings(SCORES))
+    said = " ".join(training.training_findings(SCORES))
     assert "77.0" in said
     assert "+3.00" in said  # (75 + 81)/2 − 75 and (76 + 88)/2 − 79, seed by seed and on average
     assert "chance" not in said
     weak = SCORES.assign(score=np.where(SCORES["task"] == "sst2", 0.5, SCORES["score"]))
-    assert any("chance" in sentence and "sst2" in sentence for sentence in training.findings(weak))
+    assert any("chance" in sentence and "sst2" in sentence for sentence in training.training_findings(weak))
 
 
 def test_the_embedded_model_is_called_by_its_name() -> None:
     history = pd.DataFrame({"step": [0], "task": ["sst2"], "loss": [1.0]})
     description = {"model": default_model(), "tasks": {"sst2": "x"}, "method": "iat", "settings": {"seed": 0}}
     found = SimpleNamespace(scores=SCORES[SCORES["seed"] == 0], history=history, description=description, folder="runs/x")
-    section = training.section([found])
+    section = training.trainings_section([found])
     assert section.methods.startswith("MiniLM (embedded) was trained on sst2; one task per step.")
     assert ">MiniLM (embedded)<" in render([section], "x")
     assert default_model() not in render([section], "x")
@@ -263,7 +263,7 @@ def test_transfer_shows_scores_over_shots() -> None:
 
 def test_text_from_results_stays_text(tmp_path: Any) -> None:
     hostile = SCORES.assign(task="<b>x</b>", method="<img src=x>")
-    section = Section("t", training.findings(hostile), [training.score_chart(hostile)], "", {"<i>": "<u>"}, {}, "<s>")
+    section = Section("t", training.training_findings(hostile), [training.score_chart(hostile)], "", {"<i>": "<u>"}, {}, "<s>")
     page = render([section], "t")
     for tag in ("<b>x</b>", "<img src=x>", "<i>", "<u>", "<s>"):
         assert tag not in page

@@ -25,7 +25,7 @@ from headwise.heads import HeadSet
 from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient
 from headwise.tasks import Sentence, Task, batches, encode
-from headwise.tasks._batches import MOST
+from headwise.tasks._batches import MOST_TOKENS
 
 pytestmark = pytest.mark.filterwarnings("ignore:task .t.")  # the few validation examples are training examples
 LAYERS, HEADS, DIM = 3, 4, 16
@@ -186,7 +186,7 @@ def test_scores_equal_a_per_example_loop(case: str, monkeypatch: pytest.MonkeyPa
     torch.manual_seed(1)
     task, (model, tokenizer), projections, losses = CASES[case]()
     expected = loop(projections, losses)
-    monkeypatch.setitem(MOST, "cpu", 12)  # tokens of a batch, where no number of examples is given
+    monkeypatch.setitem(MOST_TOKENS, "cpu", 12)  # tokens of a batch, where no number of examples is given
     for size in (1, 4, 32, None):
         found = gate_gradient(model, task, tokenizer=tokenizer, batch_size=size, quiet=True).to_numpy()
         assert np.abs(found - expected).max() / expected.max() < 1e-5

@@ -95,7 +95,7 @@ def trained(seeds: int, gain: float = 0.0, studies: int = DRAWS) -> pd.DataFrame
 def verdict(scores: pd.DataFrame) -> str:
     """What the sentence says of one study."""
     columns = ["seed", "method", "task", "score", "chance"]
-    return str(training.findings(scores[columns])[-1].rpartition("; ")[2])
+    return str(training.training_findings(scores[columns])[-1].rpartition("; ")[2])
 
 
 @pytest.mark.parametrize("seeds", [3, 2, 8])

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 
 import planted
 from headwise import engine
-from headwise.engine._recipe import RecipeError, at_scale, read_recipe, read_toml
+from headwise.engine._recipe import RecipeError, apply_scale, read_recipe, read_recipe_file
 from headwise.engine._study import run_study, validate
 from headwise.report import write_figures
 from headwise.report.folders import sections_of
@@ -198,10 +198,10 @@ RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("specialization*.t
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_recipes_are_sound_at_both_scales(path: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="small"):
-        at_scale(read_toml(path), "tiny")
-    whole, less = read_toml(path), read_toml(path)
-    at_scale(whole, None)
-    at_scale(less, "small")
+        apply_scale(read_recipe_file(path), "tiny")
+    whole, less = read_recipe_file(path), read_recipe_file(path)
+    apply_scale(whole, None)
+    apply_scale(less, "small")
     recipe, _ = validate(study, less, path.parent, tmp_path / "run")
     assert list(recipe.models) == ["MiniLM"]
     whole["models"] = {"MiniLM": "demo"}  # the real ones come from the hub

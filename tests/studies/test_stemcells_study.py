@@ -22,7 +22,7 @@ from headwise.models._memory import remembered_tasks
 from headwise.probing import profile
 from headwise.studies._stemcells import stem_cell_test
 from headwise.studies._stemcells_settings import SMALL, Training
-from headwise.studies._stemcells_study import AnalyseConfig, TrainConfig, analyse, study
+from headwise.studies._stemcells_study import AnalyseConfig, TrainConfig, analyse, stemcells_study
 from headwise.tasks import find_tasks, grammar, structured
 from headwise.tasks._source import TaskSource
 from headwise.tasks.readers import conllu, ontonotes
@@ -150,7 +150,7 @@ training = {{ epochs = 1, max_length = 64 }}
     ):  # one epoch of tiny models: which tasks it leaves at chance, they say
         assert set(row["at chance"].split(", ")) <= {"pos", "dep", ""}
     assert "at_chance" in run.table("scores")
-    assert study.section(run).methods.endswith("The text of pos, dep is synthetic.")
+    assert stemcells_study.section(run).methods.endswith("The text of pos, dep is synthetic.")
     groups = run.table("scores").groupby("group").size()
     assert set(groups.index) == {"single", "pair", "all", "iat", "gated", "random"}
     assert run.array("claims-dynamic").sum(("layer", "head")).to_numpy().tolist() == [[2, 2], [2, 2]]

@@ -19,7 +19,7 @@ from headwise.engine._study import validate
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel
 from headwise.studies._sections.similarity import section as similarity
-from headwise.studies._transfer_study import study
+from headwise.studies._transfer_study import transfer_study
 from headwise.tasks import find_tasks
 from words import word_tokenizer
 
@@ -139,4 +139,4 @@ def test_new_tasks_are_checked_before_any_work(folder: Path, tmp_path: Path, tas
     (tmp_path / "tasks.toml").write_text('[mine]\npath = "texts.csv"\n')
     recipe = {"kind": "transfer", "sources": {"multi-task": [str(folder / "all")]}, "tasks": tasks}
     with pytest.raises(RecipeError, match=said):
-        validate(study, recipe, tmp_path, tmp_path / "run")
+        validate(transfer_study, recipe, tmp_path, tmp_path / "run")

@@ -13,7 +13,7 @@ import pytest
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
 from headwise.tasks import Examples, Task, _encoding as encoding, _kept as kept, _windows as windows, encode
-from headwise.tasks._texts import FEW, Texts, keep
+from headwise.tasks._texts import FEW, Texts, keep_texts
 
 ROWS = 30_000
 MB = 1 << 20
@@ -53,9 +53,9 @@ def test_reading_holds_no_object_for_every_row(tmp_path: Path, table: pd.DataFra
 
 def test_kept_texts_read_like_a_list_of_them(table: pd.DataFrame) -> None:
     rows = [(text, text[::-1]) for text in table["text"][: FEW + 5]]
-    kept = keep(iter(rows), len(rows))
+    kept = keep_texts(iter(rows), len(rows))
     assert isinstance(kept, Texts)
-    assert isinstance(keep(iter(rows[:FEW]), FEW), list)
+    assert isinstance(keep_texts(iter(rows[:FEW]), FEW), list)
     assert kept == rows
     assert kept != rows[:-1]
     assert (kept[7], kept[-1], kept[3:6], kept[::4000]) == (rows[7], rows[-1], rows[3:6], rows[::4000])
@@ -68,7 +68,7 @@ def test_kept_texts_read_like_a_list_of_them(table: pd.DataFrame) -> None:
 def test_tokens_fingerprints_and_subsets_are_those_of_a_list(table: pd.DataFrame, wordpiece: Any) -> None:
     rows = [(text,) for text in table["text"][: FEW + 100]]
     labels = np.zeros(len(rows), np.int64)
-    listed, mapped = Examples(rows, labels, "classes"), Examples(keep(iter(rows), len(rows)), labels, "classes")
+    listed, mapped = Examples(rows, labels, "classes"), Examples(keep_texts(iter(rows), len(rows)), labels, "classes")
     assert listed.fingerprint == mapped.fingerprint
     assert listed.sample(77).fingerprint == mapped.sample(77).fingerprint
     some = np.arange(FEW - 5, FEW + 5)
@@ -103,7 +103,7 @@ def test_tokens_are_gathered_in_the_space_they_take(
     for module in (encoding, windows):
         monkeypatch.setattr(module, "CHUNK", 100)
     rows = [(text,) for text in table["text"][: FEW + 1000]]
-    examples = Examples(keep(iter(rows), len(rows)), np.zeros(len(rows), np.int64), kind)
+    examples = Examples(keep_texts(iter(rows), len(rows)), np.zeros(len(rows), np.int64), kind)
     wordpiece(rows[0][0])
     tracemalloc.start()
     encoded = encode(examples, wordpiece, 64, remember=False)

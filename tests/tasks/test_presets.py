@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from headwise.errors import HeadwiseError
 from headwise.tasks import PRESETS, Examples, Task, ag_pair, preset, presets, read_toml, write_glue
-from headwise.tasks._submission import FILES
+from headwise.tasks._submission import GLUE_FILES
 
 SPLITS = ("train", "validation", "test")
 
@@ -215,8 +215,8 @@ def test_glue_files_are_as_the_server_wants_them(tmp_path: Path) -> None:
     assert written[1].read_text().splitlines()[1:] == ["0\tentailment", "1\tcontradiction", "2\tneutral"]
     assert written[2].read_text().splitlines()[1:] == ["0\tnot_entailment", "1\tentailment"]
     assert written[3].read_text().splitlines()[1:] == ["0\t5.000", "1\t0.000", "2\t2.500"]
-    assert set(FILES) <= set(PRESETS)
-    for name, (_, classes) in FILES.items():  # class numbers mean the same in presets
+    assert set(GLUE_FILES) <= set(PRESETS)
+    for name, (_, classes) in GLUE_FILES.items():  # class numbers mean the same in presets
         if classes is not None:
             assert tuple(c.replace("_", " ") for c in classes) == PRESETS[name].classes
     for wrong, message in (

@@ -89,12 +89,14 @@ def test_every_table_and_sentence_of_methods_averages_over_common_tasks() -> Non
     shown = sections.wide(scores).set_index("task")
     assert [shown.loc[name, method][:4] for method in ("multi-task", "single-task", "iat")] == ["70.0"] * 3
     assert shown.loc["hard", "single-task"] == ""
-    said = sections.findings(scores)
+    said = sections.training_findings(scores)
     assert said[:3] == [
         f"{method}: 70.0 on average over 1 task that all methods have (4 seeds)."
         for method in ("multi-task", "single-task", "iat")
     ]
-    assert sections.findings(scores[scores["method"] == "iat"])[0].startswith("iat: 60.0 on average over 2 tasks (4 seeds)")
+    assert sections.training_findings(scores[scores["method"] == "iat"])[0].startswith(
+        "iat: 60.0 on average over 2 tasks (4 seeds)"
+    )
     parts = {
         (method, seed): SimpleNamespace(scores=some.drop(columns=["method", "seed"]))
         for (method, seed), some in scores.groupby(["method", "seed"], sort=False)

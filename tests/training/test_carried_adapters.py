@@ -10,7 +10,7 @@ import toy
 
 from headwise import engine, load, train
 from headwise.errors import HeadwiseError
-from headwise.studies._transfer_study import study
+from headwise.studies._transfer_study import transfer_study
 from headwise.training._fewshot import few_shot
 
 REST = {"epochs": 1, "learning_rate": 1e-30}
@@ -88,4 +88,4 @@ def test_sources_that_have_nothing_for_a_new_task_are_refused_with_the_reason(me
             few_shot(one, new, 8, [0], **REST, quiet=True)
     recipe = {"kind": "transfer", "sources": {method: [str(tmp_path / "source")]}, "tasks": {"names": ["grammar:topic"]}}
     with pytest.raises(HeadwiseError, match=f"trained by {method} and cannot be transferred: .*{reason}"):  # before any work
-        engine.validate(study, recipe, tmp_path, tmp_path / "out")
+        engine.validate(transfer_study, recipe, tmp_path, tmp_path / "out")

@@ -15,7 +15,7 @@ import toy
 from safetensors.torch import load_file, save_file
 
 from headwise.errors import HeadwiseError
-from headwise.store._timing import timed
+from headwise.store._timing import timed_attempts
 from headwise.training import TrainingRun, train
 from headwise.training._interrupts import stops_noted
 from headwise.training.methods import Houlsby, ImportantHeads, Method, PruneLeast
@@ -172,7 +172,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path) -> None:
 
 
 def hold(noted: Path) -> None:
-    with timed(noted):
+    with timed_attempts(noted):
         time.sleep(60)
 
 

@@ -9,7 +9,7 @@ import toy
 
 from headwise.errors import HeadwiseError
 from headwise.training import TrainingRun
-from headwise.training._grid import BRANCHES, compare, entries
+from headwise.training._grid import BRANCHES, compare, grid_entries
 from headwise.training.methods.iat import ImportantHeads
 
 TASKS = [toy.task("mood", 60), toy.task("animal", 40)]
@@ -62,7 +62,7 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
 
 
 def test_labels_name_what_is_swept() -> None:
-    assert list(entries(["multi-task", "iat"], {"alpha": (0.3,), "delta": (0.1,)})) == ["multi-task", "iat"]
-    assert list(entries(["prune", "frozen"], {"alpha": (0.3, 1.0)})) == ["prune-alpha-0.3", "prune-alpha-1.0", "frozen"]
+    assert list(grid_entries(["multi-task", "iat"], {"alpha": (0.3,), "delta": (0.1,)})) == ["multi-task", "iat"]
+    assert list(grid_entries(["prune", "frozen"], {"alpha": (0.3, 1.0)})) == ["prune-alpha-0.3", "prune-alpha-1.0", "frozen"]
     with pytest.raises(HeadwiseError, match="'alpha' cannot be swept over: it is not an option of frozen"):
-        entries(["frozen"], {"alpha": (0.3, 1.0)})
+        grid_entries(["frozen"], {"alpha": (0.3, 1.0)})

@@ -12,7 +12,7 @@ from headwise.engine._study import run_study, validate
 from headwise.errors import HeadwiseError
 from headwise.studies._trained import only_training, trained_models
 from headwise.studies._training import study
-from headwise.training._grid import compare, entries
+from headwise.training._grid import compare, grid_entries
 
 
 @pytest.fixture(scope="module")
@@ -154,10 +154,10 @@ def test_the_disk_that_kept_models_take_is_foreseen(place: Path) -> None:
 
 def test_labels_of_variants() -> None:
     sweep = {"alpha": (0.1, 0.3), "delta": (0.2,)}
-    found = entries(
+    found = grid_entries(
         ["multi-task", "iat"], sweep, {"all": {"method": "iat", "alpha": 1.0}, "leak": {"method": "iat", "leak": True}}
     )
     assert found["all"] == ("iat", {"delta": 0.2, "alpha": 1.0})  # what it sets itself is not swept
     assert found["leak-alpha-0.3"] == ("iat", {"alpha": 0.3, "delta": 0.2, "leak": True})
     with pytest.raises(HeadwiseError, match="two trainings would be called 'iat-alpha"):
-        entries(["iat"], sweep, {"iat-alpha-0.1": {"method": "iat", "alpha": 0.1}})
+        grid_entries(["iat"], sweep, {"iat-alpha-0.1": {"method": "iat", "alpha": 0.1}})

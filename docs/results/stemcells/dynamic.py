@@ -141,7 +141,7 @@ def _open(task: str, log_a: np.ndarray) -> dict[str, str]:
     return {
         "task": task,
         "open in training": listed(concrete.open_probability(values).sum(1).numpy(), ".1f"),
-        "above 0.001 at test": listed((tested > concrete.CLAIMED).sum(1).numpy(), "d"),
+        "above 0.001 at test": listed((tested > concrete.CLAIMED_GATE).sum(1).numpy(), "d"),
         "above 0.5 at test": listed((tested > 0.5).sum(1).numpy(), "d"),
         "highest at test": listed(tested.max(1).values.numpy(), ".2f"),
     }

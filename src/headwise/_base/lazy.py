@@ -12,30 +12,40 @@ T = TypeVar("T")
 
 
 def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
-    """`__getattr__` and `__all__` of a room: the names that its `__init__` imports `if TYPE_CHECKING` as themselves (`x as x`).
+    """`__getattr__` and `__all__` of a room, from what its `__init__` imports `if TYPE_CHECKING`.
+
+    Names imported as themselves (`x as x`) are for users and stand in `__all__`; the others are for other rooms alone.
 
     Args:
         package: the room's module.
     """
     loader: Any = getattr(sys.modules[package].__spec__, "loader", None)
-    where = {
-        alias.name: str(node.module)
-        for block in ast.parse(loader.get_source(package)).body
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.asname == alias.name
-    }
+    origins: dict[str, tuple[str, str]] = {}
+    public = []
+    for module, alias in _deferred_imports(loader.get_source(package)):
+        origins[alias.asname or alias.name] = (module, alias.name)
+        if alias.asname == alias.name:
+            public.append(alias.name)
 
     def get(name: str) -> Any:
-        if name not in where:
+        if name not in origins:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if where[name] == package:  # a folder of this room
-            return import_module(f"{package}.{name}")
-        return getattr(sys.modules.get(where[name]) or import_module(where[name]), name)
+        module, original = origins[name]
+        if module == package:  # a folder or module of this room
+            return import_module(f"{package}.{original}")
+        return getattr(sys.modules.get(module) or import_module(module), original)
 
-    return get, sorted(where)
+    return get, sorted(public)
+
+
+def _deferred_imports(source: str) -> Iterator[tuple[str, ast.alias]]:
+    """The module and name of every import that stands under `if TYPE_CHECKING`."""
+    for block in ast.parse(source).body:
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+            for node in block.body:
+                if isinstance(node, ast.ImportFrom):
+                    for alias in node.names:
+                        yield str(node.module), alias
 
 
 def resolve(target: str | T) -> T:

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._passes.frozen import frozen
-from headwise.models._decoders.output import DecoderOutput
-from headwise.tasks import _metrics as metrics
-from headwise.tasks._batches import Batch, Batches
-from headwise.tasks._chance import at_chance, chance_note
+from headwise.models import DecoderOutput
+from headwise.tasks import Batch, Batches, at_chance, chance_note, metrics
 
 if TYPE_CHECKING:
     from headwise._passes.subject import Subject
@@ -88,7 +86,7 @@ def verdict(subject: "Subject", predictions: NDArray[Any], numbers: NDArray[np.i
     task, examples = subject.task, subject.encoded.examples.subset(numbers)
     gold = None if isinstance(examples.labels, list) else examples.labels
     found = metrics.every(task.kind, predictions, gold, len(examples.classes))
-    chance = metrics.chance(task.metric, task.kind, examples.labels)
+    chance = metrics.chance_level(task.metric, task.kind, examples.labels)
     facts: dict[str, Any] = {"performance": {task.name: found}}
     if np.isfinite(chance):
         facts["chance"] = {task.name: chance}

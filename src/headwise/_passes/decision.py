@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from headwise._passes.settings import Reading
-from headwise.models._classes import renumbered
-from headwise.store._decision import Decision, decision
-from headwise.tasks._task import Task
+from headwise.models import renumbered
+from headwise.store import Decision, decision
+from headwise.tasks import Task
 
 
 def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any) -> Decision:

@@ -5,8 +5,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from headwise.heads._reading import frozen_twin, turn
-from headwise.heads._restoration import evaluating, forked
+from headwise.heads import evaluating, forked, frozen_twin, turn
 
 
 @contextmanager

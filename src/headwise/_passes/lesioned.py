@@ -21,7 +21,7 @@ from headwise._passes.frozen import frozen
 from headwise._passes.stack import Stack, find_stack
 from headwise._passes.subject import Subject
 from headwise.heads import HeadSet
-from headwise.models._finite import check_answers
+from headwise.models import check_answers
 
 # Rows × tokens up to which several lesions share one batch: below it a pass costs its overhead, not its arithmetic.
 TOKENS_AT_ONCE = {"cpu": 512, "cuda": 32768}

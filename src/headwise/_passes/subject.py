@@ -16,20 +16,20 @@ from headwise._passes.answers import Answers, judged
 from headwise._passes.products import quick_products
 from headwise._passes.settings import Reading
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
-from headwise.heads._reading import twins_of
-from headwise.models._decoders.output import DecoderOutput
-from headwise.models._finite import no_answers
-from headwise.models._memory import as_trained
-from headwise.models._model import MultiTaskModel
-from headwise.models._opening import check_gradients, open_model
-from headwise.models._plain import TaskModel
-from headwise.models._reading import read, reading_length
+from headwise.heads import Heads, HeadSet, twins_of
+from headwise.models import (
+    DecoderOutput,
+    MultiTaskModel,
+    TaskModel,
+    as_trained,
+    check_gradients,
+    no_answers,
+    open_model,
+    read_examples,
+    reading_length,
+)
 from headwise.settings import operation
-from headwise.tasks._batches import BUSY, MOST, Batch, Batches, batches, collate
-from headwise.tasks._encoding import Encoded
-from headwise.tasks._prefetch import on_device
-from headwise.tasks._task import Task
+from headwise.tasks import BUSY_TOKENS, MOST_TOKENS, Batch, Batches, Encoded, Task, batches, collate, on_device
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Subject:
 
     def plan(self) -> Batches:
         """All examples once, sorted by length, so that little is spent on padding; the longest come first."""
-        return batches(self.encoded, self.batch_size, enough=BUSY.get(self.device.type), most=self.most_tokens)
+        return batches(self.encoded, self.batch_size, enough=BUSY_TOKENS.get(self.device.type), most=self.most_tokens)
 
     def plan_in_order(self) -> Batches:
         """All examples once, in the order of the data: for the one published variant whose result depends on the batches."""
@@ -219,7 +219,7 @@ def prepare(model: Any, task: Task, settings: Reading) -> Subject:
         base=scored.to(device=answering.device, dtype=torch.float32),
         quiet=settings.quiet,
         precision=settings.precision,
-        most_tokens=MOST.get(answering.device.type) if settings.batch_size is None else None,
+        most_tokens=MOST_TOKENS.get(answering.device.type) if settings.batch_size is None else None,
         silenced=silenced,
     )
 
@@ -237,7 +237,7 @@ def drawn(model: MultiTaskModel | TaskModel, task: Task, settings: Reading) -> E
         examples = examples.sample(settings.examples, settings.seed)
     if len(examples) == 0:
         raise HeadwiseError(f"task {task.name!r}: there are no examples to read in its {settings.split!r} split")
-    return read(model.encoder, model.tokenizer, examples, reading_length(model, task.name, settings.max_length))
+    return read_examples(model.encoder, model.tokenizer, examples, reading_length(model, task.name, settings.max_length))
 
 
 def size_of_batches(device: torch.device) -> int:

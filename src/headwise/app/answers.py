@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from headwise.app.language import likeliest
-from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._decoders.output import SavedTask
-from headwise.models._reading import check_tokens, shortest
+from headwise.models import MultiTaskModel, SavedTask, TaskModel, check_tokens, length_within
 from headwise.tasks import KINDS, Batch
 
 MAX_TOKENS = 256
@@ -22,7 +20,7 @@ def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 
     """
     tokenizer = model.tokenizer
     pair = [second] * rows if second else None
-    options: dict[str, Any] = {"truncation": True, "max_length": shortest(MAX_TOKENS, model.encoder), "return_tensors": "pt"}
+    options: dict[str, Any] = {"truncation": True, "max_length": length_within(MAX_TOKENS, model.encoder), "return_tensors": "pt"}
     inputs = tokenizer([text] * rows, pair, **options)
     check_tokens(model.encoder, tokenizer, inputs["input_ids"][0], "the text")
     words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)

@@ -11,9 +11,7 @@ from headwise._base.names import shown
 from headwise.app.values import check_text
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._decoders.language import only_where
-from headwise.models._reading import check_tokens, most_tokens
+from headwise.models import MultiTaskModel, TaskModel, check_tokens, most_tokens, projecting_only
 from headwise.steering import Steering
 
 LONG_TEXT = 40_000  # characters
@@ -58,7 +56,7 @@ def next_logits(model: TaskModel, inputs: Inputs) -> Tensor:
     """What the model says after the last token, (vocabulary,); no other position's logits are computed where the model allows it."""
     wanted = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
     wanted[:, -1] = True
-    with only_where(model.encoder, wanted) if model._selects else nullcontext():
+    with projecting_only(model.encoder, wanted) if model._selects else nullcontext():
         logits: Tensor = model.encoder(**inputs, **model._no_cache).logits  # (1, 1 or tokens, vocabulary)
     return logits[0, -1].float()
 

@@ -18,11 +18,9 @@ from headwise.app.language import LONG_TEXT, check_steering, continuations, cont
 from headwise.app.values import MAX_TEXT, check_number, check_share, check_text, check_whole
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.models import MultiTaskModel, TaskModel, _reading as reading
-from headwise.models._memory import as_trained
+from headwise.models import MultiTaskModel, TaskModel, as_trained, reading
 from headwise.steering import Steering
-from headwise.tasks import KINDS, Task, batches
-from headwise.tasks._metrics import METRICS, label
+from headwise.tasks import KINDS, METRICS, Task, batches, metric_label
 
 MAPPED = 64  # tokens of a language model's text up to which a whole map is drawn
 STRONGEST = 100.0  # steering
@@ -240,7 +238,7 @@ class Session:
     def _evaluate(self, task: Task, opened: Tensor, size: int, strength: float) -> None:
         try:
             held_out = task.split("validation").sample(size)
-            encoded = reading.read(
+            encoded = reading.read_examples(
                 self.model.encoder, self.model.tokenizer, held_out, reading.reading_length(self.model, task.name)
             )
             self.job["total"] = len(held_out)
@@ -257,7 +255,7 @@ class Session:
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
             scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            read = {"task": task.name, "metric": label(task.metric), "share": METRICS[task.metric].share}
+            read = {"task": task.name, "metric": metric_label(task.metric), "share": METRICS[task.metric].share}
             self.job["result"] = {
                 **read,
                 "examples": len(held_out),
@@ -289,8 +287,7 @@ def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Pa
         HeadwiseError: it cannot be opened, or has no head that could answer; the steering belongs to another model.
     """
     from headwise.models import open_model
-    from headwise.store import _manifest as manifest
-    from headwise.store._loading import load
+    from headwise.store import load, manifest
 
     path = Path(source)
     steering = None if steer is None else load(steer)

@@ -11,4 +11,9 @@ if TYPE_CHECKING:
     from headwise.behaviour._settings import ROLES as ROLES, Roles as Roles
     from headwise.behaviour._weights import compositions as compositions
 
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.behaviour._attention import Watch
+    from headwise.behaviour._inputs import Reader, Reading
+    from headwise.behaviour._patterns import Tokens
+
 __getattr__, __all__ = lazily(__name__)

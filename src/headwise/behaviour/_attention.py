@@ -12,11 +12,7 @@ from headwise._base.progress import track
 from headwise.behaviour._inputs import Reader, Reading
 from headwise.behaviour._patterns import PATTERNS, Rows, shares, uniform
 from headwise.behaviour._settings import Roles
-from headwise.heads import Heads
-from headwise.heads._sites import Site
-from headwise.heads._use.attention_rows import QueryRows, rows_on
-from headwise.heads._use.blocks import in_backward
-from headwise.heads._use.course import Course
+from headwise.heads import Course, Heads, QueryRows, Site, in_backward, rows_on
 
 AT_ONCE = 1 << 24  # numbers of attention that exist at once, for all heads of a layer
 ACROSS = "in cross-attention queries and keys are different sequences"

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from headwise.behaviour._section import HeadRoles
-from headwise.scoring._files import load_scores, save_scores
-from headwise.store import _manifest as manifest
+from headwise.scoring import load_scores, save_scores
+from headwise.store import manifest
 
 KIND, NAME = "roles", "roles.nc"
 

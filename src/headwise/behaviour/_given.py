@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from headwise.errors import HeadwiseError
-from headwise.tasks._columns import read_texts
-from headwise.tasks._tables import read_table
+from headwise.tasks import read_table, read_texts
 
 TABLES = {"pairs": ("input", "answer"), "needles": ("context", "needle", "question"), "documents": ("documents", "query", "gold")}
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from headwise.behaviour._patterns import Tokens
 from headwise.errors import HeadwiseError
-from headwise.heads._inputs import device_of, root_of
-from headwise.models._reading import check_tokens, most_tokens
-from headwise.models._soft_prompts import check_without_soft_prompt
+from headwise.heads import device_of, root_of
+from headwise.models import check_tokens, check_without_soft_prompt, most_tokens
 
 
 @dataclass(frozen=True)

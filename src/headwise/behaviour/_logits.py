@@ -12,11 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.heads import Heads, Site, UnsupportedModel
-from headwise.heads._find.dependence import is_norm, weight_axes
-from headwise.heads._inputs import root_of
-from headwise.heads._sites import plain
-from headwise.heads._use.positions import Pass, read_pass
+from headwise.heads import Heads, Pass, Site, UnsupportedModel, is_norm, plain_weight, read_pass, root_of, weight_axes
 
 NEAR = 1e-3  # relative; passes are in single precision
 
@@ -102,7 +98,7 @@ def direct_logits(
     sites = [site for site in heads.sites if site.kind != "self"] if paired else list(heads.sites)
     seen = _Seen(columns)
     logits = _pass(heads, inputs, sites, unembedding, seen)
-    weight, bias = plain("the unembedding", unembedding.weight).double().cpu(), getattr(unembedding, "bias", None)
+    weight, bias = plain_weight("the unembedding", unembedding.weight).double().cpu(), getattr(unembedding, "bias", None)
     offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.detach().double().cpu()
     direction = weight[plus] - (weight[minus] if minus is not None else weight.mean(0))  # (batch, n, width)
     shift = offset[plus] - (offset[minus] if minus is not None else offset.mean())
@@ -121,7 +117,7 @@ def direct_logits(
             projection: Any = heads.model.get_submodule(site.path)
             axes = weight_axes(projection)
             assert axes is not None
-            output = plain(site.path, projection.weight).movedim(axes[1], 0)[: site.width].double().cpu()
+            output = plain_weight(site.path, projection.weight).movedim(axes[1], 0)[: site.width].double().cpu()
             output = output.view(site.n_heads, site.head_dim, -1)
             own[:, :, site.index] = 0
             own[:, :, site.index, : site.n_heads] = torch.einsum("bnhd,hdw,bnw->bnh", seen.heads[site.index], output, reads)

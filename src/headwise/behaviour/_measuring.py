@@ -18,9 +18,7 @@ from headwise.behaviour._settings import ROLES, SINK, Roles
 from headwise.behaviour._vectors import function_vectors
 from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, composition_scores
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, UnsupportedModel
-from headwise.heads._inputs import root_of
-from headwise.heads._use.attention_rows import check_maps
+from headwise.heads import Heads, UnsupportedModel, check_maps, root_of
 
 Found = tuple[NDArray[np.float64], NDArray[np.float64], dict[str, str]]  # (roles, layers, heads), chance (roles, layers), notes
 

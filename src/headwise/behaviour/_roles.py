@@ -7,8 +7,7 @@ from headwise.behaviour._given import TABLES, given_rows, given_texts
 from headwise.behaviour._section import HeadRoles
 from headwise.behaviour._settings import Roles
 from headwise.settings import operation
-from headwise.store._decision import decision
-from headwise.store._entry import kept
+from headwise.store import decision, kept
 
 
 @operation(Roles)
@@ -56,9 +55,8 @@ def _contents(settings: Roles) -> dict[str, Any]:
 def _measured(model: Any, tokenizer: Any, settings: Roles) -> HeadRoles:
     """Roles that are not there yet."""
     from headwise.behaviour._measuring import measured
-    from headwise.heads import Heads
-    from headwise.heads._reading import twinned
-    from headwise.models._opening import open_with_tokenizer
+    from headwise.heads import Heads, twinned
+    from headwise.models import open_with_tokenizer
 
     live, tokenizer = open_with_tokenizer(model, settings, tokenizer)
     with twinned(live, settings.heads or Heads(live)) as (twin, heads):

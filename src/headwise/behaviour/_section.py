@@ -9,7 +9,7 @@ import xarray as xr
 
 from headwise._base.sentences import number
 from headwise.behaviour._tables import strongest
-from headwise.figures._probing import heatmaps
+from headwise.figures import heatmaps
 from headwise.scoring import top_heads
 from headwise.sections import Chart, HeadMaps, Section, Table
 

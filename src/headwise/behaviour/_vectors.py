@@ -13,8 +13,7 @@ from headwise.behaviour._given import TABLES, given_rows
 from headwise.behaviour._inputs import Reader
 from headwise.behaviour._settings import Roles
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet, Tape
-from headwise.heads._use.positions import Pass
+from headwise.heads import Heads, HeadSet, Pass, Tape
 
 ROWS = 256  # patched rows of one pass, at most
 TOKENS = 1 << 15  # and their tokens

@@ -15,12 +15,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.heads import Heads, Site, UnsupportedModel
-from headwise.heads._find.dependence import on_device, weight_axes
-from headwise.heads._freeze.ownership import ownership
-from headwise.heads._inputs import root_of
-from headwise.heads._reading import undisturbed
-from headwise.heads._sites import plain
+from headwise.heads import Heads, Site, UnsupportedModel, on_device, ownership, plain_weight, root_of, undisturbed, weight_axes
 
 QUERY = {"q_proj", "query", "q", "q_lin", "q_attn", "query_proj", "linear_q"}
 KEY = {"k_proj", "key", "k", "k_lin", "key_proj", "linear_k"}
@@ -70,7 +65,7 @@ def circuits(heads: Heads) -> list[Circuits]:
         weight: Any = projection.weight
         if axes is None or not isinstance(weight, Tensor) or weight.ndim != 2:
             raise UnsupportedModel(f"{site.path} has no plain weight")
-        output = plain(site.path, weight).movedim(axes[1], 0)[: site.width].double().cpu()  # (heads × head_dim, width)
+        output = plain_weight(site.path, weight).movedim(axes[1], 0)[: site.width].double().cpu()  # (heads × head_dim, width)
         output = output.view(site.n_heads, site.head_dim, -1).transpose(1, 2)
         query, key, value = (torch.stack([part[kind] for part in parts]) for kind in range(3))
         found.append(Circuits(site, query, key, value, output))
@@ -90,7 +85,9 @@ def _parts(model: nn.Module, site: Site, rows: dict[str, Tensor]) -> list[list[T
             assert isinstance(weight, Tensor)
             if weight.ndim != 2:
                 raise UnsupportedModel(f"{path} is a convolution")
-            own[path] = plain(path, weight).movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)].double().cpu()
+            own[path] = (
+                plain_weight(path, weight).movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)].double().cpu()
+            )
         result.append(_named(site, own))
     return result
 
@@ -164,9 +161,9 @@ def circuit_scores(heads: Heads, found: Sequence[Circuits]) -> tuple[dict[str, N
     notes: dict[str, str] = {}
     blank = np.full(heads.shape, np.nan)
     scores = {"copying": blank.copy(), "matching": blank.copy()}
-    embedding = plain("the embedding", root.get_input_embeddings().weight).double().cpu()  # (vocabulary, width)
+    embedding = plain_weight("the embedding", root.get_input_embeddings().weight).double().cpu()  # (vocabulary, width)
     unembedding: Any = root.get_output_embeddings() if hasattr(root, "get_output_embeddings") else None
-    unembedded = None if unembedding is None else plain("the unembedding", unembedding.weight).double().cpu()
+    unembedded = None if unembedding is None else plain_weight("the unembedding", unembedding.weight).double().cpu()
     size = embedding.shape[0] if unembedded is None else min(len(embedding), len(unembedded))
     both = None if unembedded is None else embedding[:size].T @ unembedded[:size]  # W_E W_U, (width, width)
     own = embedding.T @ embedding

@@ -209,7 +209,7 @@ def check_drawing() -> None:
     Raises:
         HeadwiseError: it is.
     """
-    from headwise.figures._style import panels
+    from headwise.figures import panels
 
     try:
         panels()

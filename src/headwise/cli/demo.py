@@ -32,7 +32,7 @@ def demo(
         anatomy_and_lesion(as_json)
         return
     from headwise.report import write_report
-    from headwise.studies._demo import run_demo
+    from headwise.studies import run_demo
 
     asked = {name: value for name, value in (("size", size), ("epochs", epochs)) if value is not None}
     found = run_demo(out, seed=seed, say=lambda text: typer.echo(text, err=True), **asked)

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Figures, Json, check_drawing, of_model, own_bars, show
-from headwise.lesions._settings import Dissociate
-from headwise.tasks._source import TaskSource
+from headwise.lesions import Dissociate
+from headwise.tasks import TaskSource
 
 
 def dissociate(
@@ -20,9 +20,9 @@ def dissociate(
 
     headwise dissociate --model runs/five --fraction 0.3 --test-draws 199 --out runs/five-dissociation
     """
-    from headwise.figures._style import save_figure
+    from headwise.figures import save_figure
     from headwise.lesions import dissociate as run
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
 
     out = settings.out
     if out is not None and figures:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Json, of_model, own_bars, show
-from headwise.harness._settings import Evaluate
+from headwise.harness import Evaluate
 
 
 def evaluate(

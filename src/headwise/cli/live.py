@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headwise.cli.common import Trust, own_bars
-from headwise.tasks._source import TaskSource
+from headwise.tasks import TaskSource
 
 
 def serve(
@@ -30,7 +30,7 @@ def serve(
     headwise app runs/first --tasks sst2 mrpc --data DIR
     """
     from headwise.app import Server, open_session
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
 
     own_bars()
     found = remembered_tasks(source, tasks) if tasks.names or tasks.file else []

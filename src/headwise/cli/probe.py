@@ -6,7 +6,7 @@ from typing import Annotated
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import Figures, Jobs, Json, Out, check_drawing, of_model, run_recipe, show_run
 from headwise.errors import HeadwiseError
-from headwise.probing._settings import Probe, ProbingTasks
+from headwise.probing import Probe, ProbingTasks
 
 
 def probe(
@@ -28,9 +28,9 @@ def probe(
     if figures:
         check_drawing()
     recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
-    from headwise.studies._probing_study import study
+    from headwise.studies import probing_study
 
-    show_run(run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(probing_study, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str] | None) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from headwise.behaviour._settings import Roles
+from headwise.behaviour import Roles
 from headwise.cli.common import Json, of_model, own_bars, show
 from headwise.settings import Settings, option
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from headwise.cli.common import Json, of_model, own_bars, show
 from headwise.errors import HeadwiseError
-from headwise.scoring._settings import Score
+from headwise.scoring import Score
 from headwise.settings import Settings, option
-from headwise.tasks._source import TaskSource
+from headwise.tasks import TaskSource
 
 
 class Shown(Settings):
@@ -27,7 +27,7 @@ def score(
 
     headwise score --model runs/glue --tasks sst2 mrpc --method gate-gradient
     """
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
     from headwise.scoring import score as score_heads
     from headwise.sharing import card
 

@@ -7,8 +7,8 @@ import typer
 
 from headwise.cli.common import Figures, Jobs, Json, Out, Trust, check_drawing, run_recipe, show_run
 from headwise.errors import HeadwiseError
-from headwise.similarity._settings import Similarity
-from headwise.tasks._source import TaskSource
+from headwise.similarity import Similarity
+from headwise.tasks import TaskSource
 
 
 def similarity(
@@ -30,14 +30,14 @@ def similarity(
     if figures:
         check_drawing()
     recipe = {"kind": "similarity", "models": _models(models), "tasks": source.to_table(), **settings.to_table()}
-    from headwise.studies._similarity_study import study
+    from headwise.studies import SIMILARITY
 
-    show_run(run_recipe(study, recipe, out, jobs, as_json), as_json, figures)
+    show_run(run_recipe(SIMILARITY, recipe, out, jobs, as_json), as_json, figures)
 
 
 def _models(given: list[str]) -> dict[str, str]:
     """Model folders by task: TASK=FOLDER as it stands; a single-task run by the tasks it was trained on."""
-    from headwise.studies._trained import single_task_models
+    from headwise.studies import single_task_models
 
     found: dict[str, str] = {}
     for text in given:

@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from headwise.cli.common import Json, of_model, own_bars, show
-from headwise.steering._settings import Steer
-from headwise.tasks._source import TaskSource
+from headwise.steering import Steer
+from headwise.tasks import TaskSource
 
 
 def steer(

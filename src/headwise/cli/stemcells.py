@@ -8,9 +8,9 @@ import typer
 from headwise._base.places import EMBEDDED
 from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, check_drawing, of_model, own_bars, show, show_run
 from headwise.cli.verbs import verb, with_options
-from headwise.probing._settings import Profiling
-from headwise.studies._stemcells_settings import StemCells
-from headwise.tasks._source import TaskSource
+from headwise.probing import Profiling
+from headwise.studies import StemCells
+from headwise.tasks import TaskSource
 
 Model = Annotated[str, of_model("A folder or hub id; 'demo' is the embedded MiniLM.")]
 
@@ -48,22 +48,21 @@ def whole_study(
     if context.invoked_subcommand is not None:
         return
     from headwise import engine
-    from headwise.engine._recipe import override, read_toml
-    from headwise.studies._stemcells_settings import SMALL_RECIPE
-    from headwise.studies._stemcells_study import study
+    from headwise.engine import apply_overrides, read_recipe_file
+    from headwise.studies import SMALL_RECIPE, stemcells_study
 
     if figures:
         check_drawing()
-    data: dict[str, Any] = read_toml(recipe) if recipe is not None else dict(SMALL_RECIPE)
+    data: dict[str, Any] = read_recipe_file(recipe) if recipe is not None else dict(SMALL_RECIPE)
     base = recipe.parent if recipe is not None else Path()
     if recipe is None or model:
         data["model"] = model or EMBEDDED
     data |= settings.to_table()
-    override(data, sets or [])
-    checked, _ = engine.validate(study, data, base, out)
+    apply_overrides(data, sets or [])
+    checked, _ = engine.validate(stemcells_study, data, base, out)
     if jobs == 0:
         own_bars()
-    board = engine.run_study(study, checked, out, jobs=jobs, quiet=json)
+    board = engine.run_study(stemcells_study, checked, out, jobs=jobs, quiet=json)
     if board.failed:
         raise typer.Exit(1)
     show_run(engine.open(out), json, figures)

@@ -77,9 +77,9 @@ def recipes(
 
     headwise study recipes specialization-five > mine.toml
     """
-    from headwise.engine._recipe import find_recipe, packaged
+    from headwise.engine import find_recipe, packaged_recipes
 
-    found = packaged()
+    found = packaged_recipes()
     if name is not None:
         find_recipe(name)  # says if there is none
         typer.echo(found[name].read_text(encoding="utf-8"), nl=False)
@@ -120,9 +120,7 @@ def run(
     headwise study run training-small --out runs/small --set training.epochs=1
     """
     from headwise._base.command import carrying_out, given
-    from headwise.engine._only import parse_only
-    from headwise.engine._run import Run
-    from headwise.engine._study import ready, run_study
+    from headwise.engine import Run, parse_only, ready, run_study
 
     some = parse_only(only or ())
     study, data, base, folder = _open(source, out, sets, scale)
@@ -157,13 +155,12 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
 
     headwise study runs results
     """
-    from headwise.engine._plan import PLAN
-    from headwise.engine._run import Run
+    from headwise.engine import PLAN_FILE, Run
 
     if not folder.is_dir():
         raise HeadwiseError(f"no runs: there is no folder {folder.absolute()}; name the one that holds them")
     rows = []
-    for plan in sorted(folder.rglob(PLAN)):
+    for plan in sorted(folder.rglob(PLAN_FILE)):
         states = Counter(cell["state"] for cell in Run(plan.parent).cells())
         rows.append(
             {
@@ -188,7 +185,7 @@ def show(
 
     headwise study show runs/small --check
     """
-    from headwise.engine._run import Run
+    from headwise.engine import Run
 
     opened = Run(folder)
     steps: dict[str, Counter[str]] = {}
@@ -215,7 +212,7 @@ def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = 
 
     headwise study validate training-small
     """
-    from headwise.engine._study import validate as check
+    from headwise.engine import validate as check
 
     study, data, base, folder = _open(source, out, sets, scale)
     _, found = check(study, data, base, folder)
@@ -232,8 +229,7 @@ def export(
 
     headwise study export runs/small --to small
     """
-    from headwise.engine._export import export as write
-    from headwise.engine._run import Run
+    from headwise.engine import Run, export as write
 
     target = to or folder / "numbers"
     rows = write(Run(folder), target)
@@ -246,17 +242,15 @@ def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.engine._recipe import RecipeError, at_scale, find_recipe, override
-    from headwise.engine._steps import Study, resolve
-    from headwise.engine._study import stored_recipe
+    from headwise.engine import RecipeError, Study, apply_overrides, apply_scale, find_recipe, resolve, stored_recipe
     from headwise.studies import STUDIES
 
     if source.is_dir():
         data, base, folder = stored_recipe(source), Path.cwd(), out or source
     else:
         (data, base), folder = find_recipe(source), out or Path("runs") / source.stem
-    at_scale(data, scale)
-    override(data, sets or ())
+    apply_scale(data, scale)
+    apply_overrides(data, sets or ())
     kind = data.get("kind")
     if not isinstance(kind, str):
         raise RecipeError(f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES)) or 'module:study'}")

@@ -10,8 +10,8 @@ import typer
 from headwise.cli.common import Json, of_model, own_bars, show
 from headwise.cli.verbs import flag, help_of, options_of
 from headwise.errors import HeadwiseError
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import Train
+from headwise.tasks import TaskSource
+from headwise.training import Train
 from headwise.training.methods import METHODS
 
 
@@ -42,9 +42,7 @@ def train(
 
     headwise train --model bert-base-uncased --data DIR --tasks sst2 mrpc rte --method iat --alpha 0.3 --seeds 3 --out runs/glue
     """
-    from headwise.training._grid import compare
-    from headwise.training._processes import is_first
-    from headwise.training._submission import write_submissions
+    from headwise.training import compare, is_first_process, write_submissions
 
     own_bars()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
@@ -62,7 +60,7 @@ def train(
         sweep={name: values for name, values in (("alpha", alpha), ("delta", delta)) if values},
         **settings.with_changes(out=out, also=also, options=options).given(),
     )
-    if not is_first():
+    if not is_first_process():
         return
     files = [str(path) for path in write_submissions(result, out)] if "test" in predict else []
     section = result.section()

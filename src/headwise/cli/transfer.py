@@ -7,8 +7,8 @@ import typer
 
 from headwise.cli.common import Jobs, Json, Out, Trust, run_recipe, show_run
 from headwise.cli.verbs import help_of
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import FewShot, Shots, Transfer
+from headwise.tasks import TaskSource
+from headwise.training import FewShot, Shots, Transfer
 
 
 def transfer(
@@ -35,14 +35,14 @@ def transfer(
         "fewshot": {name: value for name, value in given.items() if name in FewShot.model_fields},
         **{name: value for name, value in given.items() if name in Shots.model_fields},
     }
-    from headwise.studies._transfer_study import study
+    from headwise.studies import transfer_study
 
-    show_run(run_recipe(study, recipe, out, jobs, settings.quiet or as_json), as_json)
+    show_run(run_recipe(transfer_study, recipe, out, jobs, settings.quiet or as_json), as_json)
 
 
 def find_sources(given: list[str]) -> dict[str, list[str]]:
     """The model folders by method: METHOD=FOLDER as it stands; a training run by what its models say of themselves."""
-    from headwise.studies._trained import trained_models
+    from headwise.studies import trained_models
 
     found: dict[str, list[str]] = {}
     for text in given:

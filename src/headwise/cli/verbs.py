@@ -84,7 +84,7 @@ def _argument(field: str, table: type[Settings]) -> str:
 
 def pair(text: str) -> tuple[str, Any]:
     """One `key=value`; values are read as TOML where they can be, else as text."""
-    from headwise.engine._recipe import set_value
+    from headwise.engine import set_value
 
     name, equals, value = text.partition("=")
     if not equals:

@@ -60,7 +60,7 @@ class Inline:
             return []
         import torch
 
-        from headwise.store._checkpoint import random_state, set_random_state
+        from headwise.store import random_state, set_random_state
 
         batch, self._batch = self._batch, None
         state, threads = random_state(), torch.get_num_threads()

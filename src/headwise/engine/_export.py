@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, whole_file
 from headwise.engine._run import Run
-from headwise.store._results import Result
+from headwise.store import Result
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,11 +15,9 @@ from headwise._base.parsing import parse_json, read_json
 from headwise._base.writing import ASIDE, make_folder, room_in
 from headwise.engine._steps import Cell, Task, tasks
 from headwise.errors import HeadwiseError
-from headwise.store import _locks as locks, _manifest as manifest
-from headwise.store._atomic import flush, write_text
-from headwise.store._fingerprints import content, fingerprint, remembering
+from headwise.store import content_hash, fingerprint, flush_to_disk, locks, manifest, remembering_files, write_text
 
-PLAN = "plan.jsonl"
+PLAN_FILE = "plan.jsonl"
 RECIPE = "recipe.json"  # as it was given, to resume the run
 SETTINGS = "settings.json"  # the same with its defaults, for readers
 FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
@@ -72,22 +70,22 @@ class Plan:
 
 def write_plan(run: Path, cells: Iterable[Cell]) -> Plan:
     """Plans `cells` in the folder `run`: fingerprints everything they use, writes the plan, computes nothing."""
-    aside = run / f"{ASIDE}{PLAN}-{os.getpid()}"
+    aside = run / f"{ASIDE}{PLAN_FILE}-{os.getpid()}"
     plan = Plan()
     there = {entry.name for entry in os.scandir(run / "results")}
     try:
-        with room_in(run, lambda: plan.size), open(aside, "wb") as file, remembering():
+        with room_in(run, lambda: plan.size), open(aside, "wb") as file, remembering_files():
             for task, expected in tasks(cells):
                 plan.megabytes += expected if task["folder"] not in there else 0.0
                 task["files"] = _listed(run, task["files"])
                 file.write(plan.add(task))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(aside, run / PLAN)
+        os.replace(aside, run / PLAN_FILE)
     finally:
         aside.unlink(missing_ok=True)
-    flush(run)
-    plan.open(run / PLAN)
+    flush_to_disk(run)
+    plan.open(run / PLAN_FILE)
     return plan
 
 
@@ -110,20 +108,20 @@ def check_files(run: Path, task: Task) -> None:
     if not (name := task.get("files")):
         return
     for path, known in read_json(run / "files" / f"{name}.json").items():
-        if not Path(path).is_file() or content(path) != known:
+        if not Path(path).is_file() or content_hash(path) != known:
             raise HeadwiseError(f"{path} has changed since the study was planned: rerun the study to plan it again")
 
 
 def read_plan(run: Path) -> Iterator[Task]:
     """The cells of a run, in order."""
-    if not (run / PLAN).is_file():
-        raise HeadwiseError(f"{run} is not a run of a study: there is no {PLAN} in it")
-    with open(run / PLAN, "rb") as file:
+    if not (run / PLAN_FILE).is_file():
+        raise HeadwiseError(f"{run} is not a run of a study: there is no {PLAN_FILE} in it")
+    with open(run / PLAN_FILE, "rb") as file:
         for number, line in enumerate(file, 1):
-            task = parse_json(line, f"{run / PLAN}, line {number}")
+            task = parse_json(line, f"{run / PLAN_FILE}, line {number}")
             sound = isinstance(task, dict) and all(isinstance(task.get(name), kind) for name, kind in FIELDS.items())
             if not sound or not all(isinstance(other, int) for other in task["after"]):
-                raise HeadwiseError(f"{run / PLAN}, line {number} is damaged: rerun the study to plan it again")
+                raise HeadwiseError(f"{run / PLAN_FILE}, line {number} is damaged: rerun the study to plan it again")
             check_name(task["folder"], "a result's folder")
             yield task
 

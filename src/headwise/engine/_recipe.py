@@ -13,7 +13,7 @@ from headwise._base.parsing import parse_toml, whole_number
 from headwise._base.places import EMBEDDED, default_model, in_gguf, model_folder, model_place, without_weights
 from headwise.errors import HeadwiseError, did_you_mean
 from headwise.settings import DataPath as DataPath, Settings as Settings, mistakes, placed
-from headwise.store._fingerprints import model_content
+from headwise.store import model_content
 
 
 class RecipeError(HeadwiseError):
@@ -103,7 +103,7 @@ def _on_hub(name: str) -> bool:
         return False
 
 
-def read_toml(path: str | Path) -> dict[str, Any]:
+def read_recipe_file(path: str | Path) -> dict[str, Any]:
     """A recipe file as a dict."""
     path = Path(path)
     try:
@@ -119,7 +119,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise RecipeError(str(error)) from None
 
 
-def packaged() -> dict[str, Path]:
+def packaged_recipes() -> dict[str, Path]:
     """The recipes that come with headwise, by name: inside the package, or beside the sources in a clone."""
     here = Path(__file__).parents[1]
     folder = next((place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir()), here)
@@ -134,8 +134,8 @@ def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
     """
     path = Path(source)
     if path.is_file() or path.suffix or len(path.parts) != 1:
-        return read_toml(path), path.absolute().parent
-    known = packaged()
+        return read_recipe_file(path), path.absolute().parent
+    known = packaged_recipes()
     if path.name not in known:
         near = did_you_mean(path.name, known)
         raise RecipeError(
@@ -146,7 +146,7 @@ def find_recipe(source: str | Path) -> tuple[dict[str, Any], Path]:
     return parse_toml(content, f"the recipe {path.name}"), Path.cwd()
 
 
-def at_scale(data: dict[str, Any], scale: str | None) -> None:
+def apply_scale(data: dict[str, Any], scale: str | None) -> None:
     """Applies one of a recipe's own scales: the table `[scale.small]` holds what `--scale small` changes, key by key.
 
     A table in it with `replace = true` stands for the whole table; the others change only the keys they name.
@@ -172,7 +172,7 @@ def _merge(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
             data[name] = value
 
 
-def override(data: dict[str, Any], sets: Sequence[str]) -> None:
+def apply_overrides(data: dict[str, Any], sets: Sequence[str]) -> None:
     """Applies `--set` overrides ("training.epochs=1", "tasks.0.name=sst2") to a recipe; the value is read as TOML, or else as text."""
     for one in sets:
         _apply(data, one)

@@ -12,9 +12,7 @@ from headwise.engine._plan import RECIPE, SETTINGS, read_plan
 from headwise.engine._schedule import read_index
 from headwise.engine._steps import Task, label, study_of
 from headwise.errors import HeadwiseError
-from headwise.store import _locks as locks, _manifest as manifest
-from headwise.store._checksums import DamagedResult
-from headwise.store._results import Result, damage
+from headwise.store import DamagedResult, Result, damaged_files, locks, manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,7 +133,7 @@ class Run:
 
     def damage(self) -> dict[str, list[str]]:
         """Result folder to what is wrong with it, for every result that is not as it was written."""
-        checked = ((task["folder"], damage(result.folder)) for task, result in self.results())
+        checked = ((task["folder"], damaged_files(result.folder)) for task, result in self.results())
         return {folder: wrong for folder, wrong in checked if wrong}
 
     def cells(self) -> Iterator[dict[str, Any]]:

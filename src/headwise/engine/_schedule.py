@@ -17,8 +17,7 @@ from headwise.engine._plan import Plan
 from headwise.engine._steps import Task, label
 from headwise.engine._worker import keep_failure
 from headwise.errors import HeadwiseError
-from headwise.store._checksums import DamagedResult
-from headwise.store._results import Result, damage, digest_of, inputs_of, stale, stamp
+from headwise.store import DamagedResult, Result, damaged_files, digest_of, folder_stamp, inputs_of, stale_input
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
@@ -247,7 +246,7 @@ class _Loop:
         compares it with its checksums, and `damage` compares all of them.
         """
         try:
-            seen = stamp(f"{self.results}/{task['folder']}")
+            seen = folder_stamp(f"{self.results}/{task['folder']}")
         except (FileNotFoundError, NotADirectoryError):
             return None
         known = self.known.get(task["folder"], {})
@@ -255,11 +254,11 @@ class _Loop:
             return known
         folder = self.run / "results" / task["folder"]
         self.view.update(self.board, 1)  # checking large results takes a while
-        wrong = damage(folder)
+        wrong = damaged_files(folder)
         if not wrong:
             try:
                 record = Result(folder).provenance
-                if not (changed := stale(self.run, task, record)):
+                if not (changed := stale_input(self.run, task, record)):
                     found = {"seconds": float(record["seconds"]), "stamp": seen, "digest": digest_of(record)}
                     return {**found, "inputs": record["inputs"]}
                 wrong = [f"it was computed from another {changed!r} than there is now"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from headwise.errors import HeadwiseError
-from headwise.store._fingerprints import fingerprint, noting
+from headwise.store import fingerprint, noting_files
 
 Task = dict[str, Any]  # one line of a run's plan: a cell as JSON, which is all that travels to a worker
 
@@ -75,7 +75,7 @@ class Cell:
     @cached_property
     def _known(self) -> tuple[str, dict[str, str]]:
         inputs = {name: given.key if isinstance(given, Cell) else [c.key for c in given] for name, given in self.inputs.items()}
-        with noting() as files:
+        with noting_files() as files:
             return fingerprint(self.step.name, self.step.version, self.config, inputs, self.seed), files
 
     @property

@@ -10,15 +10,14 @@ from headwise._base.parsing import read_json
 from headwise._base.writing import no_space
 from headwise.engine import _engines as engines
 from headwise.engine._only import chosen
-from headwise.engine._plan import PLAN, RECIPE, SETTINGS, prepare, sweep, write_plan
+from headwise.engine._plan import PLAN_FILE, RECIPE, SETTINGS, prepare, sweep, write_plan
 from headwise.engine._recipe import RecipeError, read_recipe
 from headwise.engine._run import Run, open as open_run
 from headwise.engine._schedule import Board, carry_out
 from headwise.engine._steps import Study, tasks
 from headwise.engine._view import summary, view
 from headwise.errors import HeadwiseError, Interrupted
-from headwise.store._atomic import write_text
-from headwise.store._fingerprints import remembering
+from headwise.store import remembering_files, write_text
 
 
 def run_study(
@@ -98,7 +97,7 @@ def stored_recipe(run: Path) -> dict[str, Any]:
 
 def ready(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> Any:
     """A recipe that `run_study` can run: `validate` of a run that begins; one that resumes counts its cells when it plans them again."""
-    return read(study, data, base) if (Path(out) / PLAN).is_file() else validate(study, data, base, out)[0]
+    return read(study, data, base) if (Path(out) / PLAN_FILE).is_file() else validate(study, data, base, out)[0]
 
 
 def read(study: Study, data: Mapping[str, Any], base: str | Path) -> Any:
@@ -126,7 +125,7 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
     recipe = read(study, data, base)
     run = Path(out).absolute()
     cells, done, needed = 0, 0, 0.0
-    with remembering():
+    with remembering_files():
         for task, megabytes in tasks(study.cells(recipe)):
             cells += 1
             if (run / "results" / task["folder"]).is_dir():

@@ -11,7 +11,7 @@ from rich.progress import TaskID
 
 from headwise._base.progress import bars, duration
 from headwise.engine._schedule import Board
-from headwise.store import _locks as locks
+from headwise.store import locks
 
 LINE_EVERY_S = 10.0
 SHOWN = 12  # running cells that get a bar of their own

@@ -21,10 +21,23 @@ from headwise._base.progress import reporting
 from headwise._base.writing import no_space, size_of
 from headwise.engine._plan import check_files
 from headwise.engine._steps import Task, label, resolve, typed
-from headwise.store import _locks as locks
-from headwise.store._atomic import publish, write_sealed, write_text
-from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings
-from headwise.store._results import PROVENANCE, Out, Result, digest, digest_of, inputs_of, saved, stamp
+from headwise.store import (
+    PROVENANCE,
+    Out,
+    Result,
+    digest_of,
+    folder_stamp,
+    inputs_of,
+    locks,
+    peak_memory,
+    publish,
+    reset_peak_memory,
+    result_digest,
+    saved_files,
+    surroundings,
+    write_sealed,
+    write_text,
+)
 
 FULL = re.compile(r"^OutOfMemoryError|(?i:cud(a|nn).*(out of memory|alloc\w*failed))")  # what a full GPU says
 LOG = 40_000  # characters of a traceback that are kept
@@ -108,8 +121,8 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         check_files(run, task)  # what was read in between was the same
         record = {
             **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
-            "inputs": {label: [digest(results / one) for one in folders] for label, folders in inputs_of(task).items()},
-            "files": saved(aside),
+            "inputs": {label: [result_digest(results / one) for one in folders] for label, folders in inputs_of(task).items()},
+            "files": saved_files(aside),
             **surroundings(),
             "seconds": round(seconds, 6),
             "peak_memory": peak_memory(),
@@ -152,7 +165,7 @@ def _publish(run: Path, group: list[tuple[Task, locks.Lock, Path, dict[str, Any]
                 shutil.rmtree(aside, ignore_errors=True)
     for task, lock, _, outcome in group:
         if outcome["state"] == "done":
-            outcome["stamp"] = stamp(run / "results" / task["folder"])
+            outcome["stamp"] = folder_stamp(run / "results" / task["folder"])
             (run / "failures" / f"{task['folder']}.json").unlink(missing_ok=True)
             shutil.rmtree(run / "checkpoints" / task["folder"], ignore_errors=True)
         lock.release()

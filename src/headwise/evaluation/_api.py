@@ -9,9 +9,8 @@ from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
 from headwise.evaluation._settings import Evaluating
 from headwise.settings import operation
-from headwise.store._entry import kept
-from headwise.tasks._names import as_tasks
-from headwise.tasks._task import Task
+from headwise.store import kept
+from headwise.tasks import Task, as_tasks
 
 
 @operation(Evaluating)
@@ -70,8 +69,7 @@ def _evaluated(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str,
     from headwise.evaluation._asking import answers
     from headwise.evaluation._result import Evaluation
     from headwise.heads import Heads, HeadSet
-    from headwise.models._classes import by_order
-    from headwise.models._memory import as_trained
+    from headwise.models import as_trained, order_notes
 
     answering = opened(model, tasks, settings)
     name, revision = identity(answering.encoder.config)
@@ -91,6 +89,6 @@ def _evaluated(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str,
                 quiet=settings.quiet,
             )
         facts = {**noted, "max_length": encoded.max_length, "model": name, "revision": revision, "silenced": sorted(silenced)}
-        facts |= {**weights_type(answering), **by_order(answering, [task])}
+        facts |= {**weights_type(answering), **order_notes(answering, [task])}
         found[task.name] = Evaluation.of(task, encoded.examples, given, settings.split, facts)
     return found

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from headwise._base.progress import track
 from headwise._passes.subject import computing
-from headwise.heads._reading import twinned
-from headwise.models._finite import check_answers, check_weights
-from headwise.tasks._batches import BUSY, batches
-from headwise.tasks._encoding import Encoded
-from headwise.tasks._kinds import KINDS
+from headwise.heads import twinned
+from headwise.models import check_answers, check_weights
+from headwise.tasks import BUSY_TOKENS, KINDS, Encoded, batches
 
 
 def answers(
@@ -50,7 +48,7 @@ def answers(
     exact = torch.float64 if model.device.type != "mps" else torch.float32
     found = torch.zeros(len(encoded), max(len(kind.counts), 1) + 1, dtype=exact, device=model.device)
     size = batch_size or (64 if model.device.type == "cpu" else 256)
-    own = batches(encoded, size, enough=BUSY.get(model.device.type))[rank::world]
+    own = batches(encoded, size, enough=BUSY_TOKENS.get(model.device.type))[rank::world]
 
     def passing() -> AbstractContextManager[Any]:
         if accelerator is not None:

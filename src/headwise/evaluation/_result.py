@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_EXAMPLES, share_interval
 from headwise._base.least import EXPLAINED
-from headwise.models._decoders.output import SavedTask, TaskLike
+from headwise.models import SavedTask, TaskLike
 from headwise.sections import Described, Section, Table
-from headwise.store import _manifest as manifest
-from headwise.tasks import KINDS, Examples, _metrics as metrics
-from headwise.tasks._chance import at_chance, chance_note
-from headwise.tasks._metrics import METRICS
+from headwise.store import manifest
+from headwise.tasks import KINDS, METRICS, Examples, at_chance, chance_note, metrics
 
 KIND, PREDICTIONS, SUMMARY = "evaluation", "predictions.parquet", "summary.csv"
 BLOCK = 100  # resamples held in memory at once
@@ -56,7 +54,7 @@ class Evaluation(Described):
     ) -> "Evaluation":
         """The evaluation of `answers` (predictions and losses) to examples of a task."""
         labels = None if isinstance(examples.labels, list) else examples.labels
-        chance = metrics.chance(task.metric, task.kind, examples.labels) if examples.labelled else float("nan")
+        chance = metrics.chance_level(task.metric, task.kind, examples.labels) if examples.labelled else float("nan")
         return cls(task, split, *answers, labels, chance, dict(settings or {}))
 
     def __len__(self) -> int:
@@ -91,8 +89,7 @@ class Evaluation(Described):
     @cached_property
     def _draws(self) -> NDArray[np.float64]:
         """The metric on bootstrap samples of the examples, (resamples,)."""
-        from headwise.lesions._intervals import resample_counts
-        from headwise.lesions._resampling import metric_draws
+        from headwise.lesions import metric_draws, resample_counts
 
         draws = self.settings.get("bootstrap", 0) if self.labelled else 0
         rng, found = np.random.default_rng(self.settings.get("seed", 0)), np.empty(draws)
@@ -106,7 +103,7 @@ class Evaluation(Described):
     @cached_property
     def interval(self) -> tuple[float, float]:
         """Interval of the score over examples, exact for accuracy, else by bootstrap; NaN where there is none: `no_interval` says why."""
-        from headwise.lesions._intervals import interval
+        from headwise.lesions import interval
 
         if self.no_interval:
             return float("nan"), float("nan")
@@ -132,7 +129,7 @@ class Evaluation(Described):
     @cached_property
     def no_interval(self) -> str:
         """Why the score has no interval; empty where it has one."""
-        from headwise.lesions._intervals import why_none
+        from headwise.lesions import why_none
 
         if not self.labelled:
             return "the examples have no labels"
@@ -182,7 +179,7 @@ class Evaluation(Described):
             f"no interval, since {self.no_interval}" if self.no_interval else f"{100 * self.level:g} % interval {low} to {high}"
         )
         beside = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
-        name = metrics.label(self.task.metric)
+        name = metrics.metric_label(self.task.metric)
         return f"{self.task.name}, {self.split}, {len(self)} examples: {name} {score}{' %' * unit} ({span}){beside}."
 
     def save(self, folder: str | Path, **noted: Any) -> Path:

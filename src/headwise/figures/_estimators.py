@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RANDOM = "random"
+RANDOM_ESTIMATOR = "random"
 STYLES = (("o", "-"), ("s", "--"), ("^", ":"))  # mark and line
 
 
@@ -27,18 +27,18 @@ def curves(table: pd.DataFrame, what: str = "performance", coloured: Sequence[st
         coloured: the estimators that stand out; the others are thin grey lines. All, if none is named.
     """
     figure, axes = panels(1, 2, size=(4, 3.2))
-    names = [name for name in dict.fromkeys(table["estimator"]) if name != RANDOM]
-    bright = [name for name in coloured if name != RANDOM] or names
+    names = [name for name in dict.fromkeys(table["estimator"]) if name != RANDOM_ESTIMATOR]
+    bright = [name for name in coloured if name != RANDOM_ESTIMATOR] or names
     others = [name for name in names if name not in bright]
     for ax, order in zip(axes[0], ("most", "least"), strict=True):
-        for name in [*others, *bright, RANDOM]:
+        for name in [*others, *bright, RANDOM_ESTIMATOR]:
             some = table[(table["estimator"] == name) & (table["order"] == order)].sort_values("fraction")
             how: dict[str, Any] = {
                 "color": "0.7",
                 "linewidth": 0.8,
                 "label": f"{len(others)} others" if name in others[:1] else "_",
             }
-            if name == RANDOM:
+            if name == RANDOM_ESTIMATOR:
                 how = {"color": COLOURS[7], "linewidth": 2.2, "label": name}
             elif name in bright:
                 number = bright.index(name)
@@ -66,13 +66,13 @@ def cost(table: pd.DataFrame) -> "Figure":
     """
     figure, axes = panels(size=(5.2, 3.4))
     ax: Axes = axes[0, 0]
-    found = table[table["estimator"] != RANDOM]
+    found = table[table["estimator"] != RANDOM_ESTIMATOR]
     ax.set_xscale("log")
     for number, row in enumerate(found.to_dict("records")):
         (dot,) = ax.plot([row["seconds"]], [row["drop"]], "o", color=COLOURS[number % 6])
         say(dot, f"{row['estimator']}: {row['drop']:.1f} points, {row['seconds']:.1f} s")
         ax.annotate(str(row["estimator"]), (row["seconds"], row["drop"]), xytext=(5, 2), textcoords="offset points", fontsize=7)
-    for value in table.loc[table["estimator"] == RANDOM, "drop"]:
+    for value in table.loc[table["estimator"] == RANDOM_ESTIMATOR, "drop"]:
         ax.axhline(value, color=COLOURS[7], linewidth=1, linestyle="--")
         ax.annotate("random heads", (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
     ax.margins(x=0.18)

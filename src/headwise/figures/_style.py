@@ -180,7 +180,7 @@ def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 200) -> list[P
         drawn = io.BytesIO()
         kind = file.suffix[1:]
         # no creation date in the PDF: the same figure gives the same bytes
-        _write(figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        write_figure(figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
         write_bytes(file, drawn.getvalue())
     return files
 
@@ -200,7 +200,7 @@ def svg(figure: "Figure", name: str) -> str:
     from xml.etree import ElementTree
 
     file = io.BytesIO()
-    _write(figure, file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    write_figure(figure, file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     root = ElementTree.fromstring(file.getvalue())
     for element in list(root.iter()):
         element.tag = element.tag.partition("}")[2]  # within HTML, svg needs no name space
@@ -228,7 +228,7 @@ def _attribute(key: str, value: str, name: str) -> tuple[str, str]:
     return key, re.sub(r"font-family: [^;]*;? ?", "", value).replace("#000000", "currentColor")
 
 
-def _write(figure: "Figure", file: Any, **how: Any) -> None:
+def write_figure(figure: "Figure", file: Any, **how: Any) -> None:
     from matplotlib import rc_context
     from matplotlib.text import Text
 

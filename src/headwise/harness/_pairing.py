@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headwise.errors import HeadwiseError
-from headwise.lesions._intervals import mean_interval, resample_counts, why_none
+from headwise.lesions import mean_interval, resample_counts, why_none
 
 Samples = Mapping[str, Sequence[Mapping[str, Any]]]  # by task, as lm-evaluation-harness logs them
 

@@ -10,9 +10,7 @@ import pandas as pd
 from headwise._base.parsing import read_json
 from headwise._base.tables import csv_text, read_csv
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
-from headwise.store._atomic import sealed_text, write_text
-from headwise.store._provenance import surroundings
+from headwise.store import manifest, sealed_text, surroundings, write_text
 
 KIND, FACTS, TABLES = "harness-evaluation", "evaluation.json", ("table", "examples")
 

@@ -14,13 +14,11 @@ from headwise.errors import HeadwiseError, MissingExtra
 from headwise.harness._pairing import Samples, paired, summary
 from headwise.harness._result import HarnessResult
 from headwise.harness._settings import Evaluate
-from headwise.heads import Heads, HeadSet
-from headwise.heads._reading import twinned
-from headwise.models._opening import open_with_tokenizer
+from headwise.heads import Heads, HeadSet, twinned
+from headwise.models import open_with_tokenizer
 from headwise.settings import operation
-from headwise.steering._result import Steering
-from headwise.store import _manifest as manifest
-from headwise.store._loading import load
+from headwise.steering import Steering
+from headwise.store import load, manifest
 
 Change = tuple[str, Callable[[Heads], AbstractContextManager[Any]]]
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign
-from headwise.figures import _language as figures
+from headwise.figures import language as figures
 from headwise.sections import Chart, Section, Table
 
 if TYPE_CHECKING:

@@ -75,7 +75,7 @@ def is_plain(weight: object) -> bool:
     return type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"  # type: ignore[attr-defined]
 
 
-def plain(path: str, weight: Any) -> Tensor:
+def plain_weight(path: str, weight: Any) -> Tensor:
     """The weight of the module at `path`, to be read.
 
     Raises:

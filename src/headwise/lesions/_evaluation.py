@@ -14,14 +14,10 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions._settings import Lesion
-from headwise.models._classes import by_order
-from headwise.models._memory import as_trained
+from headwise.models import as_trained, order_notes
 from headwise.sections import Described, Section, Table
 from headwise.settings import operation
-from headwise.tasks import KINDS, _metrics as metrics
-from headwise.tasks._chance import at_chance, chance_note
-from headwise.tasks._names import as_tasks
-from headwise.tasks._task import Task
+from headwise.tasks import KINDS, Task, as_tasks, at_chance, chance_note, metrics
 
 INTACT = "intact"
 LITTLE = "lesions show little: was it trained for this task, and is the tokenizer its own?"
@@ -199,10 +195,10 @@ def lesions(
         found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference)
         labels = subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
-        level = metrics.chance(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
+        level = metrics.chance_level(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
         outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
     noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")}
-    return Lesions(sets, outcomes, noted | weights_type(answering) | by_order(answering, several))
+    return Lesions(sets, outcomes, noted | weights_type(answering) | order_notes(answering, several))
 
 
 def _reference(model: Any, task: Task, settings: Lesion) -> Any:

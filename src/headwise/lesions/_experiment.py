@@ -19,15 +19,11 @@ from headwise.lesions._notes import guesses
 from headwise.lesions._result import Dissociation, at, by
 from headwise.lesions._settings import Dissociate, Lesion
 from headwise.lesions._statistics import TestOfD, resplit_test
-from headwise.models._memory import as_trained
-from headwise.scoring._estimators import estimate
-from headwise.scoring._files import given_scores
-from headwise.scoring._selection import count_for, random_heads, top_heads
-from headwise.scoring._settings import Score
+from headwise.models import as_trained
+from headwise.scoring import Score, count_for, estimate, given_scores, random_heads, top_heads
 from headwise.settings import checked, operation
-from headwise.store._entry import Entry, kept
-from headwise.tasks._names import as_tasks
-from headwise.tasks._task import Task
+from headwise.store import Entry, kept
+from headwise.tasks import Task, as_tasks
 
 
 @operation(Dissociate)
@@ -76,7 +72,7 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     """A dissociation that is not there yet."""
     from headwise._passes.subject import opened, weights_type
     from headwise.heads import Heads
-    from headwise.models._reading import reading_length
+    from headwise.models import reading_length
 
     names = tuple(task.name for task in several)
     model = opened(model, several, settings)

@@ -8,7 +8,7 @@ import numpy as np
 from headwise._base.inference import MIN_EXAMPLES
 from headwise._base.least import MIN_DRAWS, least_random
 from headwise.lesions._statistics import too_few_splits
-from headwise.tasks._chance import chance_note
+from headwise.tasks import chance_note
 
 if TYPE_CHECKING:
     from headwise.lesions._result import Dissociation

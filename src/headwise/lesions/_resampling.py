@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headwise.tasks import _metrics as metrics
+from headwise.tasks import metrics
 
 Array = NDArray[np.float64]
 

@@ -19,10 +19,9 @@ from headwise.lesions._evaluation import Lesions, TaskOutcome
 from headwise.lesions._notes import notes, other_test, random_note
 from headwise.lesions._statistics import TestOfD, permutation_test
 from headwise.lesions._tables import TABLES
-from headwise.scoring._files import NAME, load_scores, save_scores
+from headwise.scoring import SCORES_FILE, load_scores, save_scores
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
-from headwise.store._atomic import write_text
+from headwise.store import manifest, write_text
 from headwise.tasks import KINDS
 
 if TYPE_CHECKING:
@@ -139,8 +138,7 @@ class Dissociation(Described):
             kind: "relative" or "corrected" (heat map of tasks under lesions), "pairs" (D of every pair with intervals), "layers"
                 (Fig. 4), "overlap", "scores" (heads by importance, chosen ones framed), "sweep" (D over α), "null" (the tests of D).
         """
-        from headwise.figures import _dissociation as figures
-        from headwise.figures._probing import heatmaps
+        from headwise.figures import dissociation as figures, heatmaps
 
         if kind == "null" and not self.tests:
             raise HeadwiseError(
@@ -201,7 +199,7 @@ class Dissociation(Described):
             "settings": self.settings,
         }
         with manifest.new_folder(folder, KIND, **facts, **noted) as aside:
-            save_scores(self.scores, aside / NAME)
+            save_scores(self.scores, aside / SCORES_FILE)
             self.lesions.table().to_parquet(aside / "predictions.parquet", index=False)
             for kind in TABLES:
                 write_text(aside / f"{kind}.csv", csv_text(self.table(kind).reset_index()))
@@ -220,7 +218,7 @@ def by(task: str, how: str) -> str:
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
     """Opens what `Dissociation.save` wrote."""
-    scores = load_scores(folder / NAME)
+    scores = load_scores(folder / SCORES_FILE)
     predictions = pd.read_parquet(folder / "predictions.parquet")
     sets = {name: HeadSet.from_json(text) for name, text in record["lesions"]}
     outcomes = {name: _outcome(predictions[predictions["task"] == name], len(sets), facts) for name, facts in record["tasks"]}

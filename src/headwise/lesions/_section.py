@@ -8,8 +8,7 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_text
-from headwise.sections import Chart, Effect, HeadMaps, Section, Table
-from headwise.sections._judged import held_out, judged
+from headwise.sections import Chart, Effect, HeadMaps, Section, Table, held_out_note, judged_by
 
 if TYPE_CHECKING:
     from headwise.lesions._result import Dissociation
@@ -67,9 +66,9 @@ def _of_tasks(result: "Dissociation") -> str:
     """How the tasks were judged and read, and whose text was generated."""
     facts = result.settings
     how = (
-        judged(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
+        judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
     )  # results saved before this was noted lack it
-    return f"{how}{held_out(facts.get('held_out', ()))}{synthetic_text(result.synthetic)}"
+    return f"{how}{held_out_note(facts.get('held_out', ()))}{synthetic_text(result.synthetic)}"
 
 
 def _scored_by(settings: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from headwise._base.least import MIN_DRAWS
 from headwise._base.resampling import Resampling
-from headwise.scoring._settings import Estimation, Reading
+from headwise.scoring import Estimation, Reading
 from headwise.settings import OUT, option
 
 HELD_OUT = "Held-out split on which lesions are evaluated."

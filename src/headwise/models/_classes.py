@@ -12,8 +12,8 @@ from headwise._base.parsing import read_json
 from headwise._base.places import model_folder
 from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import DecoderOutput
-from headwise.store import _manifest as manifest
-from headwise.tasks._kinds import KINDS
+from headwise.store import manifest
+from headwise.tasks import KINDS
 
 if TYPE_CHECKING:
     import torch
@@ -88,7 +88,7 @@ class Numbering:
         return DecoderOutput(output.loss, prediction, output.logits.index_select(-1, order))
 
 
-def answered(names: Sequence[str], batch: Any, task: str, run: Callable[[Any], DecoderOutput]) -> DecoderOutput:
+def answer_by_name(names: Sequence[str], batch: Any, task: str, run: Callable[[Any], DecoderOutput]) -> DecoderOutput:
     """The answer to a batch, numbered as the batch's classes are.
 
     Args:
@@ -168,7 +168,7 @@ def order_note(model: Any, task: Any) -> str:
     return numbering(saved.classes, task.classes, task.name).note or str(model.by_order.get(task.name, ""))
 
 
-def by_order(model: Any, tasks: Iterable[Any]) -> dict[str, dict[str, str]]:
+def order_notes(model: Any, tasks: Iterable[Any]) -> dict[str, dict[str, str]]:
     """For the settings of a result: what `order_note` says, by task, where there is something to say."""
     notes = {task.name: order_note(model, task) for task in tasks}
     return {"by_order": {name: note for name, note in notes.items() if note}} if any(notes.values()) else {}

@@ -8,7 +8,7 @@ from headwise.errors import HeadwiseError, did_you_mean
 from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._model import MultiTaskModel
-from headwise.store._saving import save_model
+from headwise.store import save_model
 from headwise.tasks import KINDS
 
 

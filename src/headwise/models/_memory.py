@@ -7,12 +7,10 @@ from typing import Any, Protocol
 
 from headwise.errors import HeadwiseError
 from headwise.models._decoders.output import SavedTask
-from headwise.store import _manifest as manifest
-from headwise.tasks._names import as_tasks, find_tasks
-from headwise.tasks._source import TaskSource
-from headwise.tasks._task import Task
+from headwise.store import manifest
+from headwise.tasks import Task, TaskSource, as_tasks, find_tasks
 
-LENGTH = 256  # where nothing is remembered
+DEFAULT_LENGTH = 256  # where nothing is remembered
 
 
 class Remembering(Protocol):
@@ -45,7 +43,7 @@ def length_of(model: Remembering, task: str, max_length: int | None = None) -> i
 
 def longest(model: Remembering) -> int:
     """The longest texts a model was trained with, in tokens: what a task that is new to it starts from."""
-    return max((task.max_length for task in model.tasks.values() if task.max_length), default=LENGTH)
+    return max((task.max_length for task in model.tasks.values() if task.max_length), default=DEFAULT_LENGTH)
 
 
 def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:

@@ -15,16 +15,16 @@ from headwise._base.adapters import check_savable
 from headwise._base.opener import fill, open_tokenizer
 from headwise._base.writing import save_tensors, saving
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.files import cuts, load_folder as load_cut
+from headwise.heads import cuts_of_model, load_removed as load_cut
 from headwise.models._attention import without_plans
-from headwise.models._classes import answered
+from headwise.models._classes import answer_by_name
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._decoders.own import decoder_name
 from headwise.models._decoders.sequence import SequenceDecoder
 from headwise.models._families import FAMILIES
 from headwise.models._pooling import default_pooling
 from headwise.models._soft_prompts import token_states
-from headwise.store._saving import save_model
+from headwise.store import save_model
 
 KIND = "multi-task"
 DECODERS, ADAPTERS = "decoders.safetensors", "adapters.safetensors"
@@ -147,7 +147,7 @@ class MultiTaskModel(nn.Module):
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks) or 'none'}")
         with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
             states = self.states(batch)
-            return answered(self.tasks[name].classes, batch, name, lambda numbered: self.decoders[name](states, numbered))
+            return answer_by_name(self.tasks[name].classes, batch, name, lambda numbered: self.decoders[name](states, numbered))
 
     @classmethod
     def from_pretrained(
@@ -173,7 +173,7 @@ class MultiTaskModel(nn.Module):
         """Writes what `save` does into an empty folder, without the manifest, whose fields it returns."""
         if self.save_encoder == self.encoder.save_pretrained:  # a method may have one of its own
             check_savable(self.encoder)
-        removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
+        removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
         with saving(folder, self.state_dict().values()):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")
@@ -183,7 +183,7 @@ class MultiTaskModel(nn.Module):
         return {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "options": self.options, "notes": self.notes, **removed}
 
 
-def load_folder(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
+def load_multi_task_model(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
     """Opens what `MultiTaskModel.save` wrote, on the CPU and in eval mode; `headwise.training._files` adds what its notes ask for."""
     place = folder / "encoder"
     encoder = load_cut(place, record["removed"]) if record.get("removed") else place

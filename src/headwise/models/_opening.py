@@ -15,8 +15,7 @@ from headwise._base.names import file_name, one_spelling
 from headwise._base.opener import no_head, open_config, open_tokenizer, open_weights, own_kind, tokenizer_beside, trusting
 from headwise._base.places import model_place
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.files import cuts
-from headwise.heads._remove.removal import removed_from
+from headwise.heads import cuts_of_model, removed_from
 from headwise.models._classes import order_note, output_names
 from headwise.models._decoders.output import SavedTask, TaskLike
 from headwise.models._finite import check_weights
@@ -24,8 +23,8 @@ from headwise.models._model import MultiTaskModel, with_padding
 from headwise.models._plain import AUTO, TaskModel, answerable, as_task_model, head_kind, is_peft
 from headwise.models._pooling import default_pooling
 from headwise.settings import Opening
-from headwise.store import _manifest as manifest
-from headwise.tasks._kinds import KINDS
+from headwise.store import manifest
+from headwise.tasks import KINDS
 
 PLAIN = ("head-embedding",)  # saved by headwise in a folder that transformers opens as it is
 
@@ -111,7 +110,7 @@ def _beside(name: str | Path) -> str:
 def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
     """A live model in the form that is needed."""
     if need == "trains":
-        cuts(getattr(model, "encoder", model))  # says now, not after the training, if it could not be saved
+        cuts_of_model(getattr(model, "encoder", model))  # says now, not after the training, if it could not be saved
         check_gradients(getattr(model, "encoder", model))
     if need == "heads":
         return model.encoder if isinstance(model, MultiTaskModel | TaskModel) else model
@@ -174,7 +173,7 @@ def _saved(place: str, dtype: Any) -> Any:
     """The model in a folder that headwise saved; a trained one keeps its data type, unless float32 is asked for."""
     from transformers import PreTrainedModel
 
-    from headwise.store._loading import load
+    from headwise.store import load
 
     found = load(place)
     if isinstance(found, Mapping):

@@ -14,16 +14,15 @@ from headwise._base.lazy import resolve
 from headwise._base.opener import no_head, open_tokenizer, open_weights
 from headwise._base.writing import saving
 from headwise.errors import HeadwiseError
-from headwise.heads._remove.files import cuts, load_folder as load_cut
-from headwise.heads._use.soft_prompts import virtual_tokens
+from headwise.heads import cuts_of_model, load_removed as load_cut, virtual_tokens
 from headwise.models._attention import without_plans
-from headwise.models._classes import answered, numbering, output_names
-from headwise.models._decoders.language import gold_tokens, only_where
+from headwise.models._classes import answer_by_name, numbering, output_names
+from headwise.models._decoders.language import gold_tokens, projecting_only
 from headwise.models._decoders.output import DecoderOutput, SavedTask, TaskLike
 from headwise.models._model import with_padding
 from headwise.models._soft_prompts import classified_at_the_end, text_columns
-from headwise.store._saving import save_model
-from headwise.tasks._kinds import IGNORED, KINDS
+from headwise.store import save_model
+from headwise.tasks import IGNORED, KINDS
 
 KIND = "task-model"
 # the transformers class that opens a model with each kind of head
@@ -120,7 +119,7 @@ class TaskModel(nn.Module):
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Writes what `save` does into an empty folder, without the manifest, whose fields it returns."""
-        removed = {"removed": cut} if (cut := cuts(self.encoder)) else {}
+        removed = {"removed": cut} if (cut := cuts_of_model(self.encoder)) else {}
         with saving(folder, self.encoder.state_dict().values()):
             self.encoder.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
@@ -143,7 +142,7 @@ class TaskModel(nn.Module):
                 f"the model gives {logits.shape[-1]} outputs, and its configuration names {len(classes)}: set model.config.id2label"
             )
         output = resolve(KINDS[kind].output)
-        return answered(classes, batch, name, lambda numbered: output(logits, numbered))
+        return answer_by_name(classes, batch, name, lambda numbered: output(logits, numbered))
 
     def logits(self, batch: Any) -> Any:
         """What the model's head gives: (batch, outputs), or (rows, tokens, outputs) at the tokens of the texts."""
@@ -157,7 +156,7 @@ class TaskModel(nn.Module):
         if not self._selects or _captured(batch.labels) or virtual_tokens(self.encoder):
             return self.logits(batch)
         wanted = gold_tokens(kind, batch) != IGNORED
-        with only_where(self.encoder, wanted):
+        with projecting_only(self.encoder, wanted):
             logits = self.encoder(**batch.inputs, **self._no_cache).logits
         if logits.shape[:-1] == (1, int(wanted.sum())):
             return logits[0]
@@ -172,7 +171,7 @@ def _captured(tensor: torch.Tensor) -> bool:
     return torch.compiler.is_compiling() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def load_folder(folder: Path, record: Mapping[str, Any]) -> TaskModel:
+def load_plain_model(folder: Path, record: Mapping[str, Any]) -> TaskModel:
     """Opens what `TaskModel.save` wrote, on the CPU and in eval mode."""
     removed = record.get("removed")
     # of a PEFT model: what its adapter was trained on

@@ -11,12 +11,10 @@ from torch import nn
 
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
-from headwise.heads._use.soft_prompts import soft_prompt
-from headwise.models._memory import LENGTH, length_of
+from headwise.heads import soft_prompt
+from headwise.models._memory import DEFAULT_LENGTH, length_of
 from headwise.models._soft_prompts import padding_side
-from headwise.tasks._encoding import Encoded, encode, own_limit
-from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import KINDS
+from headwise.tasks import KINDS, Encoded, Examples, encode, own_limit
 
 MOST_UNKNOWN = 0.5  # share of a text's tokens that may be unknown to its tokenizer
 POSITIONS = re.compile(r"(^|_)(wpe|pos|positions?)(_|$)")  # a module's name
@@ -55,16 +53,16 @@ def reading_length(model: Any, task: str, max_length: int | None = None) -> int:
         task: name of the task.
         max_length: as asked.
     """
-    return shortest(length_of(model, task, max_length) or LENGTH, model.encoder)
+    return length_within(length_of(model, task, max_length) or DEFAULT_LENGTH, model.encoder)
 
 
-def shortest(length: int, model: nn.Module) -> int:
+def length_within(length: int, model: nn.Module) -> int:
     """A number of tokens, or what a transformers model reads at most."""
     most = most_tokens(model)
     return length if most is None else min(length, most)
 
 
-def read(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any) -> Encoded:
+def read_examples(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any) -> Encoded:
     """Examples as a transformers model reads them: `encode`, cut where its positions end, and padded on the right behind a soft prompt.
 
     Args:
@@ -78,7 +76,7 @@ def read(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int |
         HeadwiseError: the tokenizer does not fit the model.
     """
     limit = max_length if max_length is not None else own_limit(tokenizer)
-    encoded = encode(examples, tokenizer, most_tokens(model) if limit is None else shortest(limit, model), **options)
+    encoded = encode(examples, tokenizer, most_tokens(model) if limit is None else length_within(limit, model), **options)
     encoded = replace(encoded, left=padding_side(model, tokenizer) == "left")
     check_fit(model, tokenizer, encoded)
     return encoded

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
-from headwise.heads._inputs import root_of
-from headwise.heads._use.soft_prompts import soft_prompt, virtual_tokens, with_virtual_columns
+from headwise.heads import root_of, soft_prompt, virtual_tokens, with_virtual_columns
 from headwise.models._pooling import default_pooling
 
 

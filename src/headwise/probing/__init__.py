@@ -30,4 +30,14 @@ if TYPE_CHECKING:
     from headwise.probing._settings import Generate as Generate, Probe as Probe, Profiling as Profiling
     from headwise.probing._shifts import Shift as Shift, shift as shift
 
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.probing._fits import SPLIT_NAMES, Labels
+    from headwise.probing._probes import probe_heads
+    from headwise.probing._recording import NOT_KEPT
+    from headwise.probing._results import ranked_heads
+    from headwise.probing._section import BARS_NOTE, top_against
+    from headwise.probing._senteval import senteval_name
+    from headwise.probing._settings import BASELINES, ProbingTasks, Source
+    from headwise.probing._splits import three_splits
+
 __getattr__, __all__ = lazily(__name__)

@@ -7,9 +7,7 @@ import numpy as np
 
 from headwise.errors import HeadwiseError
 from headwise.probing._settings import Generate
-from headwise.tasks._examples import Examples
-from headwise.tasks._splits import by_fraction
-from headwise.tasks._task import FRACTIONS, Task
+from headwise.tasks import SPLIT_FRACTIONS, Examples, Task, by_fraction
 
 PER_FORM = 0.05  # no word form carries more than this share of a class, where there are forms enough
 DEPTHS = 8  # classes of Depth at most, as in SentEval
@@ -47,7 +45,7 @@ def forms_apart(items: Items, options: Generate, fixed: bool) -> Items:
     if fixed:
         place = {form: present[form][int(rng.integers(len(present[form])))] for form in forms}
     else:
-        parts = by_fraction(forms, options.fractions or FRACTIONS, options.seed)
+        parts = by_fraction(forms, options.fractions or SPLIT_FRACTIONS, options.seed)
         place = {forms[i]: split for split, rows in parts.items() for i in rows}
     found: Items = {split: [] for split in items}
     for split, item in everything:

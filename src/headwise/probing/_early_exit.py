@@ -11,12 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.heads import Heads, HeadSet
-from headwise.heads._hooks import Hooks
-from headwise.heads._sites import Site
-from headwise.heads._use.blocks import in_backward
-from headwise.heads._use.positions import check_pooling
-from headwise.heads._use.recording import Tape
+from headwise.heads import Heads, HeadSet, Hooks, Site, Tape, check_pooling, in_backward
 
 
 class _Enough(Exception):

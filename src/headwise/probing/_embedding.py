@@ -15,16 +15,13 @@ from headwise._base.adapters import check_savable
 from headwise._base.opener import identity, open_tokenizer
 from headwise._base.writing import saving, write_bytes
 from headwise.errors import HeadwiseError, MissingExtra
-from headwise.heads import HeadSet
-from headwise.heads._remove.files import cuts, load_folder as load_cut
-from headwise.models._reading import most_tokens, shortest
-from headwise.models._soft_prompts import padding_side
+from headwise.heads import HeadSet, cuts_of_model, load_removed as load_cut
+from headwise.models import length_within, most_tokens, padding_side
 from headwise.probing._early_exit import head_outputs
 from headwise.probing._encoder import Encoder
-from headwise.probing._results import ranked
-from headwise.store import _manifest as manifest
-from headwise.store._saving import save_model
-from headwise.tasks._encoding import own_limit
+from headwise.probing._results import ranked_heads
+from headwise.store import manifest, save_model
+from headwise.tasks import own_limit
 
 try:
     from sentence_transformers.base.modules import InputModule
@@ -86,7 +83,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
         self.head_set = chosen
         longest = given["max_length"] if given["max_length"] is not None else own_limit(self.tokenizer)
-        self.max_seq_length: int | None = most_tokens(self.model) if longest is None else shortest(longest, self.model)
+        self.max_seq_length: int | None = most_tokens(self.model) if longest is None else length_within(longest, self.model)
         # Not attributes of the module: Heads holds the model, which must stay registered once.
         self.__dict__.update(_encoder=encoder, _opened=opened, _given=given)
 
@@ -197,7 +194,7 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
     def _write(self, folder: Path) -> dict[str, Any]:
         """Writes all files into an empty folder; returns the fields of the manifest."""
         check_savable(self.model)
-        removed: dict[str, Any] = {"removed": cut} if (cut := cuts(self.model)) else {}
+        removed: dict[str, Any] = {"removed": cut} if (cut := cuts_of_model(self.model)) else {}
         with saving(folder, self.model.state_dict().values()):
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
@@ -227,7 +224,7 @@ def _heads_of(given: Any, fraction: float | None) -> HeadSet:
         raise HeadwiseError("fraction takes the highest of scores (layers, heads): give scores instead of a set of heads")
     if not 0 < fraction <= 1:
         raise HeadwiseError(f"fraction is {fraction}; it is a fraction of all heads, above 0 and at most 1")
-    order = ranked(np.asarray(given, dtype=float))
+    order = ranked_heads(np.asarray(given, dtype=float))
     return HeadSet(order[: max(1, int(np.floor(fraction * len(order) + 1e-9)))])
 
 

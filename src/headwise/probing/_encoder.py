@@ -8,11 +8,8 @@ from typing import Any
 import torch
 
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
-from headwise.heads._inputs import root_of
-from headwise.models._decoders.output import SavedTask
-from headwise.models._opening import open_model
-from headwise.models._pooling import POOLINGS
+from headwise.heads import Heads, root_of
+from headwise.models import POOLINGS, SavedTask, open_model
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from headwise._base.inference import MIN_EXAMPLES, share_interval
 from headwise.probing._fits import Labels
-from headwise.tasks import KINDS, _metrics as metrics
+from headwise.tasks import KINDS, metrics
 
 
 def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0) -> float:

@@ -9,16 +9,10 @@ from torch import Tensor, nn
 
 from headwise._base.opener import fill
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
-from headwise.heads._restoration import evaluating
-from headwise.models._decoders.output import SavedTask, TaskLike
-from headwise.models._decoders.sequence import SequenceDecoder
-from headwise.models._families import HeadShape
-from headwise.models._model import DECODERS, MultiTaskModel
-from headwise.models._opening import open_model
-from headwise.models._soft_prompts import text_columns
+from headwise.heads import Heads, HeadSet, evaluating
+from headwise.models import DECODERS, HeadShape, MultiTaskModel, SavedTask, SequenceDecoder, TaskLike, open_model, text_columns
 from headwise.probing._early_exit import head_outputs, layer_output
-from headwise.tasks._kinds import check_one_answer
+from headwise.tasks import check_one_answer
 
 KIND = "embedded-model"
 SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)  # linear → tanh → dropout 0.1 → classifier

@@ -18,10 +18,10 @@ from headwise.probing._parallel import workers
 from headwise.probing._problem import check_features
 from headwise.probing._ridge import RidgeFit, fit_ridge
 from headwise.probing._settings import Probe
-from headwise.tasks import KINDS, _metrics as metrics
+from headwise.tasks import KINDS, metrics
 
 MEMORY = 1 << 30  # bytes that the feature sets fitted at a time may take
-SPLITS = ("train", "validation", "test")
+SPLIT_NAMES = ("train", "validation", "test")
 Probed = TypeVar("Probed", Fit, RidgeFit)
 
 
@@ -87,7 +87,7 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -
         labels: of the three.
         settings: strengths and folds, or an estimator of the user's own.
     """
-    train, validation, test = (check_features(features(name).to(settings.device or "cpu")) for name in SPLITS)
+    train, validation, test = (check_features(features(name).to(settings.device or "cpu")) for name in SPLIT_NAMES)
     if settings.estimator is not None:
         return _choose_own(train, validation, test, labels, settings)
     if settings.folds is None:

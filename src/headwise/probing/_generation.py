@@ -12,13 +12,10 @@ import numpy as np
 from headwise.errors import HeadwiseError
 from headwise.probing import _labels as labelling, _perturbations as perturbing
 from headwise.probing._balance import Item, Items, as_task, balanced, forms_apart
-from headwise.probing._senteval import SENTEVAL, canonical
+from headwise.probing._senteval import SENTEVAL, senteval_name
 from headwise.probing._settings import Generate
 from headwise.settings import operation
-from headwise.tasks import _sources as sources
-from headwise.tasks._sentence import Sentence
-from headwise.tasks._splits import by_fraction, text_key
-from headwise.tasks._task import FRACTIONS, Task
+from headwise.tasks import SPLIT_FRACTIONS, Sentence, Task, by_fraction, sources, text_key
 
 ORIGINAL, INVERTED, REPLACED = "O", "I", "C"  # SentEval's labels
 
@@ -41,7 +38,7 @@ def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, settings
     from headwise.tasks import grammar
 
     sizes = {"train": size, "validation": max(1, size // 8), "test": max(1, size // 8)}
-    wanted = [canonical(name) for name in names] if names else list(SENTEVAL)
+    wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)
     made: dict[str, Task] = {}
     # Splits that share no content word, but for the tasks that ask about words themselves.
     for shared in (False, True):
@@ -77,7 +74,7 @@ def _generate(
     sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], names: Sequence[str] | None, options: Generate
 ) -> list[Task]:
     splits = _splits(sentences, options)
-    wanted = [canonical(name) for name in names] if names else list(SENTEVAL)
+    wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)
     made = []
     for name in wanted:
         try:
@@ -100,14 +97,14 @@ def _splits(sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], op
         given = {split: list(members) for split, members in sentences.items()}
     else:
         whole = list(sentences)
-        parts = by_fraction([_key(s) for s in whole], options.fractions or FRACTIONS, options.seed)
+        parts = by_fraction([_key(s) for s in whole], options.fractions or SPLIT_FRACTIONS, options.seed)
         given = {split: [whole[i] for i in rows] for split, rows in parts.items()}
-    missing = [split for split in FRACTIONS if not given.get(split)]
+    missing = [split for split in SPLIT_FRACTIONS if not given.get(split)]
     if missing:
         raise HeadwiseError(f"there are no sentences for the split {missing[0]!r}; found: {', '.join(given)}")
     seen: set[str] = set()
     found: Splits = {}
-    for split in FRACTIONS:
+    for split in SPLIT_FRACTIONS:
         found[split] = []
         for sentence in given[split]:
             if (key := _key(sentence)) not in seen:

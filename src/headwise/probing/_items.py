@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base.lazy import Registry
-from headwise.models._decoders.words import room_for
+from headwise.models import word_room
 from headwise.tasks import Batch, Examples
 
 Rows = NDArray[np.int64]  # (things, 4): start, end (exclusive), class, partner
@@ -38,7 +38,7 @@ class Items:
     def weights(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """For a batch: (things, n × words), 1/width on the words of each thing, and (things,) labels."""
         assert batch.n_words is not None
-        longest, numbers = room_for(batch), batch.index.tolist()
+        longest, numbers = word_room(batch), batch.index.tolist()
         parts = [self.rows[i] for i in numbers]
         owner = torch.from_numpy(np.repeat(np.arange(len(parts)), [len(part) for part in parts]))
         rows = torch.from_numpy(np.concatenate(parts))

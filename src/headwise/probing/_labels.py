@@ -6,7 +6,7 @@ otherwise. None means that the sentence has no such property, or that its annota
 
 from dataclasses import dataclass
 
-from headwise.tasks._sentence import Sentence, Tree, bare
+from headwise.tasks import Sentence, Tree, bare_label
 
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
 CLAUSES = {"S", "SINV", "SQ", "SBARQ"}
@@ -51,7 +51,7 @@ def top_constituents(sentence: Sentence) -> str | None:
     """
     if sentence.tree is not None:
         top = without_wrapper(sentence.tree)
-        return " ".join(bare(child.label) for child in top.children) if bare(top.label) in CLAUSES else None
+        return " ".join(bare_label(child.label) for child in top.children) if bare_label(top.label) in CLAUSES else None
     root = root_of(sentence)
     if root is None or sentence.deprels is None:
         return None
@@ -69,7 +69,11 @@ def tense(sentence: Sentence) -> Reading | None:
         finite = sentence.feature(root, "VerbForm") in (None, "Fin")
         return Reading(label, sentence.words[root].lower()) if label and finite else None
     verb = _main_verb(sentence)
-    return Reading(TAGS[bare(verb.label)], str(verb.word).lower()) if verb is not None and bare(verb.label) in TAGS else None
+    return (
+        Reading(TAGS[bare_label(verb.label)], str(verb.word).lower())
+        if verb is not None and bare_label(verb.label) in TAGS
+        else None
+    )
 
 
 def subject_number(sentence: Sentence) -> Reading | None:
@@ -79,8 +83,8 @@ def subject_number(sentence: Sentence) -> Reading | None:
     clause = _main_clause(sentence)
     if clause is None:
         return None
-    places = [i for i, child in enumerate(clause.children) if bare(child.label) == "VP"]
-    before = [child for child in clause.children[: places[0]] if bare(child.label) == "NP"] if places else []
+    places = [i for i, child in enumerate(clause.children) if bare_label(child.label) == "VP"]
+    before = [child for child in clause.children[: places[0]] if bare_label(child.label) == "NP"] if places else []
     return _head_noun(before[-1]) if len(before) == 1 else None
 
 
@@ -91,7 +95,7 @@ def object_number(sentence: Sentence) -> Reading | None:
     phrase = _verb_phrase(sentence)
     if phrase is None:
         return None
-    objects = [child for child in phrase.children if bare(child.label) == "NP" and "-TMP" not in child.label]
+    objects = [child for child in phrase.children if bare_label(child.label) == "NP" and "-TMP" not in child.label]
     return _head_noun(objects[0]) if len(objects) == 1 else None
 
 
@@ -131,7 +135,7 @@ def _coordinated_phrases(sentence: Sentence, last: int) -> tuple[int, int] | Non
     if sentence.tree is None:
         return None
     parts = list(without_wrapper(sentence.tree).children)
-    labels = [bare(part.label) for part in parts]
+    labels = [bare_label(part.label) for part in parts]
     core = [i for i, label in enumerate(labels) if label in CLAUSES or label == "CC"]
     if [labels[i] for i in core] != ["S", "CC", "S"] or any(not _subject_and_verb(parts[i]) for i in (core[0], core[2])):
         return None
@@ -203,25 +207,25 @@ def _main_clause(sentence: Sentence) -> Tree | None:
     if sentence.tree is None:
         return None
     top = without_wrapper(sentence.tree)
-    return top if bare(top.label) == "S" else None
+    return top if bare_label(top.label) == "S" else None
 
 
 def _verb_phrase(sentence: Sentence) -> Tree | None:
     """The main clause's verb phrase; auxiliaries are stepped over."""
     clause = _main_clause(sentence)
-    phrases = [child for child in clause.children if bare(child.label) == "VP"] if clause is not None else []
+    phrases = [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
     if len(phrases) != 1:
         return None
     phrase = phrases[0]
-    while (inner := [child for child in phrase.children if bare(child.label) == "VP"]) and len(inner) == 1:
+    while (inner := [child for child in phrase.children if bare_label(child.label) == "VP"]) and len(inner) == 1:
         phrase = inner[0]
     return None if inner else phrase
 
 
 def _main_verb(sentence: Sentence) -> Tree | None:
     clause = _main_clause(sentence)
-    phrases = [child for child in clause.children if bare(child.label) == "VP"] if clause is not None else []
-    if len(phrases) != 1 or any(bare(child.label) == "VP" for child in phrases[0].children):
+    phrases = [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
+    if len(phrases) != 1 or any(bare_label(child.label) == "VP" for child in phrases[0].children):
         return None
     verbs = [child for child in phrases[0].children if child.word is not None and child.label.startswith("VB")]
     return verbs[0] if len(verbs) == 1 else None
@@ -229,16 +233,16 @@ def _main_verb(sentence: Sentence) -> Tree | None:
 
 def _head_noun(phrase: Tree) -> Reading | None:
     """The last noun among a noun phrase's own words; of a phrase made of phrases, that of the first."""
-    if any(bare(child.label) == "CC" for child in phrase.children):
+    if any(bare_label(child.label) == "CC" for child in phrase.children):
         return None
     nouns = [child for child in phrase.children if child.word is not None and child.label.startswith("NN")]
     if nouns:
         label = NUMBERS.get(nouns[-1].label)
         return Reading(label, str(nouns[-1].word).lower()) if label else None
-    inner = [child for child in phrase.children if bare(child.label) == "NP"]
+    inner = [child for child in phrase.children if bare_label(child.label) == "NP"]
     return _head_noun(inner[0]) if inner else None
 
 
 def _subject_and_verb(clause: Tree) -> bool:
-    labels = [bare(child.label) for child in clause.children]
+    labels = [bare_label(child.label) for child in clause.children]
     return "NP" in labels and "VP" in labels

@@ -16,11 +16,8 @@ from torch import Tensor
 
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
-from headwise.heads._reading import twinned
-from headwise.models._decoders.words import merge_attention, pool_words
-from headwise.models._reading import read
-from headwise.models._soft_prompts import text_columns, text_maps
+from headwise.heads import Heads, twinned
+from headwise.models import merge_attention, pool_words, read_examples, text_columns, text_maps
 from headwise.probing._items import FORMS, Items, find_items
 from headwise.tasks import Batch, Task, batches
 
@@ -148,7 +145,7 @@ def free_probe(
         for split in ("train", "validation", "test") if centroid else ("validation", "test"):
             sample = task.split(split) if examples is None else task.split(split).sample(examples, seed)
             items = find_items(sample, np.random.default_rng([seed, len(splits)]) if permuted else None)
-            encoded = read(model, tokenizer, sample, max_length)
+            encoded = read_examples(model, tokenizer, sample, max_length)
             shown = track(batches(encoded, batch_size), f"probing {task.name}, {split}", quiet=quiet)
             passes = reader(twin, heads, shown)
             if centroid and split == "train":

@@ -7,7 +7,7 @@ from math import log2
 import numpy as np
 
 from headwise.probing._labels import coordinated
-from headwise.tasks._sentence import Sentence
+from headwise.tasks import Sentence
 
 CLOSE = 1.0  # frequencies match if they differ by no more than this many doublings
 EDGE = "\x00"  # before the first and after the last word

@@ -16,23 +16,18 @@ from headwise._base.names import file_name
 from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.models._memory import as_trained, length_of
+from headwise.models import as_trained, length_of
 from headwise.probing._encoder import Encoder, with_random_weights
 from headwise.probing._errors import score_interval, standard_error
-from headwise.probing._fits import SPLITS, Choice, Labels, choose, per_chunk
+from headwise.probing._fits import SPLIT_NAMES, Choice, Labels, choose, per_chunk
 from headwise.probing._recorded import Recording
 from headwise.probing._recording import NOT_KEPT, record
-from headwise.probing._results import Probes, ranked
+from headwise.probing._results import Probes, ranked_heads
 from headwise.probing._settings import Probe, Probing
 from headwise.probing._splits import carved, three_splits
 from headwise.settings import operation
-from headwise.store import fingerprint
-from headwise.store._decision import Decision, decision
-from headwise.store._entry import Entry, kept
-from headwise.tasks import KINDS, _metrics as metrics
-from headwise.tasks._examples import Examples
-from headwise.tasks._names import as_tasks
-from headwise.tasks._task import Task
+from headwise.store import Decision, Entry, decision, fingerprint, kept
+from headwise.tasks import KINDS, Examples, Task, as_tasks, metrics
 
 FOLDS = 5  # of train, where no split is left to choose on (appendix A.2)
 
@@ -76,7 +71,7 @@ def _decided(model: Any, tasks: Sequence[Task], settings: Probing) -> Decision:
         facts["pooling"] = settings.pooling or model.pooling
         facts["trained on"] = fingerprint(dict(model.tasks))
         model, tokenizer = model.model, tokenizer or model.tokenizer
-    return decision("probe", facts, model=model, tokenizer=tokenizer, tasks=tasks, splits=SPLITS)
+    return decision("probe", facts, model=model, tokenizer=tokenizer, tasks=tasks, splits=SPLIT_NAMES)
 
 
 def _contents(estimator: Any) -> Any:
@@ -117,7 +112,7 @@ def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
         with _recordings(settings.folder, task.name) as place:
             found = {
                 name: record(encoder, splits[name], place / name, hidden=settings.layers, identity=identities[0], **recording)
-                for name in SPLITS
+                for name in SPLIT_NAMES
             }
             own = settings.with_changes(folds=FOLDS) if settings.folds is None and carved(task) else settings
             parts.append(_task(task, found, labels, own, n_top, _sizes(settings.sweep, encoder)))
@@ -126,7 +121,7 @@ def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
                     name: record(
                         random, splits[name], place / f"random-{name}", hidden=False, identity=identities[1], **recording
                     )
-                    for name in SPLITS
+                    for name in SPLIT_NAMES
                 }
                 grid, _ = probe_heads(control, labels, own, f"{task.name}: random weights")
                 parts[-1].data["random_encoder"] = (("task", "layer", "head"), grid["test"][None])
@@ -142,7 +137,7 @@ def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
 
 def labels_of(task: Task, splits: dict[str, Examples]) -> Labels:
     """The labels of three splits."""
-    arrays = [np.asarray(splits[name].labels) for name in SPLITS]
+    arrays = [np.asarray(splits[name].labels) for name in SPLIT_NAMES]
     return Labels(task.kind, task.metric, len(task.classes), arrays[0], arrays[1], arrays[2])
 
 
@@ -200,7 +195,7 @@ def _task(
         best = int(np.argmax(data["layer_validation"]))
         rows.append({"embedding": "last layer", "layer": len(found) - 1, **found[-1]})
         rows.append({"embedding": "best layer", "layer": best, **found[best]})
-    order = ranked(grid["validation"])
+    order = ranked_heads(grid["validation"])
     sizes = sorted({min(top, len(order)), *(n for n in sweep if n <= len(order))})
     swept = []
     for n in track(sizes, f"{task.name}: top heads", quiet=settings.quiet):

@@ -10,14 +10,13 @@ import xarray as xr
 from headwise._base.opener import fresh
 from headwise._base.sentences import number
 from headwise.heads import Heads
-from headwise.models._opening import open_model
+from headwise.models import open_model
 from headwise.probing._items import FORMS
 from headwise.probing._parameter_free import FreeProbe, fixed_offset, free_probe
 from headwise.probing._settings import Profiling
 from headwise.sections import Described, Section, Table
 from headwise.settings import operation
-from headwise.tasks import Task
-from headwise.tasks._names import as_tasks
+from headwise.tasks import Task, as_tasks
 
 
 @dataclass(frozen=True, repr=False)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headwise._base.parsing import read_json, reading
 from headwise.errors import HeadwiseError
-from headwise.heads._headset import HeadSet
+from headwise.heads import HeadSet
 
 MANIFEST = "recording.json"
 

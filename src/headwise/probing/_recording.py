@@ -23,17 +23,13 @@ from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, room_in
 from headwise.engine import track
 from headwise.errors import HeadwiseError
-from headwise.heads._reading import twinned
-from headwise.models._reading import read
+from headwise.heads import twinned
+from headwise.models import read_examples
 from headwise.probing._early_exit import final_state
 from headwise.probing._encoder import Encoder
 from headwise.probing._recorded import MANIFEST, Recording
-from headwise.store import atomic_folder, fingerprint
-from headwise.store._atomic import write_text
-from headwise.store._live import tokenizer_content
-from headwise.tasks._batches import batches
-from headwise.tasks._examples import Examples
-from headwise.tasks._texts import keep
+from headwise.store import atomic_folder, fingerprint, tokenizer_content, write_text
+from headwise.tasks import Examples, batches, keep_texts
 
 PAIRS = ("compare", "together")
 DTYPES = ("float16", "float32")
@@ -130,7 +126,9 @@ def _shard(
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.pooling, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
-            for batch in batches(read(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False), batch_size):
+            for batch in batches(
+                read_examples(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False), batch_size
+            ):
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
                 for layer in range(layers):
@@ -199,7 +197,7 @@ def _sides(examples: Examples, pairs: str) -> list[Examples]:
     bare = Examples(examples.texts, np.zeros(len(examples), np.int64), "classes")
     if not examples.pairs or pairs == "together":
         return [bare]
-    return [replace(bare, texts=keep(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
+    return [replace(bare, texts=keep_texts(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
 
 
 def _same(folder: Path, record: dict[str, Any]) -> None:

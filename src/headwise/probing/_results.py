@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 from headwise._base.senses import check_ranked
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
-from headwise.heads._headset import HeadSet
+from headwise.heads import HeadSet
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
+from headwise.store import manifest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -120,7 +120,7 @@ class Probes(Described):
     def top(self, n: int, task: str | None = None) -> HeadSet:
         """The n heads with the best validation score on a task; without one, on the mean over tasks. Ties go to the lower (layer, head)."""
         values = self.data["validation"].mean("task") if task is None else self._of(task)["validation"]
-        order = ranked(values.values)
+        order = ranked_heads(values.values)
         if not 1 <= n <= len(order):
             raise HeadwiseError(f"n={n}: the model has {len(order)} heads")
         return HeadSet(order[:n])
@@ -134,7 +134,7 @@ class Probes(Described):
             if {"last", name} <= set(found):
                 found[f"{name} gain %"] = 100 * (found[name] / found["last"] - 1)
         found["best head"] = [
-            float(self._of(task)["test"].values[ranked(self._of(task)["validation"].values)[0]]) for task in found.index
+            float(self._of(task)["test"].values[ranked_heads(self._of(task)["validation"].values)[0]]) for task in found.index
         ]
         found["majority"] = self.data["majority"].to_series().reindex(found.index)
         return found
@@ -148,7 +148,7 @@ class Probes(Described):
         rows = {}
         for task in self.tasks:
             part = self._of(task)
-            place = ranked(part["validation"].values)[0]
+            place = ranked_heads(part["validation"].values)[0]
             row = {"best head": part["test"].values[place], "mean head": np.nanmean(part["test"].values)}
             if "control" in part:
                 row["best head, shuffled labels"] = part["control"].values[place]
@@ -207,20 +207,20 @@ class Probes(Described):
             tasks: which; default all.
             shared: one colour range for all panels.
         """
-        from headwise.figures._probing import heatmaps
+        from headwise.figures import heatmaps
 
         values = self.selectivity if variable == "selectivity" else self.data[variable]
         return heatmaps(values.sel(task=list(tasks or self.tasks)), sort=sort, shared=shared)
 
     def scatter(self) -> "Figure":
         """Syntactic against semantic score of every head, coloured by layer (Fig. 5)."""
-        from headwise.figures._probing import syntactic_semantic
+        from headwise.figures import syntactic_semantic
 
         return syntactic_semantic(self.syntactic_semantic())
 
     def sweep_plot(self) -> "Figure":
         """Test score of the top-n embedding against n, with the best layer as a line."""
-        from headwise.figures._probing import sweep
+        from headwise.figures import sweep
 
         return sweep(self.sweep, self.embeddings)
 
@@ -267,7 +267,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Probes:
     return Probes(data, rows, swept, kinds["predictions"], kinds["labels"])
 
 
-def ranked(values: ArrayLike) -> list[tuple[int, int]]:
+def ranked_heads(values: ArrayLike) -> list[tuple[int, int]]:
     """Heads by (layers, heads) values, best first; ties go to the lower (layer, head), NaN is left out."""
     array = check_ranked(np.asarray(values, dtype=float))
     order = np.argsort(np.where(np.isnan(array), np.inf, -array).ravel(), kind="stable")[: int(np.isfinite(array).sum())]

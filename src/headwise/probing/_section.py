@@ -8,7 +8,7 @@ import xarray as xr
 
 from headwise._base.inference import MIN_EXAMPLES
 from headwise._base.sentences import NOT_SHOWN, number, synthetic_text
-from headwise.figures import _probing as figures
+from headwise.figures import probing as figures
 from headwise.sections import Chart, HeadMaps, Section, Table
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ PUBLISHED = {
 }
 
 
-BARS = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
+BARS_NOTE = (
+    f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
+)
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
@@ -48,7 +50,7 @@ def section(probes: "Probes") -> Section:
         Chart("embeddings", "Layers and chosen heads", lambda: figures.embeddings(embeddings)),
     ]
     if len(probes.sweep):
-        blocks.append(Chart("head-sweep", "Score over the number of heads", probes.sweep_plot, BARS))
+        blocks.append(Chart("head-sweep", "Score over the number of heads", probes.sweep_plot, BARS_NOTE))
     blocks.append(
         Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
     )

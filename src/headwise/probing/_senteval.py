@@ -7,10 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.tasks._files import open_text
-from headwise.tasks._sources import folder_files
-from headwise.tasks._tables import read_table
-from headwise.tasks._task import Task
+from headwise.tasks import Task, folder_files, open_text, read_table
 
 # name -> SentEval's file name; in the order of the papers
 SENTEVAL = {
@@ -45,7 +42,7 @@ def senteval_tasks(path: str | Path, names: Sequence[str] | None = None) -> list
             f"{folder} is not a folder; expected one with files such as {SENTEVAL['Depth']}.txt or folders of that name"
         )
     found = {name: place for name, file in SENTEVAL.items() if (place := _place(folder, file)) is not None}
-    wanted = [canonical(name) for name in names] if names else list(found)
+    wanted = [senteval_name(name) for name in names] if names else list(found)
     missing = [name for name in wanted if name not in found]
     if missing or not wanted:
         what = f"no task {missing[0]!r} ({SENTEVAL[missing[0]]})" if missing else "no probing task"
@@ -53,7 +50,7 @@ def senteval_tasks(path: str | Path, names: Sequence[str] | None = None) -> list
     return [_task(name, found[name]) for name in wanted]
 
 
-def canonical(name: str) -> str:
+def senteval_name(name: str) -> str:
     """SentEval's name of a task, from its name or file name in any case.
 
     Raises:

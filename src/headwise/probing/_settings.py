@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 from pydantic import field_validator
 
 from headwise.settings import OUT, QUIET, TOKENIZER, TRUST, Settings, option
-from headwise.tasks._source import TaskSource
+from headwise.tasks import TaskSource
 
 Source = Literal["senteval", "treebank", "grammar", "tasks"]
 

@@ -35,7 +35,7 @@ class Shift:
 
     def plot(self, sort: bool = False) -> "Figure":
         """Heat maps before and after, side by side in one colour range per task (Fig. 4)."""
-        from headwise.figures._probing import before_and_after
+        from headwise.figures import before_and_after
 
         return before_and_after(self.before, {"after": self.after}, sort=sort)
 

@@ -1,11 +1,8 @@
 """The three splits a probe needs: to fit on, to choose on, to report."""
 
 from headwise.errors import HeadwiseError
-from headwise.probing._fits import SPLITS
-from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import check_one_answer
-from headwise.tasks._splits import by_fraction, text_key
-from headwise.tasks._task import Task
+from headwise.probing._fits import SPLIT_NAMES
+from headwise.tasks import Examples, Task, by_fraction, check_one_answer, text_key
 
 CARVED = {"train": 0.9, "validation": 0.1}  # of train, where nothing else is left to choose on
 
@@ -19,7 +16,7 @@ def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict
     found = _labelled(task)
     if examples is not None:
         found = {name: split.sample(examples, seed) for name, split in found.items()}
-    if len(found) < len(SPLITS):
+    if len(found) < len(SPLIT_NAMES):
         found["test"] = found.get("test", found.get("validation", found["train"]))
         # a tenth may have been cut out of train by the same hash: by that, nothing of what is left would be cut out again
         again = "probed\x1f" if task.validation_carved else ""
@@ -30,12 +27,12 @@ def three_splits(task: Task, examples: int | None = None, seed: int = 0) -> dict
 
 def carved(task: Task) -> bool:
     """Whether a task lacks a labelled validation split beside the one that it is tested on."""
-    return len(_labelled(task)) < len(SPLITS) or task.validation_carved
+    return len(_labelled(task)) < len(SPLIT_NAMES) or task.validation_carved
 
 
 def _labelled(task: Task) -> dict[str, Examples]:
     check_one_answer(task.name, task.kind, "probes read")
-    found = {name: task.split(name) for name in SPLITS if name in task.splits and task.split(name).labelled}
+    found = {name: task.split(name) for name in SPLIT_NAMES if name in task.splits and task.split(name).labelled}
     if "train" not in found or len(found) < 2:
         raise HeadwiseError(
             f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"

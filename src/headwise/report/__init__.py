@@ -24,7 +24,7 @@ def write_report(folders: Sequence[str | Path], path: str | Path, *, title: str 
     from headwise._base.writing import make_folder
     from headwise.report.folders import read
     from headwise.report.html import render
-    from headwise.store._atomic import write_text
+    from headwise.store import write_text
 
     path = Path(path)
     make_folder(path.parent)

@@ -5,16 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from headwise._base.parsing import reading
-from headwise.engine import Run
-from headwise.engine._steps import study_of
+from headwise.engine import Run, study_of
 from headwise.errors import HeadwiseError
 from headwise.report import again
 from headwise.sections import Section
-from headwise.store import _manifest as manifest
-from headwise.store._loading import load
-from headwise.studies._trained import part_of_single
-from headwise.training._result import DONE, TrainingResult
-from headwise.training._section import section as section_of
+from headwise.store import load, manifest
+from headwise.studies import part_of_single
+from headwise.training import TRAINING_FILE, TrainingResult, trainings_section as section_of
 
 # kinds of saved results
 SAVED = ("dissociation", "evaluation", "harness-evaluation", "induction", "probes", "roles", "scores", "steering")
@@ -48,7 +45,9 @@ def sections_of(folder: Path) -> list[Section]:
         return [replace(section, reproduce=again.of_saved(record), provenance=around)]
     if kind == "study":
         return [replace(section, reproduce=again.of_study(record, folder)) for section in _of_study(folder)]
-    trained = sorted(path.parent for path in folder.rglob(DONE) if path.parent == folder or not part_of_single(path.parent))
+    trained = sorted(
+        path.parent for path in folder.rglob(TRAINING_FILE) if path.parent == folder or not part_of_single(path.parent)
+    )
     if trained:
         found = [TrainingResult.load(path) for path in trained]
         reproduce = again.of_trainings([one.description for one in found])

@@ -10,8 +10,7 @@ from headwise import __version__
 from headwise._base.places import model_label
 from headwise.errors import MissingExtra
 from headwise.figures import svg
-from headwise.sections import Chart, HeadMaps, Section, Table
-from headwise.sections._cells import columns, rows
+from headwise.sections import Chart, HeadMaps, Section, Table, shown_columns, shown_rows
 
 HERE = Path(__file__).parent
 
@@ -68,9 +67,9 @@ def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]
             }
         )
         return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": values.sizes["task"] == 1, **common}
-    shown = columns(block)
+    shown = shown_columns(block)
     words = [place for place, column in enumerate(shown) if column.words]
-    return {"kind": "table", "columns": [column.heading for column in shown], "rows": rows(shown), "words": words, **common}
+    return {"kind": "table", "columns": [column.heading for column in shown], "rows": shown_rows(shown), "words": words, **common}
 
 
 def _short(value: Any) -> float | None:

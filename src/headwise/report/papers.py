@@ -7,8 +7,7 @@ from headwise._base.names import file_name
 from headwise._base.tables import csv_text
 from headwise._base.writing import make_folder, write_bytes
 from headwise.figures import save_figure
-from headwise.sections import Section, Table
-from headwise.sections._cells import columns, rows
+from headwise.sections import Section, Table, shown_columns, shown_rows
 
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -43,11 +42,11 @@ def write(sections: Sequence[Section], folder: str | Path, *, tables: bool = Tru
 
 def latex(table: Table) -> str:
     """A booktabs table."""
-    shown = columns(table)
+    shown = shown_columns(table)
     align = "".join("l" if column.words else "r" for column in shown)
     lines = [rf"% {table.title}", rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
     lines += [" & ".join(escaped(column.heading) for column in shown) + r" \\", r"\midrule"]
-    lines += [" & ".join(map(escaped, cells)) + r" \\" for cells in rows(shown)]
+    lines += [" & ".join(map(escaped, cells)) + r" \\" for cells in shown_rows(shown)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

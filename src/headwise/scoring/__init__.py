@@ -14,4 +14,12 @@ if TYPE_CHECKING:
     from headwise.scoring._selection import bottom_heads as bottom_heads, random_heads as random_heads, top_heads as top_heads
     from headwise.scoring._settings import ESTIMATORS as ESTIMATORS, Score as Score
 
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.scoring import _concrete as concrete
+    from headwise.scoring._concrete import CLAIMED_GATE
+    from headwise.scoring._estimators import estimate
+    from headwise.scoring._files import SCORES_FILE, given_scores, keep_scores
+    from headwise.scoring._selection import count_for
+    from headwise.scoring._settings import VARIANTS, Estimation, check_options
+
 __getattr__, __all__ = lazily(__name__)

@@ -11,7 +11,7 @@ from headwise.heads import HeadSet
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 
 class Ablation(Reading):

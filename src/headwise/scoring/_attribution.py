@@ -14,16 +14,13 @@ from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, prepare
 from headwise.errors import HeadwiseError
-from headwise.heads import Site
-from headwise.heads._find.observation import Watcher
-from headwise.heads._use.attention import eager
-from headwise.models._soft_prompts import real_columns
+from headwise.heads import Site, Watcher, eager
+from headwise.models import real_columns
 from headwise.scoring._integrated import unit_interval
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._batches import Batch
-from headwise.tasks._task import Task
+from headwise.tasks import Batch, Task
 
 
 class AttentionAttribution(Reading):

@@ -12,7 +12,7 @@ from headwise.scoring._gate_fit import fit_gates
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 
 class CausalGating(Reading):

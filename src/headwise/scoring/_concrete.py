@@ -7,7 +7,7 @@ from torch import Tensor
 
 TEMPERATURE = 0.33
 LOW, HIGH = -0.1, 1.1  # the concrete variable is stretched to this range, then cut to 0–1
-CLAIMED = 1e-3  # a head whose gate at test is above this is claimed
+CLAIMED_GATE = 1e-3  # a head whose gate at test is above this is claimed
 
 
 def sample(log_a: Tensor, noise: Tensor) -> Tensor:

@@ -14,16 +14,14 @@ from headwise._base.senses import MEANING, SENSES, importance
 from headwise._passes.decision import asked
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.models._classes import by_order
-from headwise.models._memory import as_trained
-from headwise.scoring._files import keep
+from headwise.models import as_trained, order_notes
+from headwise.scoring._files import keep_scores
 from headwise.scoring._scores import HeadScores
 from headwise.scoring._selection import bottom_heads, count_for, top_heads
 from headwise.scoring._settings import Reading, Score, check_options, estimator
 from headwise.settings import operation
-from headwise.store._entry import kept
-from headwise.tasks._names import as_tasks
-from headwise.tasks._task import Task
+from headwise.store import kept
+from headwise.tasks import Task, as_tasks
 
 if TYPE_CHECKING:
     from headwise.heads import Heads
@@ -65,7 +63,7 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.D
         raise HeadwiseError(f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc")
     decided = asked("score", model, tasks, settings, settings.split, together=several)
     found, notes = kept(
-        settings.out, decided, lambda entry: keep(estimate(model, tasks, several, settings), entry.folder, **entry.seals())
+        settings.out, decided, lambda entry: keep_scores(estimate(model, tasks, several, settings), entry.folder, **entry.seals())
     )
     if "performance" not in found.attrs:
         notes = [*notes, f"{settings.out} does not say how good the intact model is: scores were kept without that before"]
@@ -77,7 +75,7 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
     from headwise._passes.answers import JUDGED
     from headwise._passes.subject import opened
     from headwise.heads import Heads
-    from headwise.models._reading import reading_length
+    from headwise.models import reading_length
 
     names = [task.name for task in tasks]
     answering = opened(model, tasks, settings)
@@ -96,7 +94,7 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
     name, revision = identity(answering.encoder.config)
     judged = {
         **{name: values for name, values in by_task.items() if values},
-        **by_order(answering, tasks),
+        **order_notes(answering, tasks),
         "model": name,
         "revision": revision,
         "metrics": {task.name: task.metric for task in read},

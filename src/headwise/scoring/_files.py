@@ -12,10 +12,9 @@ from headwise._base.parsing import read_json, reading
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import HeadwiseError
 from headwise.scoring._scores import HeadScores
-from headwise.store import _manifest as manifest
-from headwise.store._loading import load
+from headwise.store import load, manifest
 
-NAME = "scores.nc"  # in a folder of scores, or of a dissociation
+SCORES_FILE = "scores.nc"  # in a folder of scores, or of a dissociation
 JSON = "scores.json"  # beside it in a folder of scores
 FORMAT = "headwise-scores-1"
 
@@ -88,17 +87,17 @@ def _array(values: Any) -> Any:
     return found.astype(float) if found.dtype == object else found
 
 
-def keep(scores: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
+def keep_scores(scores: xr.DataArray, folder: Path, **noted: Any) -> xr.DataArray:
     """Writes a folder of scores that `headwise.load` opens; gives them back."""
     with manifest.new_folder(folder, "scores", **noted) as aside:
-        save_scores(scores, aside / NAME)
+        save_scores(scores, aside / SCORES_FILE)
         save_scores(scores, aside / JSON)
     return scores
 
 
 def load_folder(folder: Path, record: Mapping[str, Any]) -> xr.DataArray:
     """Opens what `keep` wrote; `headwise.load` calls this."""
-    return load_scores(folder / NAME)
+    return load_scores(folder / SCORES_FILE)
 
 
 def given_scores(scores: Any) -> xr.DataArray:

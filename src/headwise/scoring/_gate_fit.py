@@ -11,7 +11,7 @@ from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject
 from headwise.errors import HeadwiseError
-from headwise.models._finite import check_losses
+from headwise.models import check_losses
 
 LOOK = 50  # steps after which losses are looked at
 REMEDY = "lower the learning rate (lr), or score a model whose losses are numbers"

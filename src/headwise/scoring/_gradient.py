@@ -13,8 +13,7 @@ from headwise._passes.subject import Subject, prepare
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import VARIANTS, Reading
 from headwise.settings import operation, option
-from headwise.tasks._batches import Batch
-from headwise.tasks._task import Task
+from headwise.tasks import Batch, Task
 
 Level = Literal["example", "token", "batch"]
 Divisor = Literal["examples", "tokens", "batches", "tokens, last layer examples", "tokens, last layer none"]

@@ -13,7 +13,7 @@ from headwise.scoring._gradient import example_gradients
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 
 class IntegratedGradients(Reading):

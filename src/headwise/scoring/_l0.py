@@ -12,7 +12,7 @@ from headwise.scoring._result import as_scores
 from headwise.scoring._selection import count_for
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 PRICE_STEP, STIFFNESS = 0.05, 5.0
 

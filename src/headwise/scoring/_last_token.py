@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from headwise._passes.subject import Subject, computing
-from headwise.models._decoders.language import only_where
-from headwise.tasks._batches import Batch
+from headwise.models import projecting_only
+from headwise.tasks import Batch
 
 # Tokens of all prompts from which on it pays: single tokens read every weight for little arithmetic, and the check reads one prompt more.
 WORTH = 1024
@@ -34,7 +34,7 @@ class LastTokens:
         if not bool(mask.all()):
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
         before = {name: value[:, :-1] for name, value in inputs.items()}
-        with torch.no_grad(), only_where(subject.model.encoder, torch.zeros_like(before["input_ids"], dtype=torch.bool)):
+        with torch.no_grad(), projecting_only(subject.model.encoder, torch.zeros_like(before["input_ids"], dtype=torch.bool)):
             self.cache = self._run(before, use_cache=True).past_key_values
         self.inputs = {name: value if name == "attention_mask" else value[:, -1:] for name, value in inputs.items()}
 

@@ -13,19 +13,13 @@ from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, computing, prepare
 from headwise.errors import HeadwiseError
-from headwise.heads import HeadSet, Site
-from headwise.heads._use.course import with_rows
-from headwise.heads._use.positions import Pass, read_pass
-from headwise.models._decoders.language import answer_differences
-from headwise.models._decoders.output import DecoderOutput
-from headwise.models._soft_prompts import real_columns
+from headwise.heads import HeadSet, Pass, Site, read_pass, with_rows
+from headwise.models import DecoderOutput, answer_differences, real_columns
 from headwise.scoring._last_token import LastTokens, can_continue, long_enough
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._batches import Batch
-from headwise.tasks._kinds import KINDS
-from headwise.tasks._task import Task
+from headwise.tasks import KINDS, Batch, Task
 
 ROWS = 512  # patched rows of one pass, at most
 TOKENS = {"cpu": 1 << 11, "cuda": 1 << 17}  # and their tokens

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 
 from headwise._base.sentences import NO_INTERVAL, number
-from headwise.figures._probing import heatmaps
+from headwise.figures import heatmaps
 from headwise.scoring._scores import values
 from headwise.sections import Chart, HeadMaps, Section, Table
 

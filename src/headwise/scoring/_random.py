@@ -10,7 +10,7 @@ from headwise._passes.subject import prepare
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 
 @operation(Reading)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headwise._base.senses import Sense
 from headwise._passes.subject import Subject
-from headwise.models._finite import check_scores
+from headwise.models import check_scores
 
 
 def as_scores(values: ArrayLike | Tensor, subject: Subject, method: str, sense: Sense, **settings: Any) -> xr.DataArray:

@@ -7,10 +7,9 @@ import pandas as pd
 import xarray as xr
 
 from headwise._base.sentences import synthetic_text
-from headwise.heads._headset import HeadSet
+from headwise.heads import HeadSet
 from headwise.scoring._selection import top_heads
-from headwise.sections import HeadMaps, Section, Table
-from headwise.sections._judged import intact, judged
+from headwise.sections import HeadMaps, Section, Table, intact_note, judged_by
 
 FRACTION = 0.3  # of the heads that are listed, as the papers choose
 
@@ -70,8 +69,8 @@ def values(scores: xr.DataArray) -> dict[str, Any]:
 
 
 def _judged(facts: Mapping[Any, Any]) -> str:
-    known = judged(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
-    return f"{known}{intact(facts)}{synthetic_text(facts.get('synthetic', ()))}"
+    known = judged_by(facts["metrics"], facts["max_length"]) if "metrics" in facts else ""
+    return f"{known}{intact_note(facts)}{synthetic_text(facts.get('synthetic', ()))}"
 
 
 def _top_heads(scores: xr.DataArray, sets: Mapping[str, HeadSet], signed: bool) -> pd.DataFrame:
@@ -101,9 +100,9 @@ def _by_layer(scores: xr.DataArray, sets: Mapping[str, HeadSet]) -> pd.DataFrame
 
 def language_modelling(facts: Mapping[Any, Any]) -> list[Table]:
     """Every metric of the intact model where it was asked to predict text."""
-    from headwise.tasks._metrics import label
+    from headwise.tasks import metric_label
 
     performance = {task: found for task, found in facts.get("performance", {}).items() if "perplexity" in found}
-    rows = [{"task": task, **{label(name): value for name, value in found.items()}} for task, found in performance.items()]
+    rows = [{"task": task, **{metric_label(name): value for name, value in found.items()}} for task, found in performance.items()]
     caption = "Of the intact model, on the examples that were scored."
     return [Table("language-modelling", "Language modelling", pd.DataFrame(rows), caption)] if rows else []

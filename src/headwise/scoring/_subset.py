@@ -13,7 +13,7 @@ from headwise.scoring._result import as_scores
 from headwise.scoring._selection import count_for, top_heads
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 HOT, COLD = 1000.0, 1e-8  # the temperature falls from one to the other, evenly on a log scale
 

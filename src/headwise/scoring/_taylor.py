@@ -10,16 +10,12 @@ from torch import Tensor
 from headwise._passes.frozen import frozen
 from headwise._passes.gradients import with_gradients
 from headwise._passes.subject import Subject, prepare
-from headwise.heads import Site
-from headwise.heads._use.positions import Pass, read_pass
-from headwise.heads._use.recording import Tape
-from headwise.heads._use.replacement import mean_of
-from headwise.models._soft_prompts import real_columns
+from headwise.heads import Pass, Site, Tape, mean_of, read_pass
+from headwise.models import real_columns
 from headwise.scoring._result import as_scores
 from headwise.scoring._settings import Reading
 from headwise.settings import operation, option
-from headwise.tasks._batches import Batch
-from headwise.tasks._task import Task
+from headwise.tasks import Batch, Task
 
 
 class TaylorMean(Reading):

@@ -24,11 +24,11 @@ class Column:
     words: bool
 
 
-def columns(table: Table) -> list[Column]:
+def shown_columns(table: Table) -> list[Column]:
     """A table as people read it: metrics by their names, the two ends of an interval as one column, columns that say nothing left out."""
-    from headwise.tasks._metrics import label
+    from headwise.tasks import metric_label
 
-    frame = table.frame.assign(metric=table.frame["metric"].map(label)) if "metric" in table.frame else table.frame
+    frame = table.frame.assign(metric=table.frame["metric"].map(metric_label)) if "metric" in table.frame else table.frame
     names = [str(name) for name in frame.columns]
     by_name = {name: _column(name, frame.iloc[:, place]) for place, name in enumerate(names)}
     for name in names:
@@ -39,7 +39,7 @@ def columns(table: Table) -> list[Column]:
     return spoken or list(by_name.values())
 
 
-def rows(shown: list[Column]) -> list[tuple[str, ...]]:
+def shown_rows(shown: list[Column]) -> list[tuple[str, ...]]:
     """The cells of columns, row by row."""
     return list(zip(*(column.cells for column in shown), strict=True))
 

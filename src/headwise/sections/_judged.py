@@ -4,11 +4,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 
-def judged(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
+def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
     """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens."."""
-    from headwise.tasks._metrics import label
+    from headwise.tasks import metric_label
 
-    named = {task: label(metric) for task, metric in metrics.items()}
+    named = {task: metric_label(metric) for task, metric in metrics.items()}
     return f" Metric: {_by_task(named)}; texts cut at {_by_task(lengths)} tokens."
 
 
@@ -19,10 +19,10 @@ def _by_task(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def intact(facts: Mapping[Hashable, Any]) -> str:
+def intact_note(facts: Mapping[Hashable, Any]) -> str:
     """How good the intact model is on what was scored, by the attributes of scores: "Intact model: sst2 91.2 %, mrpc 68.4 % (at chance).";
     empty for scores that do not say it."""
-    from headwise.tasks._metrics import METRICS
+    from headwise.tasks import METRICS
 
     shown = []
     for name, values in facts.get("performance", {}).items():
@@ -32,7 +32,7 @@ def intact(facts: Mapping[Hashable, Any]) -> str:
     return f" Intact model: {', '.join(shown)}." if shown else ""
 
 
-def held_out(tasks: Iterable[str]) -> str:
+def held_out_note(tasks: Iterable[str]) -> str:
     """A sentence that names the tasks judged on a tenth of train; empty where there is none."""
     names = ", ".join(tasks)
     return f" Judged on a tenth of train, not on the validation split (held_out): {names}." if names else ""

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from headwise.sections._cells import columns, rows
+from headwise.sections._cells import shown_columns, shown_rows
 from headwise.sections._section import Section, Table
 from headwise.sections._terminal import ROWS
 
@@ -20,11 +20,11 @@ def _paragraphs(sentences: list[str]) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    shown = columns(table)
+    shown = shown_columns(table)
     sides = ["left" if column.words else "right" for column in shown]
     head = "".join(f'<th style="text-align:{side}">{escape(one.heading)}</th>' for one, side in zip(shown, sides, strict=True))
     lines = []
-    for cells in rows(shown)[:ROWS]:
+    for cells in shown_rows(shown)[:ROWS]:
         aligned = zip(cells, sides, strict=True)
         lines.append("".join(f'<td style="text-align:{side}">{escape(cell)}</td>' for cell, side in aligned))
     body = "".join(f"<tr>{line}</tr>" for line in lines)

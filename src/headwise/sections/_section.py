@@ -60,7 +60,7 @@ class HeadMaps:
 
     def draw(self) -> "Figure":
         """The maps for a paper; the page has its own, which answer to the mouse."""
-        from headwise.figures._probing import heatmaps
+        from headwise.figures import heatmaps
 
         values = self.values.transpose("task", "layer", "head")
         return heatmaps(values, chosen=self.chosen, legend=self.measure, effects=self.effects, effect=self.effect)

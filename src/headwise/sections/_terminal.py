@@ -6,7 +6,7 @@ from dataclasses import replace
 from textwrap import wrap
 
 from headwise._base.names import legible
-from headwise.sections._cells import NOTHING, Column, columns, rows
+from headwise.sections._cells import NOTHING, Column, shown_columns, shown_rows
 from headwise.sections._section import Section, Table
 
 PARAGRAPH = 100  # longer lines are hard to read
@@ -46,7 +46,7 @@ def table_text(table: Table, width: int) -> str:
     Where it is too wide, headings and columns of words are wrapped; where that is not enough, the columns that have no room continue below,
     beside the first ones, which name the rows.
     """
-    shown = [Column(legible(one.heading), [*map(legible, one.cells[:ROWS])], one.words) for one in columns(table)]
+    shown = [Column(legible(one.heading), [*map(legible, one.cells[:ROWS])], one.words) for one in shown_columns(table)]
     shown, reasons = _numbered(shown)
     lines = [legible(table.title), *_body(shown, width)]
     if (more := len(table.frame) - ROWS) > 0:
@@ -90,7 +90,7 @@ def _block(shown: list[Column], width: int) -> list[str]:
         widths[widest] -= 1
     lines = _row([column.heading for column in shown], shown, widths)
     lines.append(GAP.join("-" * size for size in widths))
-    for cells in rows(shown):
+    for cells in shown_rows(shown):
         lines += _row(cells, shown, widths)
     return lines
 

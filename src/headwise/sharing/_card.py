@@ -15,11 +15,10 @@ from headwise._base.opener import identity
 from headwise._base.parsing import read_json
 from headwise._base.writing import make_folder, write_bytes
 from headwise.errors import MissingExtra
-from headwise.heads._remove.files import read_config
+from headwise.heads import read_config
 from headwise.report.folders import sections_of
-from headwise.sections import HeadMaps, Section, Table
-from headwise.sections._cells import columns, rows
-from headwise.store import _manifest as manifest
+from headwise.sections import HeadMaps, Section, Table, shown_columns, shown_rows
+from headwise.store import manifest
 from headwise.tasks import KINDS
 
 PICTURE = "figures/heads.png"
@@ -251,18 +250,18 @@ def _draw(shown: Shown, values: Any, caption: str) -> None:
 
 
 def _png(figure: Any) -> bytes:
-    from headwise.figures._style import _write
+    from headwise.figures import write_figure
 
     file = BytesIO()
-    _write(figure, file, dpi=120, format="png")
+    write_figure(figure, file, dpi=120, format="png")
     return file.getvalue()
 
 
 def _markdown(frame: pd.DataFrame) -> str:
     """A table of Markdown; long ones are cut."""
-    shown = columns(Table("", "", frame))
+    shown = shown_columns(Table("", "", frame))
     lines = ["| " + " | ".join(_text(column.heading) for column in shown) + " |", "|" + "---|" * len(shown)]
-    lines += ["| " + " | ".join(map(_text, cells)) + " |" for cells in rows(shown)[:MOST]]
+    lines += ["| " + " | ".join(map(_text, cells)) + " |" for cells in shown_rows(shown)[:MOST]]
     if len(frame) > MOST:
         lines.append(f"\n{len(frame) - MOST} further rows are in the files.")
     return "\n".join(lines)

@@ -11,8 +11,7 @@ import xarray as xr
 from headwise._base.parsing import one_line
 from headwise.errors import HeadwiseError
 from headwise.sharing._card import card as card_of
-from headwise.store import _manifest as manifest
-from headwise.store._loading import LOADERS, load
+from headwise.store import LOADERS, load, manifest
 
 # what a saved folder may hold beside what it is of: parts of unfinished work, and files that run code when they are opened
 LEFT = ["checkpoint/*", "**/checkpoint/*", ".*", "**/.*", "started.json", "*.pt", "*.pth", "*.bin", "*.pkl", "*.pickle"]
@@ -123,15 +122,13 @@ def _as_folder(thing: Any, tokenizer: Any) -> Iterator[Path]:
 
 
 def _save(thing: Any, folder: Path) -> None:
-    from headwise.heads._remove.files import save_removed
-    from headwise.heads._remove.plain import removed_before
-    from headwise.heads._remove.removal import removed_from
-    from headwise.scoring._files import keep
+    from headwise.heads import removed_before, removed_from, save_removed
+    from headwise.scoring import keep_scores
 
     if isinstance(thing, xr.DataArray):
         if not {"layer", "head"} <= set(thing.dims) <= {"task", "layer", "head"}:
             raise HeadwiseError(f"an array with dims {thing.dims} is not scores of heads: give the folder that headwise saved")
-        keep(thing, folder)
+        keep_scores(thing, folder)
     elif hasattr(thing, "save"):
         thing.save(folder)
     elif hasattr(thing, "config") and (removed_from(thing) or removed_before(thing)):

@@ -11,7 +11,7 @@ from headwise._base.opener import identity
 from headwise._base.writing import write_bytes
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
-from headwise.store._saving import save_model
+from headwise.store import save_model
 
 TABLE, CONFIG, POLICY = "full_attention_heads.tsv", "config.json", "policy.json"
 

@@ -13,7 +13,7 @@ from headwise._base.unpacking import check_zip
 from headwise.errors import HeadwiseError
 from headwise.similarity._encoding import STRENGTHS, column_correlation, fit_ridge
 from headwise.similarity._matrices import labelled
-from headwise.tasks._tables import read_table
+from headwise.tasks import read_table
 
 Array = NDArray[Any]
 

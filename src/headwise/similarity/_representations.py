@@ -38,14 +38,12 @@ def sentence_vectors(
     """
     import torch
 
-    from headwise.heads._reading import twinned
-    from headwise.models import open_model, pool
-    from headwise.models._reading import check_tokens, shortest
-    from headwise.models._soft_prompts import padding_side, token_states
+    from headwise.heads import twinned
+    from headwise.models import check_tokens, length_within, open_model, padding_side, pool, token_states
 
     opened = open_model(model, need="encoder", tokenizer=tokenizer, device="auto")
     tokenizer = tokenizer if tokenizer is not None else opened.tokenizer
-    length = shortest(max_length, opened.encoder)
+    length = length_within(max_length, opened.encoder)
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # little padding
     vectors: list[Array] = [np.empty(0)] * len(sentences)
     with torch.no_grad(), twinned(opened.encoder) as (encoder,):

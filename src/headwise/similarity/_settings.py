@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from headwise.engine._recipe import ModelName
+from headwise.engine import ModelName
 from headwise.settings import DataPath, Settings, option
 
 

@@ -12,16 +12,9 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
-from headwise.probing._encoder import Encoder
-from headwise.probing._fits import SPLITS, Labels
-from headwise.probing._logistic import fit
-from headwise.probing._probes import probe_heads
-from headwise.probing._recorded import Recording
-from headwise.probing._recording import NOT_KEPT, record
-from headwise.probing._results import ranked
-from headwise.probing._settings import Probe
+from headwise.probing import NOT_KEPT, SPLIT_NAMES, Encoder, Labels, Probe, Recording, fit, probe_heads, ranked_heads, record
 from headwise.steering._settings import Steer
-from headwise.tasks._examples import Examples
+from headwise.tasks import Examples
 
 SHARE = 20  # one head in twenty, as 48 of the 1,024 heads in Li et al. (2023)
 
@@ -50,8 +43,8 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
         target: number of the class.
         settings: how many heads, and which directions.
     """
-    arrays = [(np.asarray(splits[name].labels) == target).astype(np.int64) for name in SPLITS]
-    for name, one in zip(SPLITS, arrays, strict=True):
+    arrays = [(np.asarray(splits[name].labels) == target).astype(np.int64) for name in SPLIT_NAMES]
+    for name, one in zip(SPLIT_NAMES, arrays, strict=True):
         if len(np.unique(one)) < 2:
             raise HeadwiseError(f"the {name} split has statements of one kind only: both the target class and others are needed")
     labels = Labels("classes", "accuracy", 2, arrays[0], arrays[1], arrays[2])
@@ -61,7 +54,8 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="headwise-") as folder:
         recordings = {
-            name: record(encoder, splits[name], Path(folder) / name, hidden=False, dtype="float32", **options) for name in SPLITS
+            name: record(encoder, splits[name], Path(folder) / name, hidden=False, dtype="float32", **options)
+            for name in SPLIT_NAMES
         }
         grid, _ = probe_heads(recordings, labels, probing)
         total = encoder.heads.total
@@ -69,7 +63,7 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
         if count > total:
             raise HeadwiseError(f"top is {count}; the model has {total} heads")
         rows, vectors = [], {}
-        for place in ranked(grid["validation"])[:count]:
+        for place in ranked_heads(grid["validation"])[:count]:
             vectors[place], sigma = _vector(recordings["train"], place, labels, float(grid["strength"][place]), settings, probing)
             scores = {"validation": grid["validation"][place], "test": grid["test"][place], "sigma": sigma}
             rows.append({"layer": place[0], "head": place[1], **scores})

@@ -8,25 +8,16 @@ import numpy as np
 import pandas as pd
 
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.heads import Heads
-from headwise.heads._reading import twinned
-from headwise.models._decoders.output import SavedTask
-from headwise.models._opening import open_with_tokenizer
-from headwise.models._plain import as_task_model
-from headwise.probing._encoder import Encoder
-from headwise.probing._splits import three_splits
+from headwise.heads import Heads, twinned
+from headwise.models import SavedTask, as_task_model, open_with_tokenizer
+from headwise.probing import Encoder, three_splits
 from headwise.settings import operation
 from headwise.steering._finding import find
 from headwise.steering._measuring import Judged, judge
 from headwise.steering._result import Steering
 from headwise.steering._settings import Steer
-from headwise.store._decision import decision
-from headwise.store._entry import Entry, kept
-from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import KINDS
-from headwise.tasks._names import as_tasks
-from headwise.tasks._splits import by_fraction, text_key
-from headwise.tasks._task import Task
+from headwise.store import Entry, decision, kept
+from headwise.tasks import KINDS, Examples, Task, as_tasks, by_fraction, text_key
 
 CHOOSE, REPORT = "validation", "test"
 

@@ -14,14 +14,10 @@ from torch import Tensor
 from headwise._base.inference import share_interval
 from headwise._base.progress import track
 from headwise.heads import Heads
-from headwise.lesions._intervals import mean_interval, resample_counts, why_none
-from headwise.models._decoders.language import by_example, gold_tokens
-from headwise.models._plain import TaskModel
-from headwise.models._reading import read
+from headwise.lesions import mean_interval, resample_counts, why_none
+from headwise.models import TaskModel, gold_tokens, read_examples, sum_by_example
 from headwise.steering._settings import Steer
-from headwise.tasks._batches import batches
-from headwise.tasks._examples import Examples
-from headwise.tasks._kinds import IGNORED, KINDS
+from headwise.tasks import IGNORED, KINDS, Examples, batches
 
 Array = NDArray[np.float64]
 
@@ -100,7 +96,7 @@ def judge(
     """
     strengths = (0.0, *settings.strengths)
     values, kl = np.zeros((2, len(strengths), len(examples)))
-    encoded = read(model.encoder, model.tokenizer, examples, settings.max_length)
+    encoded = read_examples(model.encoder, model.tokenizer, examples, settings.max_length)
     plan = batches(encoded, settings.batch_size)
     with torch.inference_mode():
         for batch in track(plan, "steering", quiet=settings.quiet):
@@ -134,9 +130,9 @@ def _by_example(model: TaskModel, name: str, batch: Any, intact: Tensor, found: 
         return of_token.new_zeros(len(gold), dtype=torch.float64).index_add(0, row, of_token.double())
 
     log_p = summed(found.gather(1, gold[counted][:, None])[:, 0])  # (rows,)
-    tokens = by_example(counted.sum(1).double(), batch).clamp(min=1)  # (n,)
-    kl = by_example(summed((intact.exp() * (intact - found)).sum(-1)), batch) / tokens
+    tokens = sum_by_example(counted.sum(1).double(), batch).clamp(min=1)  # (n,)
+    kl = sum_by_example(summed((intact.exp() * (intact - found)).sum(-1)), batch) / tokens
     if KINDS[kind].reads == "pair":
         good, bad = log_p.view(-1, 2).unbind(1)
         return (good - bad).cpu().numpy(), kl.cpu().numpy()
-    return (by_example(log_p, batch) / tokens).cpu().numpy(), kl.cpu().numpy()
+    return (sum_by_example(log_p, batch) / tokens).cpu().numpy(), kl.cpu().numpy()

@@ -15,11 +15,9 @@ from headwise._base.tables import csv_text, read_csv
 from headwise._base.writing import save_tensors
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel
-from headwise.models._decoders.output import SavedTask
-from headwise.models._plain import as_task_model
+from headwise.models import SavedTask, as_task_model
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
-from headwise.store._atomic import sealed_text, write_text
+from headwise.store import manifest, sealed_text, write_text
 
 KIND, MODEL = "steering", "model"
 VECTORS, FACTS, TABLES = "vectors.safetensors", "steering.json", ("table", "heads")

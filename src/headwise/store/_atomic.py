@@ -52,7 +52,7 @@ def publish(*pairs: tuple[Path, Path]) -> None:
                 raise
             shutil.rmtree(aside, ignore_errors=True)
     for parent in {target.parent for _, target in pairs}:
-        flush(parent)
+        flush_to_disk(parent)
 
 
 def flush_all(*folders: Path) -> None:
@@ -62,14 +62,14 @@ def flush_all(*folders: Path) -> None:
         settle(place)
         for folder, _, names in os.walk(place):
             paths += [folder, *(os.path.join(folder, name) for name in names)]
-    list(_flushers().map(flush, paths))
+    list(_flushers().map(flush_to_disk, paths))
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
     """Replaces the file `path` by `text` in one rename; `durable=False` skips the flush for files that may be lost."""
     write_bytes(path, text.encode(), durable)
     if durable:
-        flush(path.parent)
+        flush_to_disk(path.parent)
 
 
 def write_sealed(path: Path, record: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def flush(path: str | Path) -> None:
+def flush_to_disk(path: str | Path) -> None:
     """Waits until a file's bytes, or a folder's names, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 from headwise._base.places import model_folder
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._fingerprints import MODEL_FILES, content, fingerprint
+from headwise.store._fingerprints import MODEL_FILES, content_hash, fingerprint
 
 Decision = dict[str, Any]  # JSON values
 TOKENIZER = re.compile(
@@ -169,7 +169,7 @@ def _files(folder: Path) -> dict[str, list[Any]]:
     """[name, content] of the files of a model by part; of a folder of headwise only those that its manifest lists."""
     parts: dict[str, list[Any]] = {part: [] for part in PARTS}
     if folder.is_file():  # a GGUF file is weights, configuration and tokenizer
-        return parts | {"weights": [content(folder)]}
+        return parts | {"weights": [content_hash(folder)]}
     names = [file.relative_to(folder).as_posix() for file in sorted(folder.rglob("*")) if file.is_file()]
     if (folder / manifest.NAME).is_file():
         record = manifest.read(folder)
@@ -182,7 +182,7 @@ def _files(folder: Path) -> dict[str, list[Any]]:
                 parts[part].append([name, held])
         elif path.suffix in MODEL_FILES and name not in (manifest.NAME, "training.json", "started.json"):
             part = "weights" if path.suffix == ".safetensors" else "tokenizer" if TOKENIZER.search(path.name) else "configuration"
-            parts[part].append([name, content(path)])
+            parts[part].append([name, content_hash(path)])
     if not parts["weights"]:
         raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no weights as *.safetensors")
     return {part: sorted(held, key=json.dumps) for part, held in parts.items()}
@@ -190,4 +190,4 @@ def _files(folder: Path) -> dict[str, list[Any]]:
 
 def _plain(value: Any) -> Any:
     """A setting that is not a JSON value: an array or set of heads by its fingerprint, a path by its content."""
-    return content(value) if isinstance(value, Path) else fingerprint(value)
+    return content_hash(value) if isinstance(value, Path) else fingerprint(value)

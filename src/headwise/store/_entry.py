@@ -16,10 +16,10 @@ from headwise.store._atomic import sealed_text, write_text
 from headwise.store._decision import Decision, differences, key_of
 from headwise.store._loading import load
 from headwise.store._provenance import surroundings, versions
-from headwise.store._saving import STARTED
+from headwise.store._saving import STARTED_FILE
 
 T = TypeVar("T")
-NOTES = {STARTED, "seconds.json"}  # what a computation writes before it has computed anything
+NOTES = {STARTED_FILE, "seconds.json"}  # what a computation writes before it has computed anything
 COMPARED = ("headwise", "torch", "transformers")  # versions that may change numbers
 
 
@@ -43,9 +43,9 @@ class Entry:
 
     def begin(self) -> None:
         """Notes in the folder which result it is for, so that whatever continues it is compared with that."""
-        if self.empty or not (self.folder / STARTED).is_file():
+        if self.empty or not (self.folder / STARTED_FILE).is_file():
             make_folder(self.folder)
-            write_text(self.folder / STARTED, sealed_text({"decision": self.decided, "versions": versions()}))
+            write_text(self.folder / STARTED_FILE, sealed_text({"decision": self.decided, "versions": versions()}))
 
     def seals(self) -> dict[str, Any]:
         """The fields of a manifest that say what decided the result, and where it was computed."""
@@ -54,7 +54,7 @@ class Entry:
     def finish(self) -> None:
         """Seals the folder: its manifest then says what decided the result, and the checksum of every file."""
         manifest.amend(self.folder, **self.seals())
-        (self.folder / STARTED).unlink(missing_ok=True)
+        (self.folder / STARTED_FILE).unlink(missing_ok=True)
 
     def _compare(self) -> bool:
         """Whether this very result is finished.
@@ -66,8 +66,8 @@ class Entry:
         if "decision" in record:
             self._refuse_other(record["decision"], record["provenance"]["versions"])
             return True
-        if (self.folder / STARTED).is_file():
-            noted = read_json(self.folder / STARTED)
+        if (self.folder / STARTED_FILE).is_file():
+            noted = read_json(self.folder / STARTED_FILE)
             self.empty = {path.name for path in self.folder.iterdir()} <= NOTES
             if not self.empty:  # else it failed before anything was computed, and there is nothing to lose
                 self._refuse_other(noted["decision"], noted["versions"])
@@ -104,7 +104,7 @@ def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -
         HeadwiseError: the folder holds something else, or another process is computing into it.
     """
     if not (entry := Entry(folder, decided)).finished:
-        with claimed(folder):
+        with claimed_folder(folder):
             if not (entry := Entry(folder, decided)).finished:  # else another process has finished it meanwhile
                 manifest.check_absent(folder)
                 return compute(entry), []
@@ -112,7 +112,7 @@ def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -
 
 
 @contextmanager
-def claimed(folder: str | Path, wanted: bool = True) -> Iterator[None]:
+def claimed_folder(folder: str | Path, wanted: bool = True) -> Iterator[None]:
     """Inside the block no other process writes into `folder`; `wanted=False` claims nothing (all but one process of a training).
 
     Raises:

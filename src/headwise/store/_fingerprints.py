@@ -71,7 +71,7 @@ def canonical(value: Any) -> Any:
     if isinstance(value, bytes):
         return {"bytes": hashlib.sha256(value).hexdigest()}
     if isinstance(value, Path):
-        return {"content": content(value)}
+        return {"content": content_hash(value)}
     if isinstance(value, Mapping):
         return canonical(dict(value))
     if isinstance(value, list | tuple):
@@ -90,7 +90,7 @@ def _name(pair: list[Any]) -> str:
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
+def remembering_files() -> Iterator[None]:
     """Within the block each file is read once, whatever happens to it: all cells of one plan see the same data."""
     token = _remembered.set({})
     try:
@@ -100,7 +100,7 @@ def remembering() -> Iterator[None]:
 
 
 @contextmanager
-def noting() -> Iterator[dict[str, str]]:
+def noting_files() -> Iterator[dict[str, str]]:
     """Gives a dict that holds, after the block, every file that was fingerprinted in it, with its hash."""
     noted: dict[str, str] = {}
     token = _noted.set(noted)
@@ -110,7 +110,7 @@ def noting() -> Iterator[dict[str, str]]:
         _noted.reset(token)
 
 
-def content(path: str | Path) -> str:
+def content_hash(path: str | Path) -> str:
     """Hash of a file's bytes, or of a folder's file names and bytes. Large files are remembered by (place, size, times)."""
     path = Path(path).expanduser()
     if path.is_dir():

@@ -23,7 +23,7 @@ LOADERS: dict[str, str] = {
     "dissociation": "headwise.lesions._result:load_folder",
     "induction": "headwise.studies._induction:load_folder",
     "study": "headwise.engine._run:load_folder",
-    "removed-heads": "headwise.heads._remove.files:load_folder",
+    "removed-heads": "headwise.heads._remove.files:load_removed",
     "head-embedding": "headwise.probing._embedding:load_folder",
     "embedded-model": "headwise.probing._finetuning:load_folder",
     "probes": "headwise.probing._results:load_folder",

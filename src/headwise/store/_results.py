@@ -181,7 +181,7 @@ class Result:
         return self.folder / file
 
 
-def saved(folder: Path) -> dict[str, list[Any]]:
+def saved_files(folder: Path) -> dict[str, list[Any]]:
     """Relative name to [bytes, SHA-256] of every file a step wrote.
 
     Raises:
@@ -194,7 +194,7 @@ def saved(folder: Path) -> dict[str, list[Any]]:
     return found
 
 
-def damage(folder: Path) -> list[str]:
+def damaged_files(folder: Path) -> list[str]:
     """What is wrong with a result's folder, one message a file; empty if every byte is as the step wrote it."""
     try:
         record = _stamp(folder)
@@ -226,7 +226,7 @@ def _stamp(folder: Path) -> dict[str, Any]:
     return record
 
 
-def digest(folder: Path) -> str:
+def result_digest(folder: Path) -> str:
     """Short hash of what a result holds, without its times: what a cell that used it remembers."""
     return digest_of(Result(folder).provenance)
 
@@ -236,7 +236,7 @@ def digest_of(record: Mapping[str, Any]) -> str:
     return fingerprint(record["files"])[:20]
 
 
-def stamp(folder: str | Path) -> str:
+def folder_stamp(folder: str | Path) -> str:
     """Short hash of which files lie in a folder, with their sizes and times, that changes whenever one is written to."""
     found: list[tuple[str | int, ...]] = []
     folders = [""]
@@ -259,11 +259,11 @@ def inputs_of(task: Mapping[str, Any]) -> dict[str, list[str]]:
     return {label: [given] if isinstance(given, str) else given for label, given in task["inputs"].items()}
 
 
-def stale(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
+def stale_input(run: Path, task: Mapping[str, Any], record: dict[str, Any]) -> str:
     """The input that has changed since the result was computed from it, or "" if none has."""
     for label, folders in inputs_of(task).items():
         try:
-            now = [digest(run / "results" / folder) for folder in folders]
+            now = [result_digest(run / "results" / folder) for folder in folders]
         except DamagedResult:
             continue  # it could not be computed again: nothing newer to compare with
         if not isinstance(before := record.get("inputs"), dict) or before.get(label) != now:

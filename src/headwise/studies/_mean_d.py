@@ -10,10 +10,10 @@ import pandas as pd
 from headwise import engine
 from headwise._base.tables import unmarked
 from headwise.errors import HeadwiseError
-from headwise.store import _manifest as manifest
+from headwise.store import manifest
 from headwise.studies._specialization_steps import SCORING
 from headwise.studies._specialization_tables import PLACE, PLAIN
-from headwise.tasks._tables import read_table
+from headwise.tasks import read_table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -34,7 +34,7 @@ def read_dissociation(path: Path, tasks: Iterable[str], model: str | None = None
     Raises:
         HeadwiseError: the table has other columns, lacks a pair of the tasks, or has several values that are no seeds.
     """
-    from headwise.similarity._matrices import labelled
+    from headwise.similarity import labelled
 
     names = list(tasks)
     found = _of_one(_pairs(path), path, model)

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.training._settings import Train
+from headwise.training import Train
 from headwise.training.methods import METHODS
 
 

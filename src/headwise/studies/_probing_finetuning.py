@@ -9,14 +9,12 @@ from pydantic import Field
 
 from headwise import engine
 from headwise.heads import HeadSet
-from headwise.probing._results import Probes, ranked
-from headwise.probing._settings import Probe, ProbingTasks
+from headwise.probing import Probe, Probes, ProbingTasks, ranked_heads
 from headwise.studies._probing_study import ProbeConfig, open_tasks, probe_task, task_names
 from headwise.studies._sections.grids import of_finetuning
 from headwise.studies._training import APART, not_of_recipes, wrong
-from headwise.tasks import KINDS, _metrics as metrics
-from headwise.tasks._task import Task
-from headwise.training._settings import Train
+from headwise.tasks import KINDS, Task, metrics
+from headwise.training import Train
 
 
 class FineTuningRecipe(engine.Recipe):
@@ -51,17 +49,15 @@ def source_of(found: Probes, task: str, embedding: str) -> HeadSet | int:
         return int(part.sizes["layer"]) - 1
     if embedding == "best":
         return int(np.argmax(part["layer_validation"].values))
-    return HeadSet(ranked(part["validation"].values)[: int(found.data.attrs["n_top"])])
+    return HeadSet(ranked_heads(part["validation"].values)[: int(found.data.attrs["n_top"])])
 
 
 @engine.step(version=2)
 def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """One fine-tuning; keeps every prediction, and the probes of the tuned model if asked for."""
     from headwise.models import open_model
-    from headwise.probing._finetuning import EmbeddedModel
-    from headwise.probing._probes import probe
-    from headwise.probing._splits import three_splits
-    from headwise.store._loading import load
+    from headwise.probing import EmbeddedModel, probe, three_splits
+    from headwise.store import load
     from headwise.training import TrainingRun, evaluate
 
     (given,) = open_tasks(config.tasks, [config.task])
@@ -89,8 +85,8 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
 @engine.step()
 def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """Medians over seeds (Table 4), and each heat map's shift (Fig. 4)."""
-    from headwise.probing._shifts import shift
-    from headwise.store._loading import load
+    from headwise.probing import shift
+    from headwise.store import load
 
     pairs = list(zip(inputs["tuned"], config["places"], strict=True))
     scores = pd.concat([result.table("scores").assign(**place) for result, place in pairs], ignore_index=True)

@@ -9,11 +9,9 @@ from pydantic import Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.probing._results import Probes
-from headwise.probing._senteval import SENTEVAL, canonical
-from headwise.probing._settings import Probe, ProbingTasks, Source
+from headwise.probing import SENTEVAL, Probe, Probes, ProbingTasks, Source, senteval_name
 from headwise.studies._sections.grids import of_probing
-from headwise.tasks._task import Task
+from headwise.tasks import Task
 
 
 class ProbingRecipe(engine.Recipe):
@@ -35,7 +33,7 @@ class ProbeConfig(engine.Settings):
 @engine.step(version=2)
 def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All probes of one model on one task."""
-    from headwise.probing._probes import probe
+    from headwise.probing import probe
 
     (task,) = open_tasks(config.tasks, [config.task])
     found = probe(str(config.model), task, **config.probing.given())
@@ -51,7 +49,7 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> 
 @engine.step(version=2)
 def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """One model's tables over its tasks."""
-    from headwise.store._loading import load
+    from headwise.store import load
 
     found = Probes.join([load(result.model("probes")) for result in inputs["tasks"]])
     out.table("probing", found.table().assign(metric=found.data["metric"].to_series()).reset_index())
@@ -93,7 +91,7 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
             )
 
 
-study = engine.Study(ProbingRecipe, cells, check, of_probing)
+probing_study = engine.Study(ProbingRecipe, cells, check, of_probing)
 
 
 @cache
@@ -102,7 +100,7 @@ def task_names(tasks: ProbingTasks) -> tuple[str, ...]:
     if tasks.place == "tasks" and tasks.names:
         return tasks.names
     if tasks.names:
-        return tuple(map(canonical, tasks.names))
+        return tuple(map(senteval_name, tasks.names))
     if tasks.place == "grammar":
         return tuple(SENTEVAL)
     return tuple(task.name for task in open_tasks(tasks))
@@ -121,23 +119,23 @@ def _open_tasks(tasks: ProbingTasks, names: Iterable[str] | None) -> list[Task]:
     if tasks.place == "tasks":
         return tasks.find(wanted or [])
     if tasks.place == "grammar":
-        from headwise.probing._generation import grammar_tasks
+        from headwise.probing import grammar_tasks
 
         return grammar_tasks(tasks.size, wanted, seed=tasks.seed or 0)
     if tasks.data is None:
         raise HeadwiseError(f"tasks.data: a folder is needed for source = {tasks.place!r}")
     if tasks.place == "treebank":
-        from headwise.probing._generation import treebank_tasks
+        from headwise.probing import treebank_tasks
 
         return treebank_tasks(tasks.data, wanted, skip_bad=True, seed=tasks.seed or 0)
-    from headwise.probing._senteval import senteval_tasks
+    from headwise.probing import senteval_tasks
 
     return senteval_tasks(tasks.data, wanted)
 
 
 def probes_of(run: str | Path, model: str | None = None) -> Probes:
     """What a finished probing study found for one of its models."""
-    from headwise.store._loading import load
+    from headwise.store import load
 
     where = {} if model is None else {"model": model}
     found = list(engine.open(run).results("probe-task", **where))

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from headwise import engine
 from headwise._base.inference import MIN_SEEDS, t_interval
-from headwise.behaviour._settings import Roles
+from headwise.behaviour import Roles
 from headwise.errors import HeadwiseError
 from headwise.studies._sections.lesioned_roles import of_roles
 
@@ -63,10 +63,9 @@ def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
     import torch
 
     from headwise._base.opener import fresh
-    from headwise.behaviour import roles
-    from headwise.behaviour._inputs import Reader
+    from headwise.behaviour import Reader, roles
     from headwise.heads import Heads, HeadSet
-    from headwise.models._opening import open_with_tokenizer
+    from headwise.models import open_with_tokenizer
     from headwise.studies._induction import copied, spare_heads
 
     refuse_others(config.model)

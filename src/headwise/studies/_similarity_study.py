@@ -13,12 +13,11 @@ from pydantic import Field
 from headwise import engine
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
-from headwise.similarity._settings import Similarity
+from headwise.similarity import Similarity
 from headwise.studies._sections.similarity import section
 from headwise.studies._transfer_study import FewShotConfig, few_shot
-from headwise.tasks._columns import read_texts
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import FewShot
+from headwise.tasks import TaskSource, read_texts
+from headwise.training import FewShot
 
 
 class SimilarityRecipe(Similarity, engine.Recipe):
@@ -71,7 +70,7 @@ class ScoresConfig(engine.Settings):
 @engine.step()
 def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Gate-gradient scores of every task in the multi-task model."""
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
     from headwise.scoring import score
 
     tasks = remembered_tasks(str(config.model), config.tasks)
@@ -244,7 +243,7 @@ def _dissociation(recipe: SimilarityRecipe) -> tuple[tuple[float, ...], ...] | N
 
 
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
 
     found = {name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()}
     return {name: "two" if task.pairs else "one" for name, task in found.items()}
@@ -252,7 +251,7 @@ def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
 
 def _generated(recipe: SimilarityRecipe) -> tuple[str, ...]:
     """Tasks whose text was generated, as far as models or the recipe say where it came from: sentences and brain data need neither."""
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
 
     found = []
     for name, model in recipe.models.items():
@@ -267,7 +266,7 @@ def _source(recipe: SimilarityRecipe, *names: str) -> TaskSource:
 
 def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
     """Where a task's examples come from: what the recipe says, else what its model remembers."""
-    from headwise.models._memory import remembered_tasks
+    from headwise.models import remembered_tasks
 
     (found,) = remembered_tasks(str(recipe.models[task]), _source(recipe, task))
     origin: dict[str, Any] = found.origin or {}
@@ -275,7 +274,7 @@ def _known_as(recipe: SimilarityRecipe, task: str) -> TaskSource:
     return TaskSource(names=(origin["name"],), **known)
 
 
-study = engine.Study(SimilarityRecipe, cells, check, section)
+SIMILARITY = engine.Study(SimilarityRecipe, cells, check, section)
 
 
 @operation(Similarity)
@@ -290,4 +289,4 @@ def similarity_study(models: Mapping[str, str | Path], out: str | Path, settings
         the run: `table("similarity-pairs")`, `array("dse")`, ..., `table("similarity-link")`.
     """
     recipe = {"kind": "similarity", "models": {task: str(place) for task, place in models.items()}, **settings.to_table()}
-    return engine.run_recipe(study, recipe, out, quiet=True)
+    return engine.run_recipe(SIMILARITY, recipe, out, quiet=True)

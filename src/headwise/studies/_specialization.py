@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from headwise import engine
-from headwise.lesions._settings import Dissociate
-from headwise.scoring._settings import check_options
+from headwise.lesions import Dissociate
+from headwise.scoring import check_options
 from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_specialization
 from headwise.studies._specialization_steps import SCORING, DissociationConfig, TablesConfig, dissociation, tables
@@ -25,9 +25,8 @@ from headwise.studies._training import (
     train_methods,
     wrong,
 )
-from headwise.tasks._source import TaskSource
-from headwise.training._grid import entries
-from headwise.training._settings import Sampling, Train
+from headwise.tasks import TaskSource
+from headwise.training import Sampling, Train, grid_entries
 from headwise.training.methods import METHODS, make_method, option_names
 
 SCORING_SETTINGS = {"method", "variant", "score_examples", "options"}
@@ -89,11 +88,11 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 keep_models=recipe.keep_models or recipe.dissociate,
                 training=of_methods(training, methods),
             )
-            needed = megabytes_of(recipe.models[label], len(entries(methods, swept)) if config.keep_models else 0)
+            needed = megabytes_of(recipe.models[label], len(grid_entries(methods, swept)) if config.keep_models else 0)
             cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=needed)
             trained.append(cell)
             yield cell
-            trainings = entries(methods, swept) if recipe.dissociate else {}
+            trainings = grid_entries(methods, swept) if recipe.dissociate else {}
             for (name, (method, own)), (scoring, changes) in product(trainings.items(), (recipe.scorings or {"": {}}).items()):
                 lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training.max_length, **changes)
                 settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)

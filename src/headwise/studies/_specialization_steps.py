@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 
 from headwise import engine
-from headwise.lesions._settings import Dissociate
-from headwise.tasks._source import TaskSource
+from headwise.lesions import Dissociate
+from headwise.tasks import TaskSource
 
 SCORING = "scoring"  # the coordinate of dissociations where heads were scored in several ways
 
@@ -48,7 +48,7 @@ class TablesConfig(engine.Settings):
 @engine.step(name="specialization-tables", version=2)
 def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Everything side by side: one row per result and seed, and means over seeds."""
-    from headwise.store._loading import load
+    from headwise.store import load
     from headwise.studies import _specialization_tables as t
 
     out.table("training", t.averages(_training_scores(config, inputs["trained"])))

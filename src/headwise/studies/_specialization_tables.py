@@ -9,8 +9,7 @@ import pandas as pd
 
 from headwise._base.averages import common_average
 from headwise._base.inference import false_discovery
-from headwise.lesions._dissociation import verdict
-from headwise.lesions._statistics import seed_interval
+from headwise.lesions import seed_interval, verdict
 from headwise.studies._specialization_steps import SCORING
 
 if TYPE_CHECKING:

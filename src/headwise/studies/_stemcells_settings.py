@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from headwise.settings import DataPath, Settings, option
-from headwise.training._settings import Train
+from headwise.training import Train
 
 Name = Literal["pos", "xpos", "ner", "dep", "tree-dep", "con", "srl"]
 Gates = Literal["subset", "l0", "causal-gating", "gate-gradient", "dynamic"]

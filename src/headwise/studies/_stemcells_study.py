@@ -13,7 +13,7 @@ from headwise.settings import operation
 from headwise.studies._sections.stemcells import section
 from headwise.studies._stemcells_settings import PAPER, Gates, Name, StemCells, Training
 from headwise.studies._training import APART, not_of_recipes
-from headwise.training._settings import Train
+from headwise.training import Train
 
 
 class StemCellRecipe(StemCells, engine.Recipe):
@@ -68,7 +68,7 @@ class ProbeConfig(_Asked):
 @engine.step()
 def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """One training; keeps the model, every metric on test, and the counts of every sentence."""
-    from headwise.scoring._concrete import CLAIMED
+    from headwise.scoring import CLAIMED_GATE
     from headwise.training import examine, make_method, train as run
 
     tasks = config.open()
@@ -83,7 +83,7 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     out.table("scores", scores.assign(synthetic=scores["task"].isin([task.name for task in tasks if task.synthetic])))
     out.table("sentences", sentences)
     if config.method == "gated":
-        out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED).sum())})
+        out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED_GATE).sum())})
         values = method.log_a.detach().cpu().numpy()[None]
         out.array("gates", xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}))
     else:
@@ -110,8 +110,7 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -
 @engine.step()
 def probe(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """Parameter-free probes of a trained model, or of the model as it comes."""
-    from headwise.probing import profile
-    from headwise.probing._settings import BASELINES
+    from headwise.probing import BASELINES, profile
 
     model = inputs["trained"].model("model") if "trained" in inputs else config.model
     options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "quiet": True}
@@ -138,7 +137,7 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
     """Agreement, stem cells and the tests, for every way to learn claims; the tests leave out tasks that were not learnt."""
     from headwise.heads import Heads, tied_layers
     from headwise.models import open_model
-    from headwise.scoring._selection import count_for
+    from headwise.scoring import count_for
     from headwise.studies import _stemcells as stemcells, _stemcells_effects as measured
 
     arrays = {
@@ -295,7 +294,7 @@ def check(recipe: StemCellRecipe) -> Iterable[str]:
     yield from not_of_recipes(recipe.training, APART - set(PAPER))
 
 
-study = engine.Study(StemCellRecipe, cells, check, section)
+stemcells_study = engine.Study(StemCellRecipe, cells, check, section)
 
 
 @operation(StemCells)
@@ -309,4 +308,4 @@ def stem_cell_study(model: str | Path, out: str | Path, settings: StemCells) -> 
     Returns:
         the run: `table("stem-cells")`, `table("effects")`, `table("scores")`, ...
     """
-    return engine.run_recipe(study, {"kind": "stem-cells", "model": str(model), **settings.to_table()}, out, quiet=True)
+    return engine.run_recipe(stemcells_study, {"kind": "stem-cells", "model": str(model), **settings.to_table()}, out, quiet=True)

@@ -8,9 +8,8 @@ from headwise import engine
 from headwise._base.parsing import read_json, reading
 from headwise._base.places import without_weights
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.store import _manifest as manifest
-from headwise.store._saving import STARTED
-from headwise.training._result import DONE
+from headwise.store import STARTED_FILE, manifest
+from headwise.training import TRAINING_FILE
 from headwise.training.methods import METHODS
 
 PLACES = ("model", "sampling", "seed")
@@ -89,7 +88,7 @@ def _finished(run: Path) -> list[Path]:
     places = [run]
     if (run / manifest.NAME).is_file() and manifest.read(run)["kind"] == "study":
         places = [result.folder for _, result in engine.open(run).results()]
-    return [file.parent for place in places for file in sorted(place.rglob(DONE))]
+    return [file.parent for place in places for file in sorted(place.rglob(TRAINING_FILE))]
 
 
 def _check_finished(run: Path) -> None:
@@ -99,7 +98,7 @@ def _check_finished(run: Path) -> None:
             raise HeadwiseError(
                 f"{run} is unfinished: {sum(cells)} of its {len(cells)} cells are done; resume it with headwise study run {run}"
             )
-    elif started := [file.parent for file in sorted(run.rglob(STARTED)) if not (file.parent / DONE).is_file()]:
+    elif started := [file.parent for file in sorted(run.rglob(STARTED_FILE)) if not (file.parent / TRAINING_FILE).is_file()]:
         raise HeadwiseError(f"the training in {started[0]} is unfinished: run its command again to resume it")
 
 
@@ -110,9 +109,9 @@ def _check_weights(folder: Path) -> None:
 
 def place_of(folder: Path) -> dict[str, Any]:
     """Method (or what its study calls the training: a variant, a setting of a sweep), model, sampling and seed of a finished training."""
-    manifest.check(folder, manifest.read(folder), DONE)
+    manifest.check(folder, manifest.read(folder), TRAINING_FILE)
     with reading(folder, "a finished training, so it is damaged"):
-        described = read_json(folder / DONE)["description"]
+        described = read_json(folder / TRAINING_FILE)["description"]
         settings = described.get("settings", {})
         return {
             "method": str(described.get("label", described["method"])),

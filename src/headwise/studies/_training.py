@@ -19,8 +19,8 @@ from headwise.settings import marks
 from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_training
 from headwise.studies._training_tables import differences_of, table_of
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import Sampling, Train
+from headwise.tasks import TaskSource
+from headwise.training import Sampling, Train
 from headwise.training.methods import METHODS, make_method, option_names
 
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.=_-]*")
@@ -108,8 +108,7 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
 
     Inputs: "student", the training that distilled the model these methods start from; "teacher", the one that made a teacher.
     """
-    from headwise.training._grid import compare
-    from headwise.training._submission import write_submissions
+    from headwise.training import compare, write_submissions
 
     trained, also = config.tasks.find_trained()
     options = dict(config.options)

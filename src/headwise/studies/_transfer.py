@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headwise._base.inference import MIN_TESTED, SAME, crossed_t, false_discovery, sign_flip_p
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
-from headwise.training._settings import FewShot, Transfer
+from headwise.training import FewShot, Transfer
 
 Array = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ def transfer(sources: Mapping[str, Sequence[Any]], tasks: Sequence[Any], setting
         tasks: new tasks, of kind classes or number.
     """
     from headwise.models import open_model
-    from headwise.training._fewshot import few_shot
+    from headwise.training import few_shot
 
     for method, models in sources.items():
         for number, given in enumerate(models):

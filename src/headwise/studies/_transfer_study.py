@@ -8,12 +8,11 @@ from pydantic import Field
 
 from headwise import engine
 from headwise.errors import HeadwiseError
-from headwise.store import _manifest as manifest
+from headwise.store import manifest
 from headwise.studies._sections.transfer import section
 from headwise.studies._training import wrong
-from headwise.tasks import PRESETS
-from headwise.tasks._source import TaskSource
-from headwise.training._settings import FewShot, Shots
+from headwise.tasks import PRESETS, TaskSource
+from headwise.training import FewShot, Shots
 from headwise.training.methods import METHODS
 
 
@@ -47,8 +46,8 @@ class FewShotConfig(engine.Settings):
 def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     """All seeds of one source model, task and number of shots; keeps every prediction and loss."""
     from headwise.models import open_model
-    from headwise.tasks._metrics import chance
-    from headwise.training._fewshot import few_shot as run
+    from headwise.tasks import chance_level
+    from headwise.training import few_shot as run
 
     task = config.tasks.find([config.task])[0]
     held_out = task.split("validation" if "validation" in task.splits else "test")
@@ -58,7 +57,7 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> 
     result = run(source, task, config.shots, range(config.seeds), **config.fewshot.with_changes(evaluate_on=held_out).given())
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
-    facts |= {"chance": chance(facts["metric"], task.kind, held_out.labels), "tuning": config.fewshot.tuning}
+    facts |= {"chance": chance_level(facts["metric"], task.kind, held_out.labels), "tuning": config.fewshot.tuning}
     out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])
@@ -146,4 +145,4 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
         yield f"sources: a paired comparison needs the same number of models for each method, given {lengths}"
 
 
-study = engine.Study(TransferRecipe, cells, check, section)
+transfer_study = engine.Study(TransferRecipe, cells, check, section)

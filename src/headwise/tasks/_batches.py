@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from headwise.errors import HeadwiseError
 from headwise.tasks._encoding import Encoded
 from headwise.tasks._kinds import IGNORED, KINDS
-from headwise.tasks._labels import Room, label_tensor, room_of, tree_tensor
+from headwise.tasks._labels import Room, label_tensor, room_of_labels, tree_tensor
 from headwise.tasks._masks import masked
 
-MOST = {"cuda": 16384}  # tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
-BUSY = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
-FIELDS = (
+MOST_TOKENS = {
+    "cuda": 16384
+}  # tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
+BUSY_TOKENS = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+BATCH_FIELDS = (
     "labels",
     "index",
     "owner",
@@ -83,13 +85,13 @@ class Batch:
         def move(value: torch.Tensor | None) -> torch.Tensor | None:
             return None if value is None else value.to(device, non_blocking=non_blocking)
 
-        moved = {name: move(getattr(self, name)) for name in FIELDS}
+        moved = {name: move(getattr(self, name)) for name in BATCH_FIELDS}
         inputs = {name: value.to(device, non_blocking=non_blocking) for name, value in self.inputs.items()}
         return replace(self, inputs=inputs, **moved)  # type: ignore[arg-type]
 
     def pin_memory(self) -> "Batch":
         """The same batch in page-locked memory, for asynchronous copies to a GPU."""
-        fields = {name: getattr(self, name) for name in FIELDS}
+        fields = {name: getattr(self, name) for name in BATCH_FIELDS}
         pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
         return replace(self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned)  # type: ignore[arg-type]
 
@@ -110,7 +112,7 @@ class Batch:
         if KINDS[self.kind].batched == "list":
             numbers = torch.where(labels[:, 0] < 0, -1, shifted(self.labels[:, 0]))  # -1 fills a padded batch
             labels = torch.cat((numbers[:, None], labels[:, 1:]), dim=1)
-        words = {name: getattr(self, name) for name in FIELDS[3:]}
+        words = {name: getattr(self, name) for name in BATCH_FIELDS[3:]}
         return replace(
             self,
             inputs={name: tiled(value) for name, value in self.inputs.items()},
@@ -241,7 +243,7 @@ def collate(
         arrays["token_type_ids"] = spread(encoded.types, encoded.pad_type)
     if encoded.left:
         arrays["position_ids"] = np.maximum(column, 0)
-    kind, room = encoded.examples.kind, room_of(encoded, chosen, pad_to_multiple)
+    kind, room = encoded.examples.kind, room_of_labels(encoded, chosen, pad_to_multiple)
     if KINDS[kind].batched != "token":
         labels = label_tensor(encoded, chosen, room)
     else:

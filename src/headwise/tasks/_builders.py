@@ -19,7 +19,7 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._sentence import Sentence
 from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
-from headwise.tasks._texts import keep
+from headwise.tasks._texts import keep_texts
 
 LAYERS = ("upos", "xpos", "heads", "deprels", "entities", "tree", "roles")  # of sentences, that tasks can be asked of
 
@@ -45,7 +45,7 @@ def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tupl
 def texts(raw: Raw, columns: Sequence[str]) -> Sequence[tuple[str, ...]]:
     """The text columns as tuples of strings; an empty or missing text is an error."""
     rows = zip(*(column_values(raw, name) for name in columns), strict=True)
-    return keep((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
+    return keep_texts((_checked(raw, columns, number, row) for number, row in enumerate(rows)), len(raw))
 
 
 def without_empty(task: str, raw: Raw, columns: Sequence[str]) -> Raw:

@@ -10,7 +10,7 @@ from headwise.tasks import _metrics as metrics
 from headwise.tasks._kinds import KINDS
 
 PERMUTATIONS = 199
-MEANING = (
+CHANCE_MEANING = (
     "at chance: not shown to be better than a guess that ignores the text (permutation test over the examples, p > 0.05, or a score no higher "
     "than the guess's)"
 )

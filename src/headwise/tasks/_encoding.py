@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headwise._base.memory import release
 from headwise.errors import HeadwiseError
-from headwise.store._tokenizers import tokenizer_choices, tokenizer_state
+from headwise.store import tokenizer_choices, tokenizer_state
 from headwise.tasks._bytes import sized_row
 from headwise.tasks._contrasts import contrast_rows
 from headwise.tasks._examples import Examples

@@ -21,7 +21,7 @@ from itertools import accumulate
 
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
-from headwise.tasks._sentence import Sentence, Tree, bare
+from headwise.tasks._sentence import Sentence, Tree, bare_label
 
 PUNCTUATION = {",", ":", ".", "``", "''", '"', "-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "HYPH", "NFP"}
 ASIDE = {"EDITED", "PRN", "META", "CODE", "LST", "LS"}  # heads only where a phrase has nothing else
@@ -98,7 +98,9 @@ def dependencies(tree: Tree) -> tuple[tuple[int, ...], tuple[str, ...]]:
             if word != chosen:
                 heads[word] = chosen + 1
                 relations[word] = (
-                    "punct" if bare(leaves[word].label) in PUNCTUATION else relation(bare(child.label), bare(node.label))
+                    "punct"
+                    if bare_label(leaves[word].label) in PUNCTUATION
+                    else relation(bare_label(child.label), bare_label(node.label))
                 )
         return chosen
 
@@ -113,10 +115,10 @@ def relation(phrase: str, around: str) -> str:
 
 def head_child(node: Tree) -> int:
     """Which child of a phrase carries it."""
-    labels = [bare(child.label) for child in node.children]
+    labels = [bare_label(child.label) for child in node.children]
     candidates = next(found for unwanted in UNWANTED if (found := [i for i, label in enumerate(labels) if label not in unwanted]))
     parts = list(accumulate(label in SEPARATORS for label in labels))
-    for side, wanted in RULES.get(bare(node.label), [("<", frozenset[str]())]):
+    for side, wanted in RULES.get(bare_label(node.label), [("<", frozenset[str]())]):
         if side == "VERB":  # a verb that is no auxiliary, else the verb phrase under the auxiliaries
             verbs = [i for i in candidates if labels[i] in VERBAL.split() and _plain(node.children[i]) not in AUXILIARIES]
             phrases = [i for i in candidates if labels[i] == "VP"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise._base.writing import ASIDE, save_tensors, whole_file
-from headwise.store._fingerprints import cache_folder
+from headwise.store import cache_folder
 
 Arrays = dict[str, NDArray[Any]]
 KEPT = 32  # encodings remembered in this process

@@ -25,7 +25,7 @@ from headwise._base.lazy import Registry
 from headwise.errors import HeadwiseError
 from headwise.tasks._classes import By, class_numbers, find_classes, numbers
 from headwise.tasks._head_rules import with_dependencies
-from headwise.tasks._sentence import Sentence, Tree, bare
+from headwise.tasks._sentence import Sentence, Tree, bare_label
 from headwise.tasks._sources import Raw
 
 TOPS = ("TOP", "ROOT", "S1", "")
@@ -41,9 +41,9 @@ def constituents(tree: Tree) -> list[tuple[int, int, str]]:
         if label in TOPS:
             continue
         if found and found[-1][:2] == (start, end):
-            found[-1] = (start, end, f"{found[-1][2]}+{bare(label)}")
+            found[-1] = (start, end, f"{found[-1][2]}+{bare_label(label)}")
         else:
-            found.append((start, end, bare(label)))
+            found.append((start, end, bare_label(label)))
     return found
 
 

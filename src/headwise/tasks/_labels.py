@@ -32,7 +32,7 @@ class Room(NamedTuple):
     others: int
 
 
-def room_of(encoded: Encoded, chosen: NDArray[np.int64], pad: int | None) -> Room | None:
+def room_of_labels(encoded: Encoded, chosen: NDArray[np.int64], pad: int | None) -> Room | None:
     """The room that the batch of the examples `chosen` takes; None: its kind has none of its own.
 
     Args:

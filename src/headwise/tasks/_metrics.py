@@ -217,12 +217,12 @@ def resampled(metric: str, predictions: Array, labels: Array, counts: NDArray[np
     return of_counts((counts @ cells).reshape(len(counts), size, size))
 
 
-def label(name: str) -> str:
+def metric_label(name: str) -> str:
     """A metric's name as tables and sentences show it."""
     return (METRICS[name].label if name in METRICS else "") or name
 
 
-def fitting(kind: str) -> tuple[str, ...]:
+def metrics_of_kind(kind: str) -> tuple[str, ...]:
     """The metrics that fit tasks of a kind, its default first."""
     named = KINDS[kind].metrics if kind in KINDS else ()
     return (*named, *(name for name, metric in METRICS.items() if kind in metric.kinds))
@@ -234,8 +234,10 @@ def find(name: str, kind: str) -> Metric:
     Raises:
         HeadwiseError: no such metric, or it does not fit the kind.
     """
-    if name not in fitting(kind):
-        raise HeadwiseError(f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(fitting(kind))}")
+    if name not in metrics_of_kind(kind):
+        raise HeadwiseError(
+            f"metric {name!r} does not fit a task of kind {kind!r}; choose from: {', '.join(metrics_of_kind(kind))}"
+        )
     return METRICS[name]
 
 
@@ -287,13 +289,13 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
 def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2) -> dict[str, float]:
     """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
     table = np.asarray(predictions)
-    undefined = {name for name in fitting(kind) if classes > (METRICS[name].most_classes or classes)}
+    undefined = {name for name in metrics_of_kind(kind) if classes > (METRICS[name].most_classes or classes)}
     if table.ndim < 2 or table.shape[1] < 4 or not table[:, 3].sum():
         undefined.add("bits-per-byte")
-    return {name: score(name, kind, table, labels) for name in fitting(kind) if name not in undefined}
+    return {name: score(name, kind, table, labels) for name in metrics_of_kind(kind) if name not in undefined}
 
 
-def chance(name: str, kind: str, labels: Any) -> float:
+def chance_level(name: str, kind: str, labels: Any) -> float:
     """The metric of the best guess that ignores the text, for gold labels as in `Examples.labels`.
 
     Kinds say how (`Kind.chance`): for classes the best constant answer, for tags the commonest one, for minimal

@@ -17,10 +17,10 @@ def on_device(batches: Iterable[Batch], device: torch.device) -> Iterator[Batch]
     """The batches on a device; on a GPU they are made and copied ahead, through page-locked memory."""
     if device.type != "cuda":
         return (batch.to(device) for batch in batches)
-    return ahead((batch.pin_memory().to(device, non_blocking=True) for batch in batches), device)
+    return prefetched((batch.pin_memory().to(device, non_blocking=True) for batch in batches), device)
 
 
-def ahead(items: Iterator[T], device: torch.device | None = None) -> Iterator[T]:
+def prefetched(items: Iterator[T], device: torch.device | None = None) -> Iterator[T]:
     """The same items, made by a thread that stays a few of them ahead.
 
     Args:

@@ -119,6 +119,6 @@ class Sentence:
         return dict(pair.partition("=")[::2] for pair in self.feats[word].split("|")).get(name)
 
 
-def bare(label: str) -> str:
+def bare_label(label: str) -> str:
     """A phrase label without function tags and indices: "NP-SBJ-1" -> "NP"; "-LRB-" stays."""
     return label if label.startswith("-") else label.split("-")[0].split("=")[0]

@@ -12,7 +12,7 @@ from headwise.errors import HeadwiseError
 NLI = ("entailment", "neutral", "contradiction")
 TWO = ("entailment", "not_entailment")
 # task -> file name, what each class number is called there (None: the number itself; for stsb a score)
-FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
+GLUE_FILES: dict[str, tuple[str, tuple[str, ...] | None]] = {
     "cola": ("CoLA.tsv", None),
     "sst2": ("SST-2.tsv", None),
     "mrpc": ("MRPC.tsv", None),
@@ -45,9 +45,9 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
     where = make_folder(folder)
     written = []
     for task, values in predictions.items():
-        if task not in FILES:
-            raise HeadwiseError(f"{task!r} is not a GLUE task; expected some of {', '.join(FILES)}")
-        name, classes = FILES[task]
+        if task not in GLUE_FILES:
+            raise HeadwiseError(f"{task!r} is not a GLUE task; expected some of {', '.join(GLUE_FILES)}")
+        name, classes = GLUE_FILES[task]
         array = np.asarray(values)
         if array.ndim != 1 or (task == "stsb" and not np.isfinite(array).all()):
             raise HeadwiseError(f"predictions of {task!r} must be (n,) finite numbers, got shape {array.shape}")

@@ -24,7 +24,7 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._splits import by_fraction, name_strangers, text_key
 from headwise.tasks._texts import FEW
 
-FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+SPLIT_FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
 
 class Task:
@@ -77,7 +77,7 @@ class Task:
         classes: Sequence[str] | None = None,
         splits: Mapping[str, str] | None = None,
         split_column: str | None = None,
-        fractions: Mapping[str, float] = FRACTIONS,
+        fractions: Mapping[str, float] = SPLIT_FRACTIONS,
         together: str | None = None,
         group: str | None = None,
         seed: int = 0,
@@ -209,7 +209,7 @@ class Task:
         if sources.ALL in raw and len(raw) == 1:
             raw = divided(raw[sources.ALL], self.text, self._split_column, self._together, self._fractions, self._seed)
         if not self._splits:
-            written = any(isinstance(source[way], Mapping) for way in ("path", "data")) or self._fractions != FRACTIONS
+            written = any(isinstance(source[way], Mapping) for way in ("path", "data")) or self._fractions != SPLIT_FRACTIONS
             name_strangers(self.name, raw, written)
         return raw
 
@@ -293,7 +293,7 @@ class Task:
 
     def chance_on(self, split: str) -> float:
         """`chance` on one split."""
-        return metrics.chance(self.metric, self.kind, self.split(split).labels)
+        return metrics.chance_level(self.metric, self.kind, self.split(split).labels)
 
     def __repr__(self) -> str:
         loaded = self.__dict__.get("_examples")

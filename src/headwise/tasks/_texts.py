@@ -61,7 +61,7 @@ class Texts(Sequence[Text]):
         return Texts(self._columns, numbers if self._chosen is None else self._chosen[numbers])
 
 
-def keep(texts: Iterable[Text], count: int) -> Sequence[Text]:
+def keep_texts(texts: Iterable[Text], count: int) -> Sequence[Text]:
     """`count` texts: as a list where they are few, else as `Texts` in files without a name, which go with the process.
 
     Raises:

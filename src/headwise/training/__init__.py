@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.evaluation._api import evaluate as evaluate
-    from headwise.evaluation._result import Evaluation as Evaluation
+    from headwise.evaluation import Evaluation as Evaluation, evaluate as evaluate
     from headwise.training._api import train as train
     from headwise.training._evaluation import examine as examine
     from headwise.training._fewshot import few_shot as few_shot
@@ -25,5 +24,13 @@ if TYPE_CHECKING:
     )
     from headwise.training.methods import METHODS as METHODS, Method as Method, make_method as make_method
     from headwise.training.methods.distil import shallow as shallow
+
+if TYPE_CHECKING:  # for other rooms, not for users
+    from headwise.training._grid import grid_entries
+    from headwise.training._processes import is_first_process
+    from headwise.training._result import TRAINING_FILE
+    from headwise.training._section import score_chart, training_findings, trainings_section
+    from headwise.training._settings import Sampling, Shots, Transfer
+    from headwise.training._submission import write_submissions
 
 __getattr__, __all__ = lazily(__name__)

@@ -14,12 +14,8 @@ from headwise._base.memory import release_gpu
 from headwise._base.opener import fresh, trusting
 from headwise.errors import HeadwiseError
 from headwise.settings import operation
-from headwise.store._decision import Decision, decision, model_parts
-from headwise.store._entry import Entry, claimed
-from headwise.store._timing import timed
-from headwise.tasks import Task
-from headwise.tasks._metrics import METRICS, fitting, label
-from headwise.tasks._names import as_tasks
+from headwise.store import Decision, Entry, claimed_folder, decision, model_parts, timed_attempts
+from headwise.tasks import METRICS, Task, as_tasks, metric_label, metrics_of_kind
 from headwise.training._result import TrainingResult, score_rows
 from headwise.training._settings import Train
 from headwise.training.methods import Method, method_of
@@ -59,8 +55,8 @@ def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> Tr
     for task in tasks:
         if not METRICS[task.metric].share:
             raise HeadwiseError(
-                f"task {task.name!r} is judged by {label(task.metric)}, but trainings are compared in percent, where higher is better: "
-                f"choose another metric, one of {', '.join(name for name in fitting(task.kind) if METRICS[name].share)}"
+                f"task {task.name!r} is judged by {metric_label(task.metric)}, but trainings are compared in percent, where higher is better: "
+                f"choose another metric, one of {', '.join(name for name in metrics_of_kind(task.kind) if METRICS[name].share)}"
             )
     folder = None if settings.out is None else Path(settings.out)
     if folder is not None:
@@ -74,7 +70,7 @@ def _train(model: Any, tasks: list[Task], method: Method, settings: Train) -> Tr
     described = describe(model, tasks, method, settings)
     if folder is None:
         return _attempt(model, tasks, method, settings, described, None, processes)
-    with claimed(folder, processes.is_main_process):
+    with claimed_folder(folder, processes.is_main_process):
         if (entry := Entry(folder, decided)).finished:  # another process has finished it meanwhile
             return _shown(entry)
         if processes.is_main_process:
@@ -129,7 +125,7 @@ def _attempt(
     """A training that is not finished yet."""
     folder = entry.folder if entry is not None else None
     noted = folder / SECONDS if folder is not None and processes.is_main_process else None
-    with timed(noted) as attempts:
+    with timed_attempts(noted) as attempts:
         try:
             if isinstance(method, SingleTask):
                 result = _each(model, tasks, method, settings)

@@ -9,9 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headwise.tasks import Batch, Encoded, batches
-from headwise.tasks._batches import Batches, collate
-from headwise.tasks._prefetch import ahead
+from headwise.tasks import Batch, Batches, Encoded, batches, collate, prefetched
 
 
 class Stream:
@@ -122,4 +120,4 @@ def steps(
                 micro_batches.append((batch, weight))
             yield Step(int(task), len(chosen), micro_batches)
 
-    return ahead(make(), device)
+    return prefetched(make(), device)

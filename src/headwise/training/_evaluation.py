@@ -5,10 +5,8 @@ from typing import Any
 
 import pandas as pd
 
-from headwise.evaluation._asking import answers
-from headwise.evaluation._result import Evaluation
-from headwise.models._memory import LENGTH, length_of
-from headwise.models._reading import read, shortest
+from headwise.evaluation import Evaluation, answers
+from headwise.models import DEFAULT_LENGTH, length_of, length_within, read_examples
 from headwise.tasks import Task
 
 
@@ -36,7 +34,7 @@ def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: A
 
 def token_limit(model: Any, max_length: int) -> int:
     """`max_length`, or what the model and its tokenizer can read, if that is less."""
-    return int(min(shortest(max_length, model.encoder), model.tokenizer.model_max_length))
+    return int(min(length_within(max_length, model.encoder), model.tokenizer.model_max_length))
 
 
 def evaluate(
@@ -66,8 +64,8 @@ def evaluate(
         HeadwiseError: weights of the model are NaN, or its outputs NaN or infinite.
     """
     asked = decoder or task.name
-    examples, length = task.split(split), length_of(model, asked, max_length) or LENGTH
-    encoded = read(model.encoder, model.tokenizer, examples, token_limit(model, length))
+    examples, length = task.split(split), length_of(model, asked, max_length) or DEFAULT_LENGTH
+    encoded = read_examples(model.encoder, model.tokenizer, examples, token_limit(model, length))
     options: Any = {"batch_size": batch_size, "accelerator": accelerator, "quiet": quiet}
     found = answers(model, asked, encoded, description=f"evaluating {task.name}", **options)
     return Evaluation.of(task, examples, found, split)

@@ -13,17 +13,21 @@ from torch import Tensor, nn
 
 from headwise._base.progress import track
 from headwise.errors import HeadwiseError
-from headwise.heads._use.soft_prompts import virtual_tokens
-from headwise.models import MultiTaskModel
-from headwise.models._attention import without_plans
-from headwise.models._classes import answered
-from headwise.models._finite import check_answers, check_losses, check_weights
-from headwise.models._memory import longest
-from headwise.models._reading import read, shortest
-from headwise.models._soft_prompts import token_states
+from headwise.heads import virtual_tokens
+from headwise.models import (
+    MultiTaskModel,
+    answer_by_name,
+    check_answers,
+    check_losses,
+    check_weights,
+    length_within,
+    longest,
+    read_examples,
+    token_states,
+    without_plans,
+)
 from headwise.settings import operation
-from headwise.tasks import KINDS, Encoded, Examples, Task, batches, collate
-from headwise.tasks._kinds import check_one_answer
+from headwise.tasks import KINDS, Encoded, Examples, Task, batches, check_one_answer, collate
 from headwise.training._settings import FewShot
 from headwise.training._stacked import CannotStack, Stacked, add_low_rank, set_copies
 from headwise.training._stacked_check import compare
@@ -77,9 +81,9 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
     held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
     chosen = np.unique(np.concatenate(samples))
-    length = shortest(settings.max_length or longest(model), model.encoder)
-    encoded = read(model.encoder, model.tokenizer, train.subset(chosen), length)
-    tests = read(model.encoder, model.tokenizer, held_out, length)
+    length = length_within(settings.max_length or longest(model), model.encoder)
+    encoded = read_examples(model.encoder, model.tokenizer, train.subset(chosen), length)
+    tests = read_examples(model.encoder, model.tokenizer, held_out, length)
     tokens = min(settings.batch_size, shots) * int(encoded.lengths.max(initial=1))  # of one copy's largest batch, at most
     copies = settings.copies or _side_by_side(model, len(seeds), tokens)
     encoder, reasons = model.new_encoder(), list[str]()
@@ -213,7 +217,9 @@ def _fit_and_evaluate(
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         with autocast, without_plans(batch.inputs["input_ids"]):
             states = token_states(encoder, batch.inputs)
-            return answered(encoded.examples.classes, batch, source.examples.task, lambda numbered: decoder(states, numbered))
+            return answer_by_name(
+                encoded.examples.classes, batch, source.examples.task, lambda numbered: decoder(states, numbered)
+            )
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=True)

@@ -7,9 +7,13 @@ from typing import Any
 from headwise._base.names import check_name
 from headwise._base.opener import fill
 from headwise.errors import HeadwiseError
-from headwise.models import MultiTaskModel, TaskModel
-from headwise.models._model import ADAPTERS, load_folder as load_plain
-from headwise.models._plain import load_folder as load_headed
+from headwise.models import (
+    ADAPTERS,
+    MultiTaskModel,
+    TaskModel,
+    load_multi_task_model as load_plain,
+    load_plain_model as load_headed,
+)
 from headwise.training.methods import METHODS
 
 
@@ -41,6 +45,6 @@ def _restore(model: MultiTaskModel | TaskModel, folder: Path) -> None:
 
 def load_several(folder: Path, record: Mapping[str, Any]) -> dict[str, MultiTaskModel]:
     """Opens the models of a single-task training, by task."""
-    from headwise.store._loading import load
+    from headwise.store import load
 
     return {name: load(folder / check_name(name)) for name in record["tasks"]}

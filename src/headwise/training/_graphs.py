@@ -17,9 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headwise.tasks import Batch
-from headwise.tasks._batches import FIELDS
-from headwise.tasks._labels import room_of
+from headwise.tasks import BATCH_FIELDS, Batch, room_of_labels
 from headwise.training._data import Step, Stream, shares
 
 if TYPE_CHECKING:
@@ -194,7 +192,7 @@ def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
 def _part(stream: Stream, lengths: NDArray[np.int64], part: NDArray[np.int64], weight: float) -> Key:
     first, last = stream.encoded.rows[part], stream.encoded.rows[part + 1]
     width = -(-int(lengths[part].max(initial=1)) // PAD) * PAD
-    return ((int((last - first).sum()), width), len(part), weight, room_of(stream.encoded, part, PAD))
+    return ((int((last - first).sum()), width), len(part), weight, room_of_labels(stream.encoded, part, PAD))
 
 
 def why_not(run: "TrainingRun") -> str:
@@ -257,7 +255,7 @@ def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
 
 def _tensors(batch: Batch) -> dict[str, Tensor]:
     """What a batch has beside the model's inputs."""
-    return {name: value for name in FIELDS if (value := getattr(batch, name)) is not None}
+    return {name: value for name in BATCH_FIELDS if (value := getattr(batch, name)) is not None}
 
 
 def _pairs(mine: Batch, theirs: Batch) -> Iterator[tuple[Tensor, Tensor]]:

@@ -13,14 +13,13 @@ from headwise._base.parsing import whole_number
 from headwise.errors import HeadwiseError
 from headwise.sections import Described, Section
 from headwise.settings import checked
-from headwise.store._decision import key_of, model_parts
-from headwise.store._entry import claimed
+from headwise.store import claimed_folder, key_of, model_parts
 from headwise.tasks import Task
 from headwise.training._api import decide, train
 from headwise.training._portions import portion_of
-from headwise.training._processes import is_first
+from headwise.training._processes import is_first_process
 from headwise.training._result import TrainingResult
-from headwise.training._section import section, wide
+from headwise.training._section import trainings_section, wide
 from headwise.training._settings import Train
 from headwise.training.methods import MultiTask, make_method, method_of, option_names
 
@@ -58,7 +57,7 @@ class Comparison(Described):
 
     def section(self) -> Section:
         """What is said of these trainings: methods compared over seeds."""
-        return section(list(self.results.values()), [method for method, _ in self.results])
+        return trainings_section(list(self.results.values()), [method for method, _ in self.results])
 
 
 def compare(
@@ -102,12 +101,12 @@ def compare(
         if not any(name in option_names(method) for method in known):
             make_method(known[0], **{name: value})  # raises, with whose it is
     chosen = [asked.seed + i for i in range(seeds)] if isinstance(seeds, int) else list(seeds)
-    wanted_of = entries(methods, sweep or {}, variants or {})
+    wanted_of = grid_entries(methods, sweep or {}, variants or {})
     labels = list(wanted_of)
     results: dict[tuple[str, int], TrainingResult] = {}
     several = len(labels) * len(chosen) > 1
     parts = model_parts(model, asked.tokenizer, training=True)
-    with claimed(out, several and is_first()):  # one training alone claims `out` itself
+    with claimed_folder(out, several and is_first_process()):  # one training alone claims `out` itself
         for seed in chosen:
             told = {
                 label: asked.with_changes(seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own))
@@ -137,7 +136,7 @@ def compare(
     return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
 
 
-def entries(
+def grid_entries(
     methods: Sequence[str], sweep: Mapping[str, Sequence[Any]], variants: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, tuple[str, dict[str, Any]]]:
     """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.

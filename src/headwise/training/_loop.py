@@ -15,8 +15,7 @@ from torch import Tensor
 from headwise.engine import track
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.models import MultiTaskModel, TaskModel, _memory as memory
-from headwise.models._reading import read
+from headwise.models import MultiTaskModel, TaskModel, memory, read_examples
 from headwise.store import Checkpoint
 from headwise.tasks import Task
 from headwise.training._casting import cast_while_captured
@@ -74,7 +73,7 @@ class TrainingRun:
         self.max_length = token_limit(model, self.settings.max_length)
         memory.remember(model, self.tasks, self.max_length)
         portions = [portion_of(task, self.settings) for task in self.tasks]
-        self.encoded = [read(model.encoder, model.tokenizer, portion.train, self.max_length) for portion in portions]
+        self.encoded = [read_examples(model.encoder, model.tokenizer, portion.train, self.max_length) for portion in portions]
         self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
         if isinstance(model, MultiTaskModel):
             for name, data in zip(self.names, self.encoded, strict=True):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headwise.models._finite import check_losses, check_weights, rates_in_words
+from headwise.models import check_losses, check_weights, rates_in_words
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headwise.errors import HeadwiseError
-from headwise.tasks import KINDS, Examples, Task
-from headwise.tasks._splits import text_key
+from headwise.tasks import KINDS, Examples, Task, text_key
 from headwise.training._settings import Train
 
 STOPPING = "stopping"  # the split that early stopping chooses on

@@ -8,7 +8,7 @@ def promised() -> int:
     return _number("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", default=1)
 
 
-def is_first() -> bool:
+def is_first_process() -> bool:
     """Whether this is the process that writes and speaks for all."""
     return _number("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", default=0) == 0
 

@@ -13,17 +13,15 @@ from headwise._base.writing import room_in
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.sections import Described, Section
-from headwise.store import _manifest as manifest
-from headwise.store._atomic import write_text
-from headwise.store._saving import save_model
-from headwise.tasks._metrics import label
+from headwise.store import manifest, save_model, write_text
+from headwise.tasks import metric_label
 from headwise.training._masks import from_json, to_json
 
 if TYPE_CHECKING:
     from headwise.evaluation import Evaluation
     from headwise.models import MultiTaskModel, TaskModel
 
-DONE = "training.json"  # written last: a folder that has it is whole
+TRAINING_FILE = "training.json"  # written last: a folder that has it is whole
 TABLES = ("scores", "predictions", "history")
 SEVERAL = "single-task"
 
@@ -54,15 +52,15 @@ class TrainingResult(Described):
 
     def section(self) -> Section:
         """What is said of this training."""
-        from headwise.training._section import section
+        from headwise.training._section import trainings_section
 
-        return section([self])
+        return trainings_section([self])
 
     @property
     def model(self) -> Any:
         """The trained model; after single-task training a dict of models by task."""
         if not self.models and self.folder is not None:
-            from headwise.store._loading import load
+            from headwise.store import load
 
             loaded = load(self.folder)
             self.models = loaded if isinstance(loaded, dict) else {"": loaded}
@@ -72,7 +70,7 @@ class TrainingResult(Described):
         """Tasks × (metric, score, chance, examples), scores in percent, with their average as the last row."""
         rows = self.scores[self.scores["split"] == split].drop(columns="split").copy()
         rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
-        rows["metric"] = rows["metric"].map(label)
+        rows["metric"] = rows["metric"].map(metric_label)
         mixed = "different metrics" if rows["metric"].nunique() > 1 else ""
         average = {"task": "average", "metric": mixed, "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
         rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
@@ -100,7 +98,7 @@ class TrainingResult(Described):
                 with room_in(place, int(table.memory_usage(deep=True).sum())):
                     table.to_parquet(place / f"{name}.parquet", index=False)
             record = {"description": self.description, "heads": to_json(self.heads)}
-            write_text(place / DONE, json.dumps(record, indent=1) + "\n")
+            write_text(place / TRAINING_FILE, json.dumps(record, indent=1) + "\n")
             return dict(fields)
 
         save_model(folder, write, overwrite, begun=begun)
@@ -110,11 +108,11 @@ class TrainingResult(Described):
     def load(cls, folder: str | Path) -> "TrainingResult":
         """Reads a saved result; the model is opened when it is asked for."""
         folder = Path(folder)
-        if not (folder / DONE).is_file():
-            raise HeadwiseError(f"{folder} holds no finished training: there is no {DONE} in it")
-        record = read_json(folder / DONE)
+        if not (folder / TRAINING_FILE).is_file():
+            raise HeadwiseError(f"{folder} holds no finished training: there is no {TRAINING_FILE} in it")
+        record = read_json(folder / TRAINING_FILE)
         if (folder / manifest.NAME).is_file():
-            manifest.check(folder, manifest.read(folder), DONE, *(f"{name}.parquet" for name in TABLES))
+            manifest.check(folder, manifest.read(folder), TRAINING_FILE, *(f"{name}.parquet" for name in TABLES))
         with reading(folder, "a finished training, so it is damaged"):
             scores, predictions, history = (pd.read_parquet(folder / f"{name}.parquet") for name in TABLES)
             return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)

@@ -12,11 +12,9 @@ from headwise._base.inference import t_interval, why_no_t
 from headwise._base.least import EXPLAINED
 from headwise._base.places import model_label
 from headwise._base.sentences import NOT_SHOWN, between, counted, no_interval, number, sign, spread, synthetic_text
-from headwise.figures import _training as figures
-from headwise.sections import Chart, Section, Table
-from headwise.sections._judged import held_out
-from headwise.tasks._chance import MEANING
-from headwise.tasks._metrics import label as name_of_metric
+from headwise.figures import training as figures
+from headwise.sections import Chart, Section, Table, held_out_note
+from headwise.tasks import CHANCE_MEANING, metric_label as name_of_metric
 
 if TYPE_CHECKING:
     from headwise.training._result import TrainingResult
@@ -37,7 +35,7 @@ INCIDENTAL = (
 )  # of a description: not what was asked for
 
 
-def section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = None) -> Section:
+def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = None) -> Section:
     """One section over finished trainings.
 
     Args:
@@ -61,7 +59,7 @@ def section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = N
     )
     return Section(
         title="Training",
-        findings=findings(scores),
+        findings=training_findings(scores),
         blocks=[
             *([score_chart(scores)] if len(trained) > 1 else []),  # one mark a task says no more than the table
             loss_chart,
@@ -71,7 +69,7 @@ def section(trained: "Sequence[TrainingResult]", names: Sequence[str] | None = N
         methods=(
             f"{model_label(first.get('model', 'The model'))} was trained on {', '.join(first.get('tasks', {}))}; one task per step. "
             f"Scores are on the validation splits ({metrics_of(scores)}){spread_of(scores)}. {compared(scores)}"
-            f"{MEANING[0].upper()}{MEANING[1:]}. {EXPLAINED}.{held_out(first.get('held_out', ()))}"
+            f"{CHANCE_MEANING[0].upper()}{CHANCE_MEANING[1:]}. {EXPLAINED}.{held_out_note(first.get('held_out', ()))}"
             f"{synthetic_text(first.get('synthetic', ()))}"
         ),
         settings={key: value for key, value in first.items() if key not in ("tasks",)},
@@ -180,7 +178,7 @@ def average_row(table: pd.DataFrame) -> str:
     return "average" if shared == every else f"average of the {counted(shared, 'task')} that all methods have"
 
 
-def findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
+def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
     """Averages, and paired differences between methods where several were trained; `variants` are also compared with their methods."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
     by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headwise.tasks._submission import FILES, write_glue
+from headwise.tasks import GLUE_FILES, write_glue
 from headwise.training._grid import Comparison
 
 
@@ -20,7 +20,7 @@ def write_submissions(comparison: Comparison, out: str | Path, split: str = "tes
     written: list[Path] = []
     for (method, seed), result in comparison.results.items():
         folder = (result.folder or Path(out) / method / f"seed-{seed}") / "glue"
-        rows = result.predictions[(result.predictions["split"] == split) & result.predictions["task"].isin(FILES)]
+        rows = result.predictions[(result.predictions["split"] == split) & result.predictions["task"].isin(GLUE_FILES)]
         glue = {str(name): part.sort_values("example")["prediction"].to_numpy() for name, part in rows.groupby("task")}
         if glue:
             written += write_glue(glue, folder)

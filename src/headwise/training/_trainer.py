@@ -24,13 +24,10 @@ from transformers import TrainerCallback
 
 from headwise._base.parsing import read_json
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads, HeadSet
-from headwise.heads._freeze.adapters import check_adapters
-from headwise.models import MultiTaskModel
-from headwise.models._reading import check_fit
-from headwise.store._atomic import write_text
-from headwise.tasks import Batch, Task, collate, encode
-from headwise.tasks._batches import shuffled_plan
+from headwise.heads import Heads, HeadSet, check_adapters
+from headwise.models import MultiTaskModel, check_fit
+from headwise.store import write_text
+from headwise.tasks import Batch, Task, collate, encode, shuffled_plan
 from headwise.training._masks import from_json, to_json
 from headwise.training._samplers import plan
 from headwise.training._trainer_losses import TrainerLosses

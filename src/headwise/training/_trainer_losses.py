@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.models._finite import check_losses, check_weights, rates_in_words
+from headwise.models import check_losses, check_weights, rates_in_words
 
 LOOK = 50  # steps after which losses are looked at, where nothing is logged, evaluated or saved before
 

@@ -22,7 +22,7 @@ from headwise.errors import HeadwiseError
 from headwise.heads._remove.plain import removed_before
 from headwise.heads._remove.removal import mark, removed_from
 from headwise.heads._remove.surgery import Surgery, operate
-from headwise.store._saving import NOTE, is_note, save_model
+from headwise.store import README_NOTE, is_note, save_model
 
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
@@ -46,7 +46,7 @@ def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] |
             f"no heads were removed from this {type(model).__name__}: save it with model.save_pretrained({str(folder)!r}), "
             "or remove heads first with Heads(model).remove(head_set)"
         )
-    facts = cuts(model)
+    facts = cuts_of_model(model)
 
     def write(place: Path) -> dict[str, Any]:
         with saving(place, model.parameters()):
@@ -118,17 +118,17 @@ def _note(model: Any, cut: bool) -> str:
     name = type(model).__name__
     if cut:
         return (
-            f"{NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
+            f"{README_NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
             "have different numbers of heads, or its family's configuration cannot say how many are left, so plain transformers cannot "
             "open it.\n"
         )
     return (
-        f"{NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
+        f"{README_NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
         f"attention heads; headwise is not needed. `config.json` lists them under `headwise_removed`.\n"
     )
 
 
-def cuts(model: Any) -> dict[str, Any]:
+def cuts_of_model(model: Any) -> dict[str, Any]:
     """What `load_folder` needs to cut a model again in the same way; empty if no heads were removed from it.
 
     Raises:
@@ -153,7 +153,7 @@ def cuts(model: Any) -> dict[str, Any]:
     return {"model_class": name, "surgeries": [surgery.to_json() for surgery in removed], "shapes": shapes}
 
 
-def load_folder(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
+def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     """Opens what `save` wrote, in evaluation mode like `from_pretrained`.
 
     Raises:

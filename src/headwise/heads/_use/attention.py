@@ -14,7 +14,7 @@ from headwise.heads._sites import Site
 from headwise.heads._use.attention_rows import check_maps
 from headwise.heads._use.recording import Tape
 
-VISIBLE = ("eager", "sdpa")  # implementations whose calls can be watched
+VISIBLE_ATTENTION = ("eager", "sdpa")  # implementations whose calls can be watched
 # by id: configurations in open blocks, the implementation they had before the first, and how many blocks
 _switched: dict[int, tuple[Any, Any, int]] = {}
 _lock = threading.Lock()
@@ -55,7 +55,7 @@ def eager(model: nn.Module) -> AbstractContextManager[None]:
 
 def visible(model: nn.Module) -> AbstractContextManager[None]:
     """Attention that can be watched inside the block: flash and flex attention give way to sdpa."""
-    return implementation(model, "sdpa", lambda own: own not in VISIBLE)
+    return implementation(model, "sdpa", lambda own: own not in VISIBLE_ATTENTION)
 
 
 @contextmanager

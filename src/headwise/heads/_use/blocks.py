@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads._inputs import root_of
 from headwise.heads._sites import Site
-from headwise.store._structure import OPEN_BLOCKS
+from headwise.store import OPEN_BLOCKS
 
 if TYPE_CHECKING:
     from headwise.heads._use.taps import Taps

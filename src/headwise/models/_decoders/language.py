@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad, softplus
 
 from headwise.models._decoders.output import DecoderOutput
-from headwise.tasks._kinds import IGNORED, KINDS
+from headwise.tasks import IGNORED, KINDS
 
 # Logits worked on at once: on a CPU few enough to stay in its cache, since fresh memory costs more than the arithmetic.
 AT_ONCE = {"cpu": 1 << 19, "cuda": 1 << 24}
@@ -34,10 +34,10 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None 
     """
     counted = gold != IGNORED  # (rows, tokens)
     summed, right = _by_row(logits, gold, counted)
-    nll = by_example(summed, batch)  # (n,)
-    tokens = by_example(counted.sum(dim=1).float(), batch)
-    size = torch.zeros_like(tokens) if sizes is None else by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
-    prediction = torch.stack([by_example(right, batch), tokens, nll.detach(), size], dim=1)  # (n, 4)
+    nll = sum_by_example(summed, batch)  # (n,)
+    tokens = sum_by_example(counted.sum(dim=1).float(), batch)
+    size = torch.zeros_like(tokens) if sizes is None else sum_by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
+    prediction = torch.stack([sum_by_example(right, batch), tokens, nll.detach(), size], dim=1)  # (n, 4)
     return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
 
 
@@ -85,7 +85,7 @@ def _parts(logits: Tensor, gold: Tensor, rows: Tensor, step: int) -> Iterator[tu
 
 
 @contextmanager
-def only_where(model: Any, wanted: Tensor) -> Iterator[None]:
+def projecting_only(model: Any, wanted: Tensor) -> Iterator[None]:
     """Inside, a language model's last projection, the costly one, works on the positions `wanted` (rows, tokens) alone.
 
     The model's logits are then (1, predicted, vocabulary), row after row.
@@ -105,7 +105,7 @@ def only_where(model: Any, wanted: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def by_example(values: Tensor, batch: Any) -> Tensor:
+def sum_by_example(values: Tensor, batch: Any) -> Tensor:
     """Sums of rows (rows,) over the examples they belong to, (n,)."""
     return values.new_zeros(len(batch)).index_add(0, batch.owner, values)
 

@@ -21,7 +21,7 @@ def membership(words: Tensor, longest: int) -> Tensor:
     return words[:, None, :] == torch.arange(longest, device=words.device)[:, None]
 
 
-def room_for(batch: Any) -> int:
+def word_room(batch: Any) -> int:
     """Words to make room for; read from the device only where the batch does not know (made by hand)."""
     room = getattr(batch, "room", None)
     return int(batch.n_words.max()) if room is None else int(room.words)
@@ -37,7 +37,7 @@ def pool_words(states: Tensor, batch: Any) -> Tensor:
     Returns:
         (n, words, dim), words being the longest sentence (more in a padded batch); zeros beyond a sentence.
     """
-    member = membership(batch.words, room_for(batch)).to(states.dtype)  # (rows, words, tokens)
+    member = membership(batch.words, word_room(batch)).to(states.dtype)  # (rows, words, tokens)
     return _gather_rows(member @ states / member.sum(-1, keepdim=True).clamp(min=1), batch)
 
 
@@ -53,7 +53,7 @@ def merge_attention(attention: Tensor, batch: Any) -> Tensor:
     Returns:
         (n, ..., words from, words to). A word's row sums to 1 less what it gives to special tokens.
     """
-    longest = room_for(batch)
+    longest = word_room(batch)
     source = membership(batch.words, longest).to(attention.dtype)  # (rows, words, tokens)
     target = membership(batch.context_words, longest).to(attention.dtype)
     ones = (1,) * (attention.dim() - 3)

@@ -7,8 +7,7 @@ import pandas as pd
 
 from headwise._base.inference import MIN_SEEDS
 from headwise._base.sentences import between, number, synthetic_rows
-from headwise.figures import _estimators as figures
-from headwise.figures._estimators import RANDOM
+from headwise.figures import RANDOM_ESTIMATOR, estimators as figures
 from headwise.sections import Chart, Section, Table
 
 SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
@@ -96,10 +95,10 @@ def finding(league: pd.DataFrame, order: str) -> str:
         return f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
     equal = [str(name) for name in league.loc[league["rank"] == 1, "estimator"]]
-    if RANDOM in equal:
+    if RANDOM_ESTIMATOR in equal:
         heads, compared = ("top", "more") if order == "most" else ("least important", "less")
         return f"no estimator's {heads} heads cost {compared} than random heads do ({drop})."
-    chance = league[league["estimator"] == RANDOM].iloc[0]
+    chance = league[league["estimator"] == RANDOM_ESTIMATOR].iloc[0]
     verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
     names = f"{equal[0]} finds" if len(equal) == 1 else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
     where = f"in the one {unit} there is" if units == 1 else f"in {first['better']} of {_counted(units, unit)}"

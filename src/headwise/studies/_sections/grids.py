@@ -8,10 +8,10 @@ import pandas as pd
 
 from headwise._base.places import model_label
 from headwise._base.sentences import number, synthetic_rows
-from headwise.figures import _dissociation as figures, _probing as probing_figures
-from headwise.probing._section import BARS, top_against
+from headwise.figures import dissociation as figures, probing as probing_figures
+from headwise.probing import BARS_NOTE, top_against
 from headwise.sections import Chart, HeadMaps, Section, Table
-from headwise.training._section import findings as training_findings, score_chart
+from headwise.training import score_chart, training_findings as training_findings
 
 # which tables of a run are shown, in order, and what they are called
 SHOWN = {
@@ -137,7 +137,7 @@ def of_probing(run: Any) -> Section:
         blocks.append(Chart(f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw))
         if "sweep.parquet" in run.files and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1:
             draw = partial(probing_figures.sweep, sweep, embeddings)
-            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, BARS))
+            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, BARS_NOTE))
         if "syntactic-semantic.parquet" in run.files:
             draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
             blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from headwise._base.sentences import between, number
-from headwise.figures import _roles as figures
+from headwise.figures import roles as figures
 from headwise.sections import Chart, Section, Table
 
 COPIES = 5.0  # percent of repeated tokens, below which a model does not copy and no lesion can show anything

@@ -7,7 +7,7 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise._base.sentences import number, synthetic_rows
-from headwise.figures._similarity import link_scatter, similarity_matrices
+from headwise.figures import link_scatter, similarity_matrices
 from headwise.sections import Chart, Section, Table
 
 LINKED = "Mantel tests: p by relabelling tasks, the unit; not corrected for the number of similarities."

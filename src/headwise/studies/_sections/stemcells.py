@@ -10,7 +10,7 @@ import pandas as pd
 from headwise._base.least import EXPLAINED
 from headwise._base.names import file_name
 from headwise._base.sentences import NOT_SHOWN, between, no_interval, number, sign, synthetic_rows
-from headwise.figures import _stemcells as figures
+from headwise.figures import stemcells as figures
 from headwise.sections import Chart, HeadMaps, Section, Table
 from headwise.studies._stemcells import NOT_KNOWN, stem_cells
 

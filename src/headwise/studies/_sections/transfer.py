@@ -6,9 +6,8 @@ import pandas as pd
 
 from headwise._base.least import EXPLAINED
 from headwise._base.sentences import NOT_SHOWN, between, counted, number, sign, spread, synthetic_rows
-from headwise.figures import _training as figures
-from headwise.sections import Chart, Section, Table
-from headwise.sections._judged import judged
+from headwise.figures import training as figures
+from headwise.sections import Chart, Section, Table, judged_by
 
 TUNED = {"full": "in full", "lora": "low-rank updates and a new decoder", "decoder": "a new decoder alone"}
 DIFFERENCES = (
@@ -35,7 +34,7 @@ def section(run: Any) -> Section:
         findings=findings(scores, tests),
         blocks=blocks,
         methods=f"Every source model was fine-tuned{_tuned(cells)} on k examples in all of a task it had not seen, and judged on held-out data; "
-        f"the same examples for every method and source. {EXPLAINED}.{judged(metrics, lengths)}{synthetic_rows(cells)}",
+        f"the same examples for every method and source. {EXPLAINED}.{judged_by(metrics, lengths)}{synthetic_rows(cells)}",
         notes=[note for note in cells["note"].unique() if note],
     )
 

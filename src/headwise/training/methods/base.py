@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
-from headwise.scoring._settings import VARIANTS
+from headwise.scoring import VARIANTS
 from headwise.settings import Exact, checked, option
 from headwise.training._masks import from_json, to_json
 from headwise.training._settings import Train

@@ -12,10 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
-from headwise.heads import Heads
-from headwise.heads._inputs import tiny_inputs
-from headwise.heads._restoration import unchanged
-from headwise.heads._use.attention import VISIBLE, eager
+from headwise.heads import VISIBLE_ATTENTION, Heads, eager, tiny_inputs, unchanged
 from headwise.settings import option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
@@ -206,7 +203,7 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
         raise HeadwiseError(
             refusal + "its texts are padded on the left, so a token's position depends on the other texts in the batch"
         )
-    if encoder.config._attn_implementation not in VISIBLE:
+    if encoder.config._attn_implementation not in VISIBLE_ATTENTION:
         raise HeadwiseError(
             refusal + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
         )

@@ -13,8 +13,7 @@ from torch.nn.functional import log_softmax, mse_loss
 from headwise.errors import HeadwiseError
 from headwise.models import DecoderOutput
 from headwise.settings import option
-from headwise.store import Checkpoint, _manifest as manifest
-from headwise.store._decision import model_parts
+from headwise.store import Checkpoint, manifest, model_parts
 from headwise.tasks import KINDS
 from headwise.training.methods.base import Method, last_share
 
@@ -74,7 +73,7 @@ class Distil(Method):
     def _opened(self, run: "TrainingRun") -> Any:
         """The teacher that a folder or a hub id names, fine-tuned on the run's tasks if it is not yet; kept in the run's folder."""
         from headwise.models import open_model
-        from headwise.store._loading import load
+        from headwise.store import load
         from headwise.training._loop import TrainingRun as Inner
 
         kept = run.folder / "teacher" if run.folder else None

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models import DecoderOutput
-from headwise.scoring import _concrete as concrete
-from headwise.scoring._selection import count_for
+from headwise.scoring import concrete, count_for
 from headwise.settings import option
 from headwise.training._settings import Train
 from headwise.training.methods.base import Method

@@ -41,7 +41,7 @@ class ImportantHeads(ScoredHeads):
     options: Options
 
     def prepare(self, run: "TrainingRun") -> None:
-        from headwise.heads._freeze.adapters import check_adapters
+        from headwise.heads import check_adapters
 
         check_adapters(run.heads)  # now, not when the heads are chosen
 
@@ -85,7 +85,7 @@ class RandomHeads(ImportantHeads):
 
 def leave_gradients(run: "TrainingRun", examples: int | None) -> None:
     """Leaves the gradients that passes over every task's training data give, for the next step to add its own to."""
-    from headwise.tasks._batches import collate
+    from headwise.tasks import collate
 
     run.optimizer.zero_grad(set_to_none=True)
     size, was_training = run.settings.batch_size, run.wrapped.training

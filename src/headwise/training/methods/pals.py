@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
-from headwise.models._pooling import default_pooling
+from headwise.models import default_pooling
 from headwise.settings import option
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.given import given

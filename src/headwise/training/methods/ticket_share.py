@@ -12,7 +12,7 @@ from pydantic import Field
 from headwise._base.parsing import read_json
 from headwise.heads import HeadSet
 from headwise.settings import option
-from headwise.store._atomic import write_text
+from headwise.store import write_text
 from headwise.tasks import Task
 from headwise.training._masks import from_json, restore_masks, set_masks, to_json
 from headwise.training.methods.base import Method, Scoring
