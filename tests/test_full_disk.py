@@ -15,10 +15,10 @@ from headwise import engine, figures
 from headwise._base.writing import NoSpace, make_folder, whole_file
 from headwise.cli import main
 from headwise.errors import HeadwiseError
-from headwise.figures import Section, Table
 from headwise.figures._style import panels
 from headwise.report.papers import write as write_papers
 from headwise.scoring._files import load_scores, save_scores
+from headwise.sections import Section, Table
 from headwise.store._atomic import atomic_folder
 from headwise.tasks import Sentence, write_glue
 from headwise.tasks.readers import columns, conllu, ontonotes, propbank
@@ -151,7 +151,7 @@ class NumbersRecipe(engine.Recipe):
 
 
 def section(run: engine.Run) -> Section:
-    return Section("Numbers", [], [Table("numbers", "Numbers", run.table("numbers"), digits=9)], "")
+    return Section("Numbers", [], [Table("numbers", "Numbers", run.table("numbers"))], "")
 
 
 study = engine.Study(NumbersRecipe, lambda recipe: [engine.Cell(numbers, {})], section=section)

@@ -1,7 +1,6 @@
 """Every sentence of a dissociation is worded by its interval or test: null results claim nothing, clear results say which way."""
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +8,6 @@ import pytest
 import xarray as xr
 
 from headwise._base.sentences import NOT_SHOWN, no_interval
-from headwise.cli.dissociate import _caption as caption
 from headwise.lesions import _section as dissociation
 from headwise.lesions._analysis import Bounds
 from headwise.lesions._statistics import TestOfD
@@ -19,10 +17,11 @@ WHY = "topic has 20 held-out examples; 50 are needed"
 NO_INTERVAL = no_interval(WHY)
 
 
-class Found:
-    """A dissociation with tables by name."""
+class Result:
+    """A dissociation with tables by name, whose tests of D were not run."""
 
-    fraction, fractions, sets, tests = 0.3, (), {}, {}  # type: ignore[var-annotated]
+    d, fraction, fractions, sets, tests, matched = 0.3, 0.3, (), {}, {}, {}  # type: ignore[var-annotated]
+    permutation = SimpleNamespace(p=float("nan"), note="")
 
     random = tuple(f"random {i}" for i in range(10))
     synthetic: tuple[str, ...] = ()
@@ -30,7 +29,9 @@ class Found:
     random_note = "random: mean and range of 10 sets, not an interval"
 
     def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95, why: str = "") -> None:
-        self.table, self.tasks, self.settings = tables.__getitem__, tasks, {"level": level}
+        untested = pd.DataFrame({"p_fdr": pd.Series(dtype=float)})
+        self.table = {"matched": untested, "overlap": pd.DataFrame(index=tasks), **tables}.__getitem__
+        self.tasks, self.settings = tasks, {"level": level, "heads_each": 1, "heads_total": 4}
         one = Bounds(np.nan, np.nan, why)  # no predictions: of these the reason alone is read
         self.analysis = SimpleNamespace(
             tasks=(),
@@ -42,7 +43,7 @@ class Found:
         self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
 
 
-def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95) -> Found:
+def dissociated(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95) -> Result:
     """A dissociation whose every D is the same; own lesions cost 25 points, and so do the others' where D is 0."""
     row = {"metric": "accuracy", "RP own": 70.0, "RP others": 70.0 + d, "D": d, "D low": low, "D high": high}
     summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]]).set_index("task")
@@ -55,7 +56,7 @@ def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "
     performance = pd.DataFrame(rows | {"intact": (85, 85)}, index=TASKS).T.rename_axis("lesion")
     pair = {"A": "topic", "B": "number", "verdict": verdict, "D_low": low, "p_fdr": p, "overlap": 30.0}
     tables = {"summary": summary, "performance": performance, "pairs": pd.DataFrame([pair])}
-    return Found(tables, TASKS, level, WHY if np.isnan(low) else "")
+    return Result(tables, TASKS, level, WHY if np.isnan(low) else "")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def found(d: float, low: float, high: float, p: float = np.nan, verdict: str = "
 )
 def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid: str) -> None:
     d = 3.8 if high > 0 else -3.8
-    first, *rest = dissociation.findings(found(d, low, high))
+    first, *rest = dissociation.findings(dissociated(d, low, high))
     assert said in first
     assert unsaid not in first
     for task, sentence in zip(TASKS, rest[:2], strict=True):  # a task is compared with itself under the others' lesions
@@ -75,7 +76,7 @@ def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid:
 
 
 def test_without_an_interval_nothing_is_claimed() -> None:
-    said = dissociation.findings(found(30.0, np.nan, np.nan))
+    said = dissociation.findings(dissociated(30.0, np.nan, np.nan))
     assert [WHY in sentence for sentence in said] == [True, True, True, False, True, False]  # all but random sets and overlap
     assert [NO_INTERVAL in sentence for sentence in said[:3]] == [True] * 3
     claims = ("matter more", "costs it more", NOT_SHOWN, "lies above 0")  # what was not tested is not called undecided either
@@ -83,29 +84,29 @@ def test_without_an_interval_nothing_is_claimed() -> None:
 
 
 def test_an_interval_is_called_by_its_own_level() -> None:
-    wide = found(3.8, 2.0, 6.0, level=0.99)
+    wide = dissociated(3.8, 2.0, 6.0, level=0.99)
     assert all("(99 % interval 2.0 to 6.0)" in sentence for sentence in dissociation.findings(wide)[:3])
     square = pd.DataFrame(np.eye(2), index=TASKS, columns=TASKS)
     tables = {kind: wide.table(kind) for kind in ("summary", "performance", "pairs")}
     tables |= {"corrected": square, "pairwise": square}
-    shown = dissociation.blocks(Found(tables, TASKS, 0.99))
+    shown = dissociation.blocks(Result(tables, TASKS, 0.99))
     assert ["99 % interval" in block.caption for block in shown if block.name in ("pairs", "summary")].count(True) == 2
     assert not any("95 %" in block.caption for block in shown)
 
 
 def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
     square = pd.DataFrame(np.eye(2), index=TASKS, columns=TASKS)
-    some = found(3.8, np.nan, np.nan)
+    some = dissociated(3.8, np.nan, np.nan)
     tables = {kind: some.table(kind) for kind in ("summary", "performance", "pairs")}
-    without = Found({**tables, "corrected": square, "pairwise": square}, TASKS, why=WHY)
+    without = Result({**tables, "corrected": square, "pairwise": square}, TASKS, why=WHY)
     said = {block.title: block.caption for block in dissociation.blocks(without)}
     assert not any("% interval" in caption for caption in said.values())
     assert f"No interval: {WHY}." in said["Dissociation of every pair"]
     assert f"No interval: {WHY}." in said["Every task"]
     assert "not an interval" in said["Performance in percent (Table 3)"]
     assert "no p: the re-split test was not run" in said["Every pair of tasks"]
-    assert said["Heads shared by two tasks"] == "Table 11 of Li et al. 2023."
-    tried = Found({**tables, "pairs": tables["pairs"].assign(p=np.nan), "corrected": square, "pairwise": square}, TASKS, why=WHY)
+    assert "Table 11 of Li et al. 2023." in [block.caption for block in dissociation.blocks(without)]
+    tried = Result({**tables, "pairs": tables["pairs"].assign(p=np.nan), "corrected": square, "pairwise": square}, TASKS, why=WHY)
     tried.tests = {("topic", "number"): TestOfD(0.0, np.nan, np.array([]), note="too few")}
     blocks = {block.title: block.caption for block in dissociation.blocks(tried)}
     assert "no p: the re-split test had too few splits" in blocks["Every pair of tasks"]
@@ -119,11 +120,11 @@ def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
 
 
 def test_a_figure_without_values_for_a_task_says_why() -> None:
-    some = found(3.8, 1.0, 6.0)
+    some = dissociated(3.8, 1.0, 6.0)
     tables = {kind: some.table(kind) for kind in ("summary", "performance", "pairs")}
     tables["summary"].loc["number", "RP own"] = np.nan
     weak = pd.DataFrame([[70.0, np.nan]] * 2, index=TASKS, columns=TASKS)
-    lacking = Found({**tables, "corrected": weak, "pairwise": weak}, TASKS)
+    lacking = Result({**tables, "corrected": weak, "pairwise": weak}, TASKS)
     lacking.analysis.uncorrected = lambda which: f"{TASKS[which[1]]} is not above chance when intact"
     said = {block.name: block.caption for block in dissociation.blocks(lacking)}
     assert said["lesions"].endswith("No values: the metric of number is 0 or less when intact.")
@@ -131,7 +132,7 @@ def test_a_figure_without_values_for_a_task_says_why() -> None:
 
 
 def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
-    null = " ".join(dissociation.findings(found(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
+    null = " ".join(dissociation.findings(dissociated(12.0, -3.0, 20.0, p=0.4, verdict="distinct")))
     assert "of Li et al. 2023 on point estimates: distinct; the interval of D does not lie above 0." in null
     assert "could not show for any of 1 pairs" in null
     assert (
@@ -139,30 +140,30 @@ def test_verdicts_and_random_sets_are_called_what_they_are() -> None:
         in null
     )
     assert "sets share 30 % of their heads" in null  # not "30 to 30 %"
-    none = " ".join(dissociation.findings(found(-1.0, -3.0, 2.0, verdict="none")))
+    none = " ".join(dissociation.findings(dissociated(-1.0, -3.0, 2.0, verdict="none")))
     assert "point estimates: without a dissociation;" in none
-    clear = " ".join(dissociation.findings(found(12.0, 3.0, 20.0, p=0.01, verdict="distinct")))
+    clear = " ".join(dissociation.findings(dissociated(12.0, 3.0, 20.0, p=0.01, verdict="distinct")))
     assert "the interval of D lies above 0." in clear
     assert "in 1 of 1 pairs" in clear
 
 
 @pytest.mark.parametrize(
-    ("bounds", "p", "said"),
+    ("d_low", "p", "headline", "test"),
     [
-        (
-            (0.05, 0.2, ""),
-            0.03,
-            "D = 10.00 (90 % interval 5.00 to 20.00), over examples; permutation p = 0.03 (of this model's lesions);",
-        ),
-        ((np.nan, np.nan, "too few"), np.nan, "D = 10.00 (no interval: too few); no permutation test, see the notes;"),
+        (5.0, 0.03, "D is 10.0 % (90 % interval 5.0 to 20.0)", "over this model's lesions, gives p = 0.03."),
+        (np.nan, np.nan, f"D is 10.0 %: {NO_INTERVAL}", ""),
     ],
 )
-def test_the_verb_says_the_level_of_its_interval_and_why_there_is_none(bounds: Any, p: float, said: str) -> None:
-    analysis = SimpleNamespace(d_bounds=lambda: Bounds(*bounds))
-    result = SimpleNamespace(
-        permutation=SimpleNamespace(p=p, note=""), analysis=analysis, d=0.1, settings={"level": 0.9}, tests={}
-    )
-    assert f"percent; {said}" in caption(result, "pairs")
+def test_the_findings_hold_the_level_of_the_interval_and_the_permutation_test(
+    d_low: float, p: float, headline: str, test: str
+) -> None:
+    result = dissociated(10.0, d_low, 20.0, level=0.9)
+    result.permutation = SimpleNamespace(p=p, note="")
+    sentences = dissociation.findings(result)
+    assert headline in sentences[0]
+    of_permutations = [sentence for sentence in sentences if "permutation test" in sentence]
+    assert len(of_permutations) == bool(test)
+    assert all(sentence.endswith(test) for sentence in of_permutations)
 
 
 def test_published_figures_stand_beside_the_same_data_only() -> None:
@@ -173,7 +174,7 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
         summary = pd.DataFrame({"metric": metric}, index=[*tasks, "all"])
         summary["D low"] = summary["RP own"] = square["D_low"] = 0.0
         tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {"summary": summary}
-        return "published" in [block.name for block in dissociation.blocks(Found(tables, tasks))]
+        return "published" in [block.name for block in dissociation.blocks(Result(tables, tasks))]
 
     assert shown(names)
     assert not shown(names[:3])
@@ -182,6 +183,11 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
 
 
 def test_a_task_at_chance_is_said_below_the_headline() -> None:
-    weak = found(-5.2, -23.9, 12.1)
+    square = pd.DataFrame(np.eye(2), index=TASKS, columns=TASKS)
+    some = dissociated(-5.2, -23.9, 12.1)
+    tables = {kind: some.table(kind) for kind in ("summary", "performance", "pairs")}
+    weak = Result({**tables, "corrected": square, "pairwise": square}, TASKS)
     weak.notes = ("topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5), so its lesions show little",)
-    assert dissociation.findings(weak)[1].startswith("topic: the intact model is at chance (0.375")
+    assert dissociation.section(weak).notes == weak.notes
+    shown = " ".join(str(dissociation.section(weak)).split())
+    assert "topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5)" in shown
