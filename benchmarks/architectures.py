@@ -28,7 +28,13 @@ CHECKS = {
     "trace": "after the block no trace is left",
     "removed": "the model without some heads equals the silenced one",
 }
-KINDS = {"text": "Text", "vision": "Vision", "speech": "Speech and audio", "several": "Several kinds of input", "other": "Other"}
+KINDS = {
+    "text": "Text",
+    "vision": "Vision",
+    "speech": "Speech and audio",
+    "several": "Several kinds of input",
+    "other": "Other",
+}
 
 
 def examine(family: str) -> dict[str, Any]:
@@ -56,7 +62,9 @@ def examine(family: str) -> dict[str, Any]:
         return {**row, "status": "no input" if cause else "unsupported", "reason": _line(cause or error)}
     except Exception as error:
         return {**row, "status": "unsupported", "reason": _line(error)}
-    failed = [f"{CHECKS[name]}: {reason}" for name, reason in row["results"].items() if reason and name != "removed"]
+    failed = [
+        f"{CHECKS[name]}: {reason}" for name, reason in row["results"].items() if reason and name != "removed"
+    ]
     return {**row, "status": "unsupported" if failed else "supported", "reason": "; ".join(failed)}
 
 
@@ -81,7 +89,9 @@ class Worker:
                 text=True,
             )
         answer: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=lambda out: answer.put(out.readline()), args=(self.process.stdout,), daemon=True).start()
+        threading.Thread(
+            target=lambda out: answer.put(out.readline()), args=(self.process.stdout,), daemon=True
+        ).start()
         self.process.stdin.write(family + "\n")
         self.process.stdin.flush()
         try:
@@ -94,7 +104,10 @@ class Worker:
         self.process.kill()
         self.process.wait()
         self.process = None
-        return {"status": "not built", "reason": "its process died" if died else f"it takes longer than {self.timeout:.0f} s"}
+        return {
+            "status": "not built",
+            "reason": "its process died" if died else f"it takes longer than {self.timeout:.0f} s",
+        }
 
     def close(self) -> None:
         if self.process is not None:
@@ -131,7 +144,9 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
         f"{transformers.__version__} (torch {torch.__version__.split('+')[0]}) and checks on each that",
         "",
         *[
-            f"- {what}," if name != "removed" else f"- {what} (column *remove*; whole groups for grouped queries)."
+            f"- {what},"
+            if name != "removed"
+            else f"- {what} (column *remove*; whole groups for grouped queries)."
             for name, what in CHECKS.items()
         ],
         "",
@@ -141,7 +156,9 @@ def page(rows: dict[str, dict[str, Any]]) -> str:
     ]
     for kind, title in KINDS.items():
         mine = {
-            name: row for name, row in rows.items() if row.get("kind") == kind and row["status"] in ("supported", "unsupported")
+            name: row
+            for name, row in rows.items()
+            if row.get("kind") == kind and row["status"] in ("supported", "unsupported")
         }
         if mine:
             lines += [
@@ -175,7 +192,9 @@ def _row(name: str, row: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return (text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]).replace("[", "\\[")  # not a link
+    return (text.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;")[:300]).replace(
+        "[", "\\["
+    )  # not a link
 
 
 def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -187,7 +206,8 @@ def summary(rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "by_kind": {kind: kinds.count(kind) for kind in KINDS if kind in kinds},
         "removable": sum(not row["results"]["removed"] for row in good.values()),
         "status": {
-            status: sum(row["status"] == status for row in rows.values()) for status in {row["status"] for row in rows.values()}
+            status: sum(row["status"] == status for row in rows.values())
+            for status in {row["status"] for row in rows.values()}
         },
     }
 
@@ -197,7 +217,9 @@ def main() -> None:
     parser.add_argument("--families", default="", help="comma-separated model types (default: all)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=90.0, help="seconds a family may take")
-    parser.add_argument("--out", default="", help="page to write (default: docs/architectures.md if all families ran)")
+    parser.add_argument(
+        "--out", default="", help="page to write (default: docs/architectures.md if all families ran)"
+    )
     parser.add_argument("--rows", default="", help="file to write every family's results to, as JSON")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

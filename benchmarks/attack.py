@@ -24,7 +24,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent / "tests"
 sys.path[:0] = [str(TESTS / name) for name in ("hostile", "training", "engine")]
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), str(TESTS / "engine")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [os.environ.get("PYTHONPATH", ""), str(TESTS / "engine")])
+)
 COMMAND = [sys.executable, "-c", "from headwise.cli import main; main()"]
 
 
@@ -58,7 +60,10 @@ def requests(folder: Path, given: argparse.Namespace) -> Count:
             status, headers, content = oddities.raw(server.server_address[:2], sent)  # type: ignore[arg-type]
             json.loads(content)
             sound = status in allowed and "frame-ancestors 'none'" in headers["content-security-policy"]
-            count.add(name, ("fine" if status == 200 else "refused") if sound else f"status {status}, {content[:100]!r}")
+            count.add(
+                name,
+                ("fine" if status == 200 else "refused") if sound else f"status {status}, {content[:100]!r}",
+            )
         except Exception as error:
             count.add(name, f"{type(error).__name__}: {error}")
     server.shutdown()
@@ -95,7 +100,9 @@ def commands(folder: Path, given: argparse.Namespace) -> Count:
 
     toy.model([toy.task("mood"), toy.task("animal")]).save(folder / "model")
     (folder / "t.toml").write_text('[a]\npath = "a.csv"\n[b]\npath = "a.csv"\n')
-    (folder / "a.csv").write_text("text,label,split\n" + "".join(f"red {i},{i % 2},train\n" for i in range(40)))
+    (folder / "a.csv").write_text(
+        "text,label,split\n" + "".join(f"red {i},{i % 2},train\n" for i in range(40))
+    )
     for name, content in (
         ("empty", b"{}"),
         ("cut", b'{"format": 1, "ki'),
@@ -129,8 +136,15 @@ def commands(folder: Path, given: argparse.Namespace) -> Count:
     for words in lines:
         ended = subprocess.run([*COMMAND, *words], cwd=folder, capture_output=True, text=True, timeout=300)
         said = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
-        clear = ended.returncode == 2 and len(said) == 1 and "foresaw" not in said[0] and "Traceback" not in ended.stderr
-        count.add(" ".join(words), "refused" if clear else f"status {ended.returncode}: {ended.stderr[-200:]}")
+        clear = (
+            ended.returncode == 2
+            and len(said) == 1
+            and "foresaw" not in said[0]
+            and "Traceback" not in ended.stderr
+        )
+        count.add(
+            " ".join(words), "refused" if clear else f"status {ended.returncode}: {ended.stderr[-200:]}"
+        )
     taken.close()
     if (folder / "out").exists():
         count.add("out", "a refused training left a folder")
@@ -159,9 +173,13 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
     run, dice, count = folder / "run", random.Random(given.seed), Count("corruptions")
     engine.run_study(grid, recipe, run, jobs=0, quiet=True)
     sound = digests(run)
-    names = [path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_relative_to(run / "damaged")]
+    names = [
+        path for path in sorted(run.rglob("*")) if path.is_file() and not path.is_relative_to(run / "damaged")
+    ]
     for path in names:
-        if path.name == "headwise.json":  # what makes the folder a run: without it, it is refused (see commands)
+        if (
+            path.name == "headwise.json"
+        ):  # what makes the folder a run: without it, it is refused (see commands)
             continue
         for what, damage in damages(path, dice) if path.stat().st_size else ():
             damage()
@@ -176,17 +194,30 @@ def corruptions(folder: Path, given: argparse.Namespace) -> Count:
 
 def digests(run: Path) -> dict[str, str]:
     """Checksum of every result file but the provenance, which holds times."""
-    found = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"]
+    found = [
+        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
+    ]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 
 def kills(folder: Path, given: argparse.Namespace) -> Count:
     """A study killed with -9 at random moments ends with the bytes of an undisturbed one (benchmarks/runs_kill.py)."""
     count = Count("kills")
-    command = [sys.executable, str(HERE / "runs_kill.py"), "--kills", str(given.kills), "--seed", str(given.seed)]
+    command = [
+        sys.executable,
+        str(HERE / "runs_kill.py"),
+        "--kills",
+        str(given.kills),
+        "--seed",
+        str(given.seed),
+    ]
     ended = subprocess.run(command, capture_output=True, text=True)
     found = json.loads(ended.stdout) if ended.returncode == 0 else {}
-    sound = ended.returncode == 0 and not found["finished_cells_computed_again"] and not found["files_that_differ"]
+    sound = (
+        ended.returncode == 0
+        and not found["finished_cells_computed_again"]
+        and not found["files_that_differ"]
+    )
     for number in range(found.get("kills", given.kills)):  # the study may end before all of them
         count.add(f"kill {number}", "repaired" if sound else f"{found or ended.stderr[-300:]}")
     return count

@@ -57,25 +57,35 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
-    return {"median": round(float(np.median(seconds)), 4), "low": round(min(seconds), 4), "high": round(max(seconds), 4)}
+    return {
+        "median": round(float(np.median(seconds)), 4),
+        "low": round(min(seconds), 4),
+        "high": round(max(seconds), 4),
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--path", help="folder of a treebank with dep and con layers")
     parser.add_argument("--model", help="folder or hub id; default: the embedded MiniLM")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--sample", type=int, default=40, help="sentences for the textbook loops")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments = parser.parse_args()
-    tasks = structured(arguments.path, ["dep", "con"]) if arguments.path else grammar.tasks(["dep", "con"], 2000)
+    tasks = (
+        structured(arguments.path, ["dep", "con"]) if arguments.path else grammar.tasks(["dep", "con"], 2000)
+    )
     opened = open_model(arguments.model or default_model(), need="encoder")
     torch.manual_seed(0)
     model = MultiTaskModel(opened.encoder, opened.tokenizer, tasks).to(arguments.device).eval()
     with torch.no_grad():
         for decoder in model.decoders.values():
             for parameter in decoder.parameters():
-                if parameter.dim() == 3:  # biaffine weights begin at zero, and zeros would decode to trivial trees
+                if (
+                    parameter.dim() == 3
+                ):  # biaffine weights begin at zero, and zeros would decode to trivial trees
                     parameter.normal_(std=0.05)
     report: dict[str, Any] = {
         "benchmark": "decoding",
@@ -90,7 +100,10 @@ def main() -> None:
         def forward(encoded: Any = encoded, name: str = task.name, outputs: list[Any] = outputs) -> None:
             outputs.clear()
             with torch.inference_mode():
-                outputs.extend(model(name, batch.to(arguments.device)) for batch in batches(encoded, arguments.batch_size))
+                outputs.extend(
+                    model(name, batch.to(arguments.device))
+                    for batch in batches(encoded, arguments.batch_size)
+                )
 
         def decode(outputs: list[Any] = outputs) -> None:
             for output in outputs:
@@ -139,7 +152,10 @@ def charts(task: Any, sample: int) -> dict[str, Any]:
                 plainly.append(timed(loops[name]))
         found[name] = {"batched, s": spread(batched)}
         if plainly:
-            found[name] |= {"loops, s": spread(plainly), "ratio": round(float(np.median(plainly) / np.median(batched)), 1)}
+            found[name] |= {
+                "loops, s": spread(plainly),
+                "ratio": round(float(np.median(plainly) / np.median(batched)), 1),
+            }
     return found
 
 

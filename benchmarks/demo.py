@@ -55,7 +55,11 @@ def main() -> None:
             found.append(said(f"seed {seed}", measured(seed, Path(folder) / "demo")))
     verdicts = {pair["verdict"] for one in found for pair in one["pairs"]}
     holds = all(one["d_interval"][0] > 0 for one in found) and "wrong ranking" not in verdicts
-    print(json.dumps({"tasks": list(_demo.TASKS), "fraction": _demo.FRACTION, "holds": holds, "seeds": found}, indent=1))
+    print(
+        json.dumps(
+            {"tasks": list(_demo.TASKS), "fraction": _demo.FRACTION, "holds": holds, "seeds": found}, indent=1
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,20 @@ from headwise.tasks._sources import folder_files
 from headwise.tasks.readers import read_sentences
 from parts import said
 
-LOOSE = {"case", "cop", "cc", "flat", "fixed", "goeswith", "list", "dep", "orphan", "reparandum", "vocative", "discourse"}
+LOOSE = {
+    "case",
+    "cop",
+    "cc",
+    "flat",
+    "fixed",
+    "goeswith",
+    "list",
+    "dep",
+    "orphan",
+    "reparandum",
+    "vocative",
+    "discourse",
+}
 LOOSE |= {"parataxis", "dislocated"}
 
 
@@ -40,7 +53,11 @@ def agreement(sentences: list[Sentence]) -> dict[str, object]:
                 continue
             every += 1
             alike += ours == theirs
-            if relations[i] in LOOSE or below[i + 1] & {"case", "cop", "flat"} or below[theirs] & {"cop", "flat"}:
+            if (
+                relations[i] in LOOSE
+                or below[i + 1] & {"case", "cop", "flat"}
+                or below[theirs] & {"cop", "flat"}
+            ):
                 continue
             words[relations[i]] += 1
             right[relations[i]] += ours == theirs
@@ -60,7 +77,9 @@ def main() -> None:
     path = parser.parse_args().path
     found = {}
     for split, file in folder_files(path).items():
-        found[split] = said(split, agreement([s for s in read_sentences(file) if s.tree is not None and s.heads is not None]))
+        found[split] = said(
+            split, agreement([s for s in read_sentences(file) if s.tree is not None and s.heads is not None])
+        )
     print(json.dumps(found, indent=1))
 
 

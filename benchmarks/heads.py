@@ -25,7 +25,12 @@ from heads_freeze_remove import interleaved, remove, training_only, wait
 from headwise.heads import Heads
 from parts import said
 
-BARS = {"gated ÷ plain": 1.03, "recorded ÷ plain": 1.05, "training_only ÷ plain": 1.10, "removed ÷ silenced": 1.0}
+BARS = {
+    "gated ÷ plain": 1.03,
+    "recorded ÷ plain": 1.05,
+    "training_only ÷ plain": 1.10,
+    "removed ÷ silenced": 1.0,
+}
 GROUPS = ("gated", "recorded", "built", "training_only", "removed")
 
 
@@ -69,8 +74,12 @@ def forward_passes(device: str, pairs: int, batch: int, tokens: int, only: list[
             result[name] = said(name, interleaved(plain, inside(block), pairs))
     if "built" in only:
         result["Heads(model), seconds"] = min(_seconds(lambda: Heads(model)) for _ in range(3))
-        result["a gated block opened and closed, seconds"] = min(_seconds(lambda: _open(heads.gated(gates))) for _ in range(2000))
-        result["a pass of 2 × 7 tokens, seconds"] = min(_seconds(lambda: model(ids[:2, :7])) for _ in range(3))
+        result["a gated block opened and closed, seconds"] = min(
+            _seconds(lambda: _open(heads.gated(gates))) for _ in range(2000)
+        )
+        result["a pass of 2 × 7 tokens, seconds"] = min(
+            _seconds(lambda: model(ids[:2, :7])) for _ in range(3)
+        )
     return result
 
 
@@ -87,7 +96,9 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=8)

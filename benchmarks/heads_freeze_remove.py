@@ -65,7 +65,11 @@ def training_only(device: str, pairs: int, batch: int, tokens: int, fused: bool 
     for i in range(len(sets)):
         frozen(i)
         step()
-    return {"bar": 1.10, "optimizer": f"AdamW{' fused' * fused}", **interleaved(lambda _: step(), frozen, pairs)}
+    return {
+        "bar": 1.10,
+        "optimizer": f"AdamW{' fused' * fused}",
+        **interleaved(lambda _: step(), frozen, pairs),
+    }
 
 
 def remove(device: str, pairs: int, batch: int, tokens: int) -> dict[str, dict[str, Any]]:
@@ -89,12 +93,17 @@ def remove(device: str, pairs: int, batch: int, tokens: int) -> dict[str, dict[s
     for _ in range(3):
         forward(smaller)
         silenced(0)
-    size = {name: sum(p.numel() for p in m.parameters()) for name, m in (("whole", model), ("smaller", smaller))}
+    size = {
+        name: sum(p.numel() for p in m.parameters()) for name, m in (("whole", model), ("smaller", smaller))
+    }
     return {
         "removed ÷ silenced": said(
-            "removed ÷ silenced", {**interleaved(silenced, lambda _: forward(smaller), pairs), "parameters": size}
+            "removed ÷ silenced",
+            {**interleaved(silenced, lambda _: forward(smaller), pairs), "parameters": size},
         ),
-        "removed ÷ whole": said("removed ÷ whole", interleaved(lambda _: forward(model), lambda _: forward(smaller), pairs)),
+        "removed ÷ whole": said(
+            "removed ÷ whole", interleaved(lambda _: forward(model), lambda _: forward(smaller), pairs)
+        ),
     }
 
 

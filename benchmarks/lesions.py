@@ -31,12 +31,16 @@ GRAMMAR = [f"grammar:{name}" for name in ("topic", "tense", "subject_number", "s
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default=None)
     parser.add_argument("--model", default=None, help="folder; default: a random BERT of 12 layers, 384 wide")
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--examples", type=int, default=48, help="of each task; leave-one-out uses the last task")
+    parser.add_argument(
+        "--examples", type=int, default=48, help="of each task; leave-one-out uses the last task"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["leave-one-out", "five-tasks"], default=None)
     parser.add_argument("--seed", type=int, default=0)
@@ -87,7 +91,9 @@ def main() -> None:
             },
         )
 
-    drawn = random_heads(heads.valid.numpy(), 0.3, draws=15, seed=args.seed)  # five stand for the tasks' own heads
+    drawn = random_heads(
+        heads.valid.numpy(), 0.3, draws=15, seed=args.seed
+    )  # five stand for the tasks' own heads
     sets = {str(i): head_set for i, head_set in enumerate(drawn)}
     found = {}
 

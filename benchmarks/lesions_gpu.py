@@ -32,15 +32,22 @@ TASKS = ["mnli", "qqp", "qnli", "ag_news", "sst2"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", required=True)
-    parser.add_argument("--model", required=True, help="folder with a tokenizer and, for minilm, a configuration")
+    parser.add_argument(
+        "--model", required=True, help="folder with a tokenizer and, for minilm, a configuration"
+    )
     parser.add_argument("--size", nargs="+", default=["minilm", "base"])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--examples", type=int, default=None)
     parser.add_argument(
-        "--precision", default="float32", choices=["float32", "tf32", "bf16"], help="of all passes, bare ones included"
+        "--precision",
+        default="float32",
+        choices=["float32", "tf32", "bf16"],
+        help="of all passes, bare ones included",
     )
     args = parser.parse_args()
     run(args.data, args.model, args.size, args.rounds, args.device, args.examples, args.precision)
@@ -62,18 +69,32 @@ def run(
         _run(data, folder, sizes, rounds, device, examples, precision)
 
 
-def _run(data: str, folder: str, sizes: Sequence[str], rounds: int, device: str, examples: int | None, precision: str) -> None:
+def _run(
+    data: str,
+    folder: str,
+    sizes: Sequence[str],
+    rounds: int,
+    device: str,
+    examples: int | None,
+    precision: str,
+) -> None:
     tasks = find_tasks(TASKS, data, metric="accuracy")
     split = {task.name: "validation" if "validation" in task.splits else "test" for task in tasks}
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for size in sizes:
         torch.manual_seed(0)
-        config = AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
+        config = (
+            AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
+        )
         model = MultiTaskModel(BertModel(config), tokenizer, tasks).to(device).eval()
-        print(json.dumps({size: of_model(model, tasks, split, rounds, device, examples, precision)}), flush=True)
+        print(
+            json.dumps({size: of_model(model, tasks, split, rounds, device, examples, precision)}), flush=True
+        )
 
 
-def of_model(model, tasks, split, rounds: int, device: str, examples: int | None, precision: str) -> dict[str, object]:
+def of_model(
+    model, tasks, split, rounds: int, device: str, examples: int | None, precision: str
+) -> dict[str, object]:
     heads = Heads(model.encoder)
     drawn = random_heads(heads.valid.numpy(), 0.3, draws=15, seed=0)
     sets = {str(i): head_set for i, head_set in enumerate(drawn)}

@@ -39,7 +39,9 @@ class Watch:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        found: dict[int, tuple[int, int]] = {}  # the peaks of each second: samples themselves would take memory
+        found: dict[
+            int, tuple[int, int]
+        ] = {}  # the peaks of each second: samples themselves would take memory
         over, clock = threading.Event(), time.monotonic()
 
         def look() -> None:
@@ -63,7 +65,10 @@ class Watch:
         seconds = time.monotonic() - clock
         quarters: list[list[int]] = []
         for i in (0, 1):  # with mapped files, without
-            by_quarter = [max((row[i] for t, row in found.items() if q <= 4 * t / seconds < q + 1), default=0) for q in range(4)]
+            by_quarter = [
+                max((row[i] for t, row in found.items() if q <= 4 * t / seconds < q + 1), default=0)
+                for q in range(4)
+            ]
             quarters.append([(value - self.base[i]) // MB for value in by_quarter])
         self.stages[name] = {
             "peak_mb": max(quarters[0]),
@@ -89,12 +94,16 @@ def write_rows(path: Path, rows: int) -> None:
     import pyarrow.parquet as pq
 
     dice = np.random.default_rng(0)
-    words = np.array([f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("", "n", "t", "lo", "ri")])
+    words = np.array(
+        [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("", "n", "t", "lo", "ri")]
+    )
     writer = None
     for begin in range(0, rows, 100_000):
         size = min(100_000, rows - begin)
         texts = [" ".join(row) for row in words[dice.integers(0, len(words), (size, WORDS))]]
-        part = pd.DataFrame({"text": texts, "label": np.array(["low", "middle", "high"])[dice.integers(0, 3, size)]})
+        part = pd.DataFrame(
+            {"text": texts, "label": np.array(["low", "middle", "high"])[dice.integers(0, 3, size)]}
+        )
         if path.suffix == ".csv":
             part.to_csv(path, mode="a", header=begin == 0, index=False)
         else:
@@ -118,7 +127,12 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
 
     tokenizer = AutoTokenizer.from_pretrained(default_model())
     torch.manual_seed(0)
-    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    size: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    }
     encoder = AutoModel.from_config(BertConfig(vocab_size=len(tokenizer), **size))
     tokenizer("warm")
     watch = Watch()
@@ -146,7 +160,12 @@ def measure_task(path: Path, steps: int) -> dict[str, Any]:
             run.train()
     arrays = (encoded.ids, encoded.types, encoded.starts, encoded.rows, encoded.examples.labels)
     tokens = sum(int(np.asarray(array).nbytes) for array in arrays if array is not None)
-    return {"rows": n, "file_mb": path.stat().st_size // MB, "tokens_mb": tokens // MB, "stages": watch.stages}
+    return {
+        "rows": n,
+        "file_mb": path.stat().st_size // MB,
+        "tokens_mb": tokens // MB,
+        "stages": watch.stages,
+    }
 
 
 def measure_recording(sentences: int, width: int, folder: Path) -> dict[str, Any]:
@@ -169,10 +188,20 @@ def measure_recording(sentences: int, width: int, folder: Path) -> dict[str, Any
     watch = Watch()
     before, watch.base = watch.base, (0, 0)
     with watch.stage("record"):
-        record(encoder, Examples(texts, np.zeros(sentences, np.int64), "classes"), folder / "recording", max_length=8, quiet=True)
+        record(
+            encoder,
+            Examples(texts, np.zeros(sentences, np.int64), "classes"),
+            folder / "recording",
+            max_length=8,
+            quiet=True,
+        )
     size = sum(file.stat().st_size for file in folder.rglob("*.npy"))
     weights = sum(tensor.nbytes for tensor in model.parameters())
-    constant = {"weights_mb": weights // MB, "before_peak_mb": before[0] // MB, "before_own_mb": before[1] // MB}
+    constant = {
+        "weights_mb": weights // MB,
+        "before_peak_mb": before[0] // MB,
+        "before_own_mb": before[1] // MB,
+    }
     return {"sentences": sentences, "recording_mb": size // MB, **constant, **watch.stages["record"]}
 
 

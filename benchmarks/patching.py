@@ -30,7 +30,9 @@ def patching(device: str, pairs: int, width: int) -> None:
     """All heads of a 12 × 12 model."""
     torch.manual_seed(0)
     model: Any = (
-        GPT2LMHeadModel(GPT2Config(n_embd=width, n_layer=12, n_head=12, vocab_size=500, bos_token_id=1, eos_token_id=2))
+        GPT2LMHeadModel(
+            GPT2Config(n_embd=width, n_layer=12, n_head=12, vocab_size=500, bos_token_id=1, eos_token_id=2)
+        )
         .to(device)
         .eval()
     )
@@ -82,7 +84,10 @@ def patching(device: str, pairs: int, width: int) -> None:
     apart = float((found["one by one"] - found["together"]).abs().max())
     assert apart < 1e-4, apart
     show("patched ÷ a pass per head", width=width, apart=apart, **interleaved(one_by_one, together, pairs))
-    show("patched, all layers run ÷ a pass per head", **interleaved(one_by_one, lambda i: together(i, share=False), pairs))
+    show(
+        "patched, all layers run ÷ a pass per head",
+        **interleaved(one_by_one, lambda i: together(i, share=False), pairs),
+    )
 
 
 def attention(device: str, pairs: int) -> None:
@@ -128,11 +133,15 @@ def show(name: str, **values: Any) -> None:
 
 def main() -> None:
     """Reads options and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=sorted(ROWS))
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--width", type=int, default=96, help="of the model whose heads are patched")
-    parser.add_argument("--only", nargs="+", choices=["patched", "attention"], default=["patched", "attention"])
+    parser.add_argument(
+        "--only", nargs="+", choices=["patched", "attention"], default=["patched", "attention"]
+    )
     options = parser.parse_args()
     if "patched" in options.only:
         patching(options.device, options.pairs, options.width)

@@ -57,7 +57,11 @@ class Models:
 
     def projection(self, root: Any, layer: int) -> Any:
         """Where the heads of a layer enter the output projection, of the model or of nnsight's view of it."""
-        return root.transformer.h[layer].attn.c_proj if self.name == "gpt2" else root.model.layers[layer].self_attn.o_proj
+        return (
+            root.transformer.h[layer].attn.c_proj
+            if self.name == "gpt2"
+            else root.model.layers[layer].self_attn.o_proj
+        )
 
     def slice(self, head: int) -> slice:
         """A head's part of what enters the projection."""
@@ -70,7 +74,9 @@ class Models:
     @contextmanager
     def hooked(self, layer: int, change: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
         """A plain hook on one layer."""
-        handle = self.projection(self.model, layer).register_forward_pre_hook(lambda module, args: _first(change(args[0])))
+        handle = self.projection(self.model, layer).register_forward_pre_hook(
+            lambda module, args: _first(change(args[0]))
+        )
         try:
             yield
         finally:
@@ -117,7 +123,12 @@ def built(name: str, layers: int | None) -> Any:
     sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 8, "num_attention_heads": 8}
     return t.LlamaForCausalLM(
         t.LlamaConfig(
-            **sizes, num_key_value_heads=2, vocab_size=8000, max_position_embeddings=LONG, bos_token_id=1, eos_token_id=2
+            **sizes,
+            num_key_value_heads=2,
+            vocab_size=8000,
+            max_position_embeddings=LONG,
+            bos_token_id=1,
+            eos_token_id=2,
         )
     )
 
@@ -160,7 +171,9 @@ def text_task(m: Models) -> hw.Task:
 def pair_task(clean: Tensor, corrupted: Tensor, answers: Tensor) -> hw.Task:
     """Prompts (rows, tokens) and their right and wrong answers (2, rows) as contrasts."""
     sides = [[" ".join(f"t{token}" for token in row) for row in side.tolist()] for side in (clean, corrupted)]
-    rows = [(*texts, f"t{good}", f"t{bad}") for *texts, good, bad in zip(*sides, *answers.tolist(), strict=True)]
+    rows = [
+        (*texts, f"t{good}", f"t{bad}") for *texts, good, bad in zip(*sides, *answers.tolist(), strict=True)
+    ]
     return hw.Task("pairs", data={"train": rows, "validation": rows[:1]}, kind="contrast")
 
 
@@ -171,7 +184,13 @@ def loss(logits: Tensor, ids: Tensor) -> Tensor:
 
 def scored(m: Models, task: hw.Task, method: str, **settings: Any) -> Tensor:
     """Our scores, (layers, heads)."""
-    given = {"heads": m.heads, "tokenizer": m.tokenizer, "quiet": True, "max_length": m.ids.shape[1], **settings}
+    given = {
+        "heads": m.heads,
+        "tokenizer": m.tokenizer,
+        "quiet": True,
+        "max_length": m.ids.shape[1],
+        **settings,
+    }
     return torch.from_numpy(hw.score(m.model, task, method=method, **given).to_numpy())
 
 
@@ -194,7 +213,9 @@ def show(
     best = min(peers, key=peers.__getitem__) if peers else ""
     ratios = {other: ratio(seconds, OURS, other) for other in ways if other != OURS}
     named = {other: ratios[best if other == "best peer" else other] for other in bars}
-    apart = {name: float((found[OURS] - values).abs().max()) for name, values in found.items() if name != OURS}
+    apart = {
+        name: float((found[OURS] - values).abs().max()) for name, values in found.items() if name != OURS
+    }
     line = {
         "part": part,
         "model": f"{m.name}, {len(m.layers)} × {m.n} heads, {m.ids.shape[0]} × {m.ids.shape[1]} tokens",

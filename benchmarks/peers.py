@@ -72,7 +72,9 @@ def record(m: Models, options: argparse.Namespace) -> None:
 
     def lens() -> None:
         _, cache = m.lens.run_with_cache(m.ids, names_filter=lambda name: name.endswith("attn.hook_z"))
-        found["TransformerLens"] = torch.stack([cache[f"blocks.{layer}.attn.hook_z"] for layer in m.layers], dim=2)
+        found["TransformerLens"] = torch.stack(
+            [cache[f"blocks.{layer}.attn.hook_z"] for layer in m.layers], dim=2
+        )
 
     def sight() -> None:
         with m.sight.trace(input_ids=m.ids, use_cache=False):
@@ -89,9 +91,9 @@ def leave_one_out(m: Models, options: argparse.Namespace) -> None:
 
     def looped(run: Callable[[int, int], Tensor], intact: Callable[[], Tensor]) -> Tensor:
         base = float(loss(intact(), m.ids))
-        return torch.tensor([float(loss(run(*place), m.ids)) - base for place in m.all()], dtype=torch.float64).view(
-            m.heads.shape
-        )
+        return torch.tensor(
+            [float(loss(run(*place), m.ids)) - base for place in m.all()], dtype=torch.float64
+        ).view(m.heads.shape)
 
     def hooked(layer: int, head: int) -> Tensor:
         with m.hooked(layer, zeroed(m.slice(head))):
@@ -103,7 +105,9 @@ def leave_one_out(m: Models, options: argparse.Namespace) -> None:
         "TransformerLens": lambda: found.update(
             {"TransformerLens": looped(lambda a, b: m.bridged(m.ids, a, b, 0.0), lambda: m.lens(m.ids))}
         ),
-        "nnsight": lambda: found.update({"nnsight": looped(lambda a, b: m.sighted(m.ids, a, b, 0.0), lambda: m.logits(m.ids))}),
+        "nnsight": lambda: found.update(
+            {"nnsight": looped(lambda a, b: m.sighted(m.ids, a, b, 0.0), lambda: m.logits(m.ids))}
+        ),
     }
     show("leave-one-out", m, ways, found, options, options.loops, {"best peer": 0.6})
 
@@ -176,7 +180,9 @@ def patching(m: Models, options: argparse.Namespace) -> None:
     def lens() -> None:
         clean, cache = m.lens.run_with_cache(m.ids, names_filter=lambda name: name.endswith("attn.hook_z"))
         z = torch.stack([cache[f"blocks.{layer}.attn.hook_z"][:, -1] for layer in m.layers], 1)
-        found["TransformerLens"] = looped(lambda a, b, v: m.bridged(m.other, a, b, v), z, (clean, m.lens(m.other)))
+        found["TransformerLens"] = looped(
+            lambda a, b, v: m.bridged(m.other, a, b, v), z, (clean, m.lens(m.other))
+        )
 
     def sight() -> None:
         with m.sight.trace(input_ids=m.ids, use_cache=False):
@@ -232,7 +238,9 @@ def attribution(m: Models, options: argparse.Namespace) -> None:
         "a pass, last logits only": lambda: m.model(corrupted, use_cache=False, logits_to_keep=1),
     }
     bars = dict.fromkeys(("a pass", "a pass, last logits only"), 3.0)
-    show(f"attribution-patching, {options.pairs} pairs", m, ways, found, options, min(options.rounds, 5), bars)
+    show(
+        f"attribution-patching, {options.pairs} pairs", m, ways, found, options, min(options.rounds, 5), bars
+    )
 
 
 def attention(m: Models, options: argparse.Namespace) -> None:
@@ -254,18 +262,32 @@ def attention(m: Models, options: argparse.Namespace) -> None:
         return run
 
     def lens() -> None:
-        _, cache = m.lens.run_with_cache(ids[:, :1024], names_filter=lambda name: name.endswith("hook_pattern"))
-        found["TransformerLens"] = torch.stack([cache[f"blocks.{layer}.attn.hook_pattern"][:, :, -1] for layer in m.layers], 1)
+        _, cache = m.lens.run_with_cache(
+            ids[:, :1024], names_filter=lambda name: name.endswith("hook_pattern")
+        )
+        found["TransformerLens"] = torch.stack(
+            [cache[f"blocks.{layer}.attn.hook_pattern"][:, :, -1] for layer in m.layers], 1
+        )
 
     ways = {OURS: ours(LONG), "a plain pass": plain(LONG)}
-    show("attention of the last token, 4,096 tokens", m, ways, {}, options, options.rounds, {"a plain pass": 1.05})
+    show(
+        "attention of the last token, 4,096 tokens",
+        m,
+        ways,
+        {},
+        options,
+        options.rounds,
+        {"a plain pass": 1.05},
+    )
     ways = {OURS: ours(1024), "TransformerLens": lens, "a plain pass": plain(1024)}
     show("attention of the last token, 1,024 tokens", m, ways, found, options, options.rounds, {})
 
 
 def main() -> None:
     """Reads options and prints."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--model", nargs="+", default=["llama", "gpt2"], choices=["gpt2", "llama"])
     parser.add_argument("--only", nargs="+", default=PARTS, choices=PARTS)

@@ -41,11 +41,15 @@ TASKS = {"2": "SubjNumber", "10": "SubjNumber", "1000": "WordContent"}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--path", required=True, help="folder of probing tasks")
     parser.add_argument("--model", default=None)
     parser.add_argument("--parts", nargs="+", default=["2", "10", "1000", "recording", "embedding"])
-    parser.add_argument("--heads", type=int, default=None, help="heads of the 2- and 10-class races; default: all")
+    parser.add_argument(
+        "--heads", type=int, default=None, help="heads of the 2- and 10-class races; default: all"
+    )
     parser.add_argument("--sample", type=int, default=3, help="heads of the 1,000-class race")
     parser.add_argument("--groups", type=int, default=6)
     parser.add_argument("--examples", type=int, default=10_000)
@@ -114,7 +118,9 @@ def probes(args: argparse.Namespace, part: str, place: Path) -> dict[str, Any]:
 def run_ours(recording: Recording, group: list[Any], y: np.ndarray, device: str) -> np.ndarray:
     """Mean held-out accuracy (heads, strengths)."""
     labels = Labels("classes", "accuracy", int(y.max()) + 1, y, y, y)
-    return fold_scores(recording.heads([tuple(entry) for entry in group]).to(device), y, labels, Probe(folds=FOLDS))
+    return fold_scores(
+        recording.heads([tuple(entry) for entry in group]).to(device), y, labels, Probe(folds=FOLDS)
+    )
 
 
 def run_theirs(
@@ -128,7 +134,9 @@ def run_theirs(
         for j, strength in enumerate(Probe().strengths):
             for low, high in pairwise(edges):
                 kept = np.r_[0:low, high : len(y)]
-                model = LogisticRegression(C=1 / (len(kept) * strength), solver=solver).fit(x[kept], y[order][kept])
+                model = LogisticRegression(C=1 / (len(kept) * strength), solver=solver).fit(
+                    x[kept], y[order][kept]
+                )
                 out[i, j] += model.score(x[low:high], y[order][low:high]) / len(sizes)
     return out
 
@@ -143,7 +151,9 @@ def all_examples(path: str, name: str) -> Examples:
 
 def spread(members: list[Any], count: int) -> list[Any]:
     """`count` members evenly over all of them."""
-    return [members[i] for i in np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)]
+    return [
+        members[i] for i in np.linspace(0, len(members) - 1, min(count, len(members))).round().astype(int)
+    ]
 
 
 def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) -> dict[str, Any]:
@@ -154,13 +164,17 @@ def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) 
     encoder = Encoder.of(args.model or default_model())
     encoder.model.to(args.device)
     plain = (
-        AutoModel.from_pretrained(args.model or default_model(), dtype=torch.float32, attn_implementation="eager")
+        AutoModel.from_pretrained(
+            args.model or default_model(), dtype=torch.float32, attn_implementation="eager"
+        )
         .eval()
         .to(args.device)
     )
     kept: list[torch.Tensor] = []
     for layer in plain.encoder.layer:
-        layer.attention.output.dense.register_forward_pre_hook(lambda module, given: kept.append(given[0][:, 0]))
+        layer.attention.output.dense.register_forward_pre_hook(
+            lambda module, given: kept.append(given[0][:, 0])
+        )
     numbers = iter(range(10_000))
 
     def ours() -> None:
@@ -170,9 +184,9 @@ def recording(args: argparse.Namespace, part: str, place: Path, pad: int = 128) 
         with torch.no_grad():
             for low in range(0, len(texts), 32):
                 some = [text[0] for text in texts.texts[low : low + 32]]
-                inputs = encoder.tokenizer(some, padding="max_length", truncation=True, max_length=pad, return_tensors="pt").to(
-                    args.device
-                )
+                inputs = encoder.tokenizer(
+                    some, padding="max_length", truncation=True, max_length=pad, return_tensors="pt"
+                ).to(args.device)
                 kept.clear()
                 out = plain(**inputs, output_attentions=True, output_hidden_states=True)
                 torch.stack([*kept]).cpu(), torch.stack([state[:, 0] for state in out.hidden_states]).cpu()

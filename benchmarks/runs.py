@@ -33,7 +33,9 @@ def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
     """(wall seconds, CPU seconds of it and its children, peak MB of the process itself)."""
     clock = time.perf_counter()
     before = os.times()
-    process = subprocess.Popen(command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, cwd=folder, env=ENV, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f"{command} ended with {status}")
@@ -45,7 +47,9 @@ def measured(command: list[str], folder: Path) -> tuple[float, float, float]:
 def study(folder: Path, cells: int, jobs: int, out: str) -> dict[str, float]:
     """One run of `cells` trivial cells."""
     (folder / "r.toml").write_text(f'kind = "sample_study:many"\ncells = {cells}\n')
-    wall, cpu, peak = measured([*HEADWISE, "run", "r.toml", "--out", out, "--jobs", str(jobs), "--quiet"], folder)
+    wall, cpu, peak = measured(
+        [*HEADWISE, "run", "r.toml", "--out", out, "--jobs", str(jobs), "--quiet"], folder
+    )
     records = [json.loads(path.read_bytes()) for path in (folder / out / "results").glob("*/provenance.json")]
     finished = sorted(record["finished"] for record in records)
     return {
@@ -77,12 +81,19 @@ def overhead(cells: int, jobs: int, repeats: int) -> dict[str, Any]:
             small, full = study(folder, few, jobs, f"few{repeat}"), study(folder, cells, jobs, f"all{repeat}")
             ours.append(said("between_cells_ms", full["between_cells_ms"]))
             walls = [
-                measured([sys.executable, "-c", MEMORY, str(n), str(jobs), f"{name}/memory-{n}-{repeat}"], folder)[0]
+                measured(
+                    [sys.executable, "-c", MEMORY, str(n), str(jobs), f"{name}/memory-{n}-{repeat}"], folder
+                )[0]
                 for n in (few, cells)
             ]
             theirs.append((walls[1] - walls[0]) / (cells - few) * 1e3)
             cpu.append((full["cpu"] - small["cpu"]) / (cells - few) * 1e3)
-            last = {"few": few, "small": small, "full": full, "whole_wall_ms_per_cell": full["wall"] / cells * 1e3}
+            last = {
+                "few": few,
+                "small": small,
+                "full": full,
+                "whole_wall_ms_per_cell": full["wall"] / cells * 1e3,
+            }
         shows = [measured([*HEADWISE, "show", "all0"], folder)[0] for _ in range(max(3, repeats))]
         anew = [*HEADWISE, "run", "r.toml", "--out", "all0", "--jobs", str(jobs), "--quiet"]
         again = [measured(anew, folder)[:2] for _ in range(max(3, repeats))]
@@ -122,7 +133,12 @@ def checkpoints(device: str, repeats: int) -> dict[str, Any]:
 
     accelerator = Accelerator(cpu=device == "cpu")
     accelerator.prepare(model, optimizer)
-    times: dict[str, list[float]] = {"save": [], "restore": [], "accelerator_save": [], "accelerator_load": []}
+    times: dict[str, list[float]] = {
+        "save": [],
+        "restore": [],
+        "accelerator_save": [],
+        "accelerator_load": [],
+    }
     with tempfile.TemporaryDirectory() as name:
         checkpoint = Checkpoint(f"{name}/ours")
         for _ in range(repeats):
@@ -130,7 +146,9 @@ def checkpoints(device: str, repeats: int) -> dict[str, Any]:
             times["accelerator_save"].append(timed(lambda: accelerator.save_state(f"{name}/theirs")))
             times["restore"].append(timed(lambda: checkpoint.restore(parts)))
             times["accelerator_load"].append(timed(lambda: accelerator.load_state(f"{name}/theirs")))
-        size = sum(path.stat().st_size for path in Path(name, "ours").rglob("*") if path.is_file()) / 2e6  # two are kept
+        size = (
+            sum(path.stat().st_size for path in Path(name, "ours").rglob("*") if path.is_file()) / 2e6
+        )  # two are kept
     return {"megabytes": size, **{key: interval(values) for key, values in times.items()}}
 
 

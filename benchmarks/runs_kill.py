@@ -35,12 +35,23 @@ pause = {pause}
 
 
 def digests(run: Path) -> dict[str, str]:
-    files = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"]
+    files = [
+        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
+    ]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def start(folder: Path, out: str, trace: Path, jobs: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", "from headwise.cli import main; main()", "study", "run", "recipe.toml", "--out", out]
+    command = [
+        sys.executable,
+        "-c",
+        "from headwise.cli import main; main()",
+        "study",
+        "run",
+        "recipe.toml",
+        "--out",
+        out,
+    ]
     command += ["--set", f"trace={trace}", "--jobs", str(jobs), "--threads", "1", "--json"]
     paths = [str(HERE.parent / "tests" / "engine"), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
@@ -59,7 +70,9 @@ def kill(process: subprocess.Popen[bytes], run: Path, dice: random.Random) -> st
     pids = workers(run)
     if what == "worker" and pids:
         os.kill(dice.choice(pids), signal.SIGKILL)
-        time.sleep(dice.uniform(0, 1))  # the study goes on; then everything is killed, so that each round is a restart
+        time.sleep(
+            dice.uniform(0, 1)
+        )  # the study goes on; then everything is killed, so that each round is a restart
     if what == "main":
         process.kill()
         time.sleep(dice.uniform(0, 1))  # orphans may still be at work when the next round starts
@@ -111,7 +124,10 @@ def main() -> None:
         except subprocess.TimeoutExpired:
             hits[kill(process, run, dice)] += 1
         results = run / "results"
-        now = {path.parent.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in results.glob("*/provenance.json")}
+        now = {
+            path.parent.name: (path.stat().st_ino, path.stat().st_mtime_ns)
+            for path in results.glob("*/provenance.json")
+        }
         recomputed += sum(now.get(name) != stamp for name, stamp in finished.items())
         finished = now
         after_each.append(len(now))

@@ -26,7 +26,9 @@ from side_by_side import encoder, machine, medians, race, ratio
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default=None)
     parser.add_argument("--task", default="sst2")
     parser.add_argument("--model", default=None, help="folder; default: a random BERT of 12 layers, 384 wide")
@@ -43,7 +45,13 @@ def main() -> None:
     body, tokenizer = encoder(args.model, 12, args.dim, 12)
     model = MultiTaskModel(body, tokenizer, [task]).to(args.device).eval()
     heads = Heads(model.encoder)
-    options: dict[str, Any] = {"heads": heads, "examples": args.examples, "seed": args.seed, "quiet": True, "max_length": 128}
+    options: dict[str, Any] = {
+        "heads": heads,
+        "examples": args.examples,
+        "seed": args.seed,
+        "quiet": True,
+        "max_length": 128,
+    }
     subject = open_subject(model, task, batch_size=args.batch_size, **options)
     found: dict[str, np.ndarray] = {}
 
@@ -77,8 +85,15 @@ def main() -> None:
             model.zero_grad()
         found["padded"] = (total / len(order)).cpu().numpy()
 
-    seconds = race({"ours": ours, "plain": plain, "one at a time": one_at_a_time, "padded": padded}, args.rounds, args.device)
-    worst = max(float(np.abs(found["ours"] - other).max() / other.max()) for other in (found["one at a time"], found["padded"]))
+    seconds = race(
+        {"ours": ours, "plain": plain, "one at a time": one_at_a_time, "padded": padded},
+        args.rounds,
+        args.device,
+    )
+    worst = max(
+        float(np.abs(found["ours"] - other).max() / other.max())
+        for other in (found["one at a time"], found["padded"])
+    )
     result = {
         "data": f"{args.task}, train" if args.data else "grammar (synthetic)",
         "examples": len(subject.encoded),

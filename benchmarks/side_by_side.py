@@ -72,7 +72,14 @@ def encoder(folder: str | None, layers: int, dim: int, heads: int) -> tuple[Any,
     words.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     words.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]", model_max_length=512
+        tokenizer_object=words,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=512,
     )
-    config = BertConfig(hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * dim)
+    config = BertConfig(
+        hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * dim
+    )
     return BertModel(config), tokenizer

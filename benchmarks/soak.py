@@ -54,7 +54,8 @@ def small(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     checkpoint = out.checkpoint(every_minutes=0.01)
     state = checkpoint.restore({}) or {"step": 0, "total": np.zeros(64)}
     for step in range(state["step"], 8):
-        state["total"] = np.asarray(state["total"]) + np.random.standard_normal(64) + torch.randn(64).double().numpy()  # noqa: NPY002
+        drawn = np.random.standard_normal(64)  # noqa: NPY002
+        state["total"] = np.asarray(state["total"]) + drawn + torch.randn(64).double().numpy()
         time.sleep(float(os.environ.get("HEADWISE_SOAK_PAUSE", "0")) / 8)
         if checkpoint.due():
             checkpoint.save({}, {**state, "step": step + 1})
@@ -77,15 +78,25 @@ study = engine.Study(SoakRecipe, soak_cells)
 
 
 def digests(run: Path) -> dict[str, str]:
-    files = [path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"]
+    files = [
+        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
+    ]
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def start(folder: Path, out: Path, jobs: int, pause: float) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "headwise", "study", "run", "recipe.toml", "--out", str(out)]
     command += ["--jobs", str(jobs), "--threads", "1", "--json"]
-    paths = os.pathsep.join(filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]))
-    env = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", MARK: str(os.getpid()), "HEADWISE_SOAK_PAUSE": str(pause)}
+    paths = os.pathsep.join(
+        filter(None, [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")])
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": paths,
+        "OMP_NUM_THREADS": "1",
+        MARK: str(os.getpid()),
+        "HEADWISE_SOAK_PAUSE": str(pause),
+    }
     with open(folder / f"{out.name}.log", "ab") as log:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
 
@@ -98,8 +109,12 @@ def ours() -> dict[int, int]:
         if place.name.isdigit() and int(place.name) != os.getpid():
             with suppress(OSError, ValueError, IndexError):
                 if mark in (place / "environ").read_bytes().split(b"\0"):
-                    found[int(place.name)] = int((place / "statm").read_text().split()[1]) * resource.getpagesize()
-    return {pid: size for pid, size in found.items() if size}  # a dead one that nobody has asked for holds nothing
+                    found[int(place.name)] = (
+                        int((place / "statm").read_text().split()[1]) * resource.getpagesize()
+                    )
+    return {
+        pid: size for pid, size in found.items() if size
+    }  # a dead one that nobody has asked for holds nothing
 
 
 class Disk:
@@ -110,7 +125,11 @@ class Disk:
         self.place.mkdir()
         mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(self.place)]
         self.own = os.geteuid() == 0 and not subprocess.run(mount, capture_output=True).returncode
-        self.how = f"a tmpfs of {megabytes} MB, filled to the last byte" if self.own else "RLIMIT_FSIZE of 0 on every process"
+        self.how = (
+            f"a tmpfs of {megabytes} MB, filled to the last byte"
+            if self.own
+            else "RLIMIT_FSIZE of 0 on every process"
+        )
 
     def fill(self) -> None:
         if not self.own:
@@ -224,19 +243,27 @@ def main() -> None:
             until, peak, began = time.monotonic() + given.every, 0, False
             while process.poll() is None and (last or time.monotonic() < until or not began):
                 peak = max([peak, *ours().values()])
-                if not began and len(stamps(run)) > len(finished):  # on a slow machine Python takes long to start
+                if not began and len(stamps(run)) > len(
+                    finished
+                ):  # on a slow machine Python takes long to start
                     began, until = True, max(until, time.monotonic() + given.every / 3)
                 time.sleep(0.25)
             peaks.append(peak)
             if not last:
                 what = DISTURBANCES[number % len(DISTURBANCES)]
                 hits[what] += 1
-                hit = disturb(what, process, run, disk, dice) if process.poll() is None or what == "corrupt" else what
+                hit = (
+                    disturb(what, process, run, disk, dice)
+                    if process.poll() is None or what == "corrupt"
+                    else what
+                )
                 if what == "corrupt":
                     damaged.add(hit)
             process.wait()
             if not run.is_dir() and number > 1:
-                raise SystemExit(f"the study does not begin: {(folder / 'soaked.log').read_text(errors='replace')[-300:]}")
+                raise SystemExit(
+                    f"the study does not begin: {(folder / 'soaked.log').read_text(errors='replace')[-300:]}"
+                )
             statuses[str(process.returncode)] += 1
             took, left = quiet_after(10)
             slowest, left_over = max(slowest, took), left_over + left
@@ -247,7 +274,12 @@ def main() -> None:
             done_after.append(len(now))
             said(
                 "round",
-                {"disturbances": hits.total(), "finished": len(now), "computed_again": recomputed, "processes_left": left_over},
+                {
+                    "disturbances": hits.total(),
+                    "finished": len(now),
+                    "computed_again": recomputed,
+                    "processes_left": left_over,
+                },
             )
             if last:
                 break
@@ -263,7 +295,9 @@ def main() -> None:
             "disturbances": dict(hits),
             "exit_statuses": dict(statuses),
             "finished_after_each_round": done_after,
-            "cells_that_met_the_full_disk": (folder / "soaked.log").read_text(errors="replace").count("no space left in"),
+            "cells_that_met_the_full_disk": (folder / "soaked.log")
+            .read_text(errors="replace")
+            .count("no space left in"),
             "results_found_damaged": len(list((run / "damaged").iterdir())),
             "sound_cells_computed_again": recomputed,
             "slowest_end_of_all_processes_s": round(slowest, 1),
@@ -277,7 +311,13 @@ def main() -> None:
         disk.empty()
         disk.remove()
     print(json.dumps(report, indent=1))
-    wrong = report["files_that_differ"] or recomputed or left_over or report["left_in_work"] or len(finished) != given.cells
+    wrong = (
+        report["files_that_differ"]
+        or recomputed
+        or left_over
+        or report["left_in_work"]
+        or len(finished) != given.cells
+    )
     if wrong or final > GROWTH * first:
         raise SystemExit(1)
 

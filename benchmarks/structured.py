@@ -49,7 +49,11 @@ def one(arguments: argparse.Namespace) -> dict[str, Any]:
         "device": str(result.model.device),
         "settings": settings,
         "steps": len(result.history),
-        "seconds": {"reading": read - began, "training": trained - read, "testing": time.perf_counter() - trained},
+        "seconds": {
+            "reading": read - began,
+            "training": trained - read,
+            "testing": time.perf_counter() - trained,
+        },
         **{
             split: {f"{row.task} {row.metric}": round(100 * row.score, 2) for row in table.itertuples()}
             for split, table in scores.items()
@@ -58,10 +62,14 @@ def one(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--path", required=True, help="folder of the treebank")
     parser.add_argument("--model", help="folder or hub id; default: the embedded MiniLM")
-    parser.add_argument("--groups", default=",".join((*FIVE, "all")), help="trainings, e.g. pos,dep,pos+ner,all")
+    parser.add_argument(
+        "--groups", default=",".join((*FIVE, "all")), help="trainings, e.g. pos,dep,pos+ner,all"
+    )
     parser.add_argument("--only", help=argparse.SUPPRESS)
     parser.add_argument("--epochs", type=int, default=20, help="of single-task trainings")
     parser.add_argument("--joint-epochs", type=int, default=8, help="of trainings on several tasks")
@@ -70,7 +78,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, help="use only so many training sentences")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda", help="cuda is used if there is one")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cuda", help="cuda is used if there is one"
+    )
     arguments = parser.parse_args()
     if arguments.model is None:
         from headwise.heads import default_model
@@ -86,7 +96,11 @@ def main() -> None:
         if done.returncode:
             return {"tasks": group, "error": done.stderr.strip().splitlines()[-20:]}
         result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        print(json.dumps({"tasks": group, "test": result["test"], "seconds": result["seconds"]}), file=sys.stderr, flush=True)
+        print(
+            json.dumps({"tasks": group, "test": result["test"], "seconds": result["seconds"]}),
+            file=sys.stderr,
+            flush=True,
+        )
         return result
 
     with ThreadPoolExecutor(arguments.jobs) as pool:

@@ -32,7 +32,10 @@ def speed(data: str | None, rounds: int) -> dict[str, Any]:
     start = time.perf_counter()
     plain = tokenizer([text[0] for text in examples.texts], truncation=True, max_length=128)
     theirs_encoding = time.perf_counter() - start
-    rows = [{"input_ids": ids, "labels": int(label)} for ids, label in zip(plain["input_ids"], examples.labels, strict=True)]
+    rows = [
+        {"input_ids": ids, "labels": int(label)}
+        for ids, label in zip(plain["input_ids"], examples.labels, strict=True)
+    ]
     loader = DataLoader(rows, batch_size=32, shuffle=True, collate_fn=DataCollatorWithPadding(tokenizer))  # type: ignore[arg-type]
 
     def ours(seed: int) -> tuple[float, int]:
@@ -74,16 +77,19 @@ def words() -> dict[str, Any]:
             task = grammar.task(name, 2000, shared_words=shared)
             text = {
                 split: [
-                    " ".join(f"{i}{w}" for i, side in enumerate(sides) for w in side.split()) for sides in task.split(split).texts
+                    " ".join(f"{i}{w}" for i, side in enumerate(sides) for w in side.split())
+                    for sides in task.split(split).texts
                 ]
                 for split in ("train", "test")
             }
-            model = make_pipeline(CountVectorizer(token_pattern=r"\S+", binary=True), LogisticRegression(C=0.3, max_iter=500))
+            model = make_pipeline(
+                CountVectorizer(token_pattern=r"\S+", binary=True), LogisticRegression(C=0.3, max_iter=500)
+            )
             model.fit(text["train"], task.split("train").labels)
             accuracy = model.score(text["test"], task.split("test").labels)
-            found.setdefault(name, {"chance": round(task.chance, 3)})["words shared" if shared else "words held out"] = round(
-                accuracy, 3
-            )
+            found.setdefault(name, {"chance": round(task.chance, 3)})[
+                "words shared" if shared else "words held out"
+            ] = round(accuracy, 3)
         said(name, found[name])
     return found
 
@@ -94,7 +100,9 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--words", action="store_true")

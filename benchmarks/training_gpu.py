@@ -31,7 +31,9 @@ def main(data: Path, folder: str, sizes: list[str], eager: bool = True) -> None:
     tasks = find_tasks(TASKS, str(data), metric="accuracy")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for size in sizes:
-        config = AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
+        config = (
+            AutoConfig.from_pretrained(folder) if size == "minilm" else BertConfig(vocab_size=len(tokenizer))
+        )
         found: dict[str, Any] = {"batch": BATCH, "most tokens": LENGTH, "precision": "bf16"}
         found["bare"] = bare(model(config, tokenizer, tasks), tasks)
         ways = [("ours", Method(), True), ("iat", ImportantHeads(delta=2 / 3, examples=500), True)]
@@ -40,7 +42,9 @@ def main(data: Path, folder: str, sizes: list[str], eager: bool = True) -> None:
             print(json.dumps({size: {name: found[name]}}), flush=True)
         step = {name: found[name]["ms per step"] for name in ("bare", "ours", "iat")}
         found["bare over ours"] = round(step["bare"] / step["ours"], 2)
-        found["bare over ours, capturing included"] = round(step["bare"] / found["ours"]["ms per step, all epochs"], 2)
+        found["bare over ours, capturing included"] = round(
+            step["bare"] / found["ours"]["ms per step, all epochs"], 2
+        )
         found["iat step over plain step"] = round(step["iat"] / step["ours"], 3)
         print(json.dumps({size: found}), flush=True)
 
@@ -52,7 +56,13 @@ def model(config: Any, tokenizer: Any, tasks: list[Task]) -> MultiTaskModel:
 
 def settings(graphs: bool) -> Train:
     return Train(
-        epochs=EPOCHS, batch_size=BATCH, max_length=LENGTH, max_examples=EXAMPLES, precision="bf16", graphs=graphs, quiet=True
+        epochs=EPOCHS,
+        batch_size=BATCH,
+        max_length=LENGTH,
+        max_examples=EXAMPLES,
+        precision="bf16",
+        graphs=graphs,
+        quiet=True,
     )
 
 

@@ -25,7 +25,9 @@ from parts import said
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", required=True)
     parser.add_argument("--model", default=None, help="folder of an encoder; default: the embedded one")
     parser.add_argument("--task", default="sick")
@@ -42,7 +44,9 @@ def main() -> None:
 
     def ours(seeds: range) -> np.ndarray:
         settings = {"epochs": args.epochs, "copies": args.copies}
-        return few_shot(model, task, args.shots, seeds, **settings, evaluate_on=held_out, quiet=True)["score"].values
+        return few_shot(model, task, args.shots, seeds, **settings, evaluate_on=held_out, quiet=True)[
+            "score"
+        ].values
 
     def plain(seeds: range) -> np.ndarray:
         scores = []
@@ -51,7 +55,8 @@ def main() -> None:
             copy = deepcopy(model)
             copy.add_task(task)
             few = task.with_splits(
-                train=task.split("train").subset(sample_shots(task.split("train"), args.shots, seed)), validation=held_out
+                train=task.split("train").subset(sample_shots(task.split("train"), args.shots, seed)),
+                validation=held_out,
             )
             TrainingRun(copy, [few], settings=Train(epochs=args.epochs, seed=seed, quiet=True)).train()
             scores.append(evaluate(copy, few, quiet=True).score)
@@ -84,7 +89,9 @@ def main() -> None:
         "seconds": {name: round(value, 2) for name, value in seconds.items()},
         "speedup": round(seconds["plain"] / seconds["ours"], 2),
         "accuracy": {name: round(float(np.mean(value)), 4) for name, value in scores.items()},
-        "standard_error": {name: round(float(np.std(value) / np.sqrt(len(value))), 4) for name, value in scores.items()},
+        "standard_error": {
+            name: round(float(np.std(value) / np.sqrt(len(value))), 4) for name, value in scores.items()
+        },
     }
     print(json.dumps(report, indent=1))
 

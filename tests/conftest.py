@@ -21,7 +21,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 1 MB, where the system lets us mount one; `mount -o remount,size=...` makes it larger."""
     place = tmp_path / "disk"
     place.mkdir()
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True).returncode:
+    if (
+        os.geteuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "none", place], capture_output=True
+        ).returncode
+    ):
         pytest.skip("cannot mount a small disk here")
     yield place
     subprocess.run(["umount", "--lazy", place], check=True)  # a worker may still be on its way out

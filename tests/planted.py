@@ -40,7 +40,9 @@ def tasks(size: int = 64, seed: int = 0) -> dict[str, Task]:
                 found[name].append((text, label))
         for name in rows:
             rows[name][split] = found[name]
-    return {name: Task(name, data=splits, kind="classes", classes=["0", "1"]) for name, splits in rows.items()}
+    return {
+        name: Task(name, data=splits, kind="classes", classes=["0", "1"]) for name, splits in rows.items()
+    }
 
 
 def model(carriers: Mapping[str, tuple[int, int]], both: Mapping[str, Task], seed: int = 0) -> MultiTaskModel:
@@ -53,7 +55,11 @@ def model(carriers: Mapping[str, tuple[int, int]], both: Mapping[str, Task], see
     built = MultiTaskModel(BertModel(config), tokenizer(), both.values())
     with torch.no_grad():
         embeddings = built.encoder.embeddings
-        for part in (embeddings.word_embeddings, embeddings.position_embeddings, embeddings.token_type_embeddings):
+        for part in (
+            embeddings.word_embeddings,
+            embeddings.position_embeddings,
+            embeddings.token_type_embeddings,
+        ):
             part.weight.zero_()
         table = embeddings.word_embeddings.weight  # (words, dim)
         for row, word in enumerate(WORDS):
@@ -68,7 +74,9 @@ def model(carriers: Mapping[str, tuple[int, int]], both: Mapping[str, Task], see
             decoder.dense.weight.copy_(torch.eye(DIM))
             decoder.dense.bias.zero_()
             decoder.out.weight.zero_()
-            decoder.out.weight[:, 2 + "ab".index(name)] = torch.tensor([-3.0, 3.0])  # reads its own coordinate
+            decoder.out.weight[:, 2 + "ab".index(name)] = torch.tensor(
+                [-3.0, 3.0]
+            )  # reads its own coordinate
             decoder.out.bias.zero_()
     return built.eval()
 

@@ -11,7 +11,10 @@ from headwise.tasks._structured import structured
 from words import BERT, word_tokenizer
 
 WORDS, PLACES = 26, 16
-PREVIOUS, IDENTITY = (0, 1), (0, 3)  # attends to the word before; attends to itself and puts out the word's class
+PREVIOUS, IDENTITY = (
+    (0, 1),
+    (0, 3),
+)  # attends to the word before; attends to itself and puts out the word's class
 
 
 def tokenizer() -> Any:
@@ -35,7 +38,11 @@ def model() -> BertModel:
     bert = BertModel(config).eval()
     with torch.no_grad():
         embeddings = bert.embeddings
-        for table in (embeddings.word_embeddings, embeddings.position_embeddings, embeddings.token_type_embeddings):
+        for table in (
+            embeddings.word_embeddings,
+            embeddings.position_embeddings,
+            embeddings.token_type_embeddings,
+        ):
             table.weight.zero_()
         embeddings.word_embeddings.weight[:, :32] = torch.eye(32)
         embeddings.position_embeddings.weight[:, 32 : 32 + PLACES] = torch.eye(PLACES)
@@ -78,5 +85,11 @@ def sentence(rng: np.random.Generator) -> Sentence:
 
 def tasks(sizes: tuple[int, int, int] = (60, 40, 40)) -> dict[str, Task]:
     rng = np.random.default_rng(0)
-    splits = dict(zip(("train", "validation", "test"), ([sentence(rng) for _ in range(size)] for size in sizes), strict=True))
+    splits = dict(
+        zip(
+            ("train", "validation", "test"),
+            ([sentence(rng) for _ in range(size)] for size in sizes),
+            strict=True,
+        )
+    )
     return {task.name: task for task in structured(splits, synthetic=True)}

@@ -38,11 +38,15 @@ def hand_made_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 STAND_INS = {"tutorial-language-models.md": hand_made_model}
 # by page, what holds of its names in the end
-HOLDS = {"tutorial-language-models.md": "intact > 0.6 and silenced < 0.1 and (1, 1) in induction and right > left"}
+HOLDS = {
+    "tutorial-language-models.md": "intact > 0.6 and silenced < 0.1 and (1, 1) in induction and right > left"
+}
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page) and page not in RENDERED], ids=lambda page: str(page.relative_to(ROOT))
+    "page",
+    [page for page in PAGES if blocks(page) and page not in RENDERED],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -56,7 +60,9 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
     assert eval(HOLDS.get(page.name, "True"), names)
 
 
-ROOMS = {folder.name for folder in (ROOT / "src" / "headwise").iterdir() if (folder / "__init__.py").is_file()}
+ROOMS = {
+    folder.name for folder in (ROOT / "src" / "headwise").iterdir() if (folder / "__init__.py").is_file()
+}
 FOLDERS = {"tasks.grammar", "tasks.readers", "training.methods"}  # public inside their rooms
 SINGLE = {"errors", "settings"}
 NAME = re.compile(r"(?<![\w./-])headwise((?:\.\w+)+)")  # not of a path
@@ -69,13 +75,19 @@ def test_a_page_names_nothing_private_and_nothing_that_is_not_there(page: Path) 
         parts = match[1][1:].split(".")
         if parts[-1] in ("json", "toml", "py"):
             continue
-        assert not any(part.startswith("_") and not part.endswith("__") for part in parts), f"{match[0]} is private"
+        assert not any(part.startswith("_") and not part.endswith("__") for part in parts), (
+            f"{match[0]} is private"
+        )
         found: Any = import_module("headwise")
         for part in parts:
             found = getattr(found, part, None) or import_module(f"{found.__name__}.{part}")
-    for statement in re.finditer(r"^\s*from headwise\.([\w.]+) import|^\s*import headwise\.([\w.]+)", text, re.MULTILINE):
+    for statement in re.finditer(
+        r"^\s*from headwise\.([\w.]+) import|^\s*import headwise\.([\w.]+)", text, re.MULTILINE
+    ):
         module = statement[1] or statement[2]
-        assert module in ROOMS | FOLDERS | SINGLE or module.rpartition(".")[0] in FOLDERS, f"{module} is not for users"
+        assert module in ROOMS | FOLDERS | SINGLE or module.rpartition(".")[0] in FOLDERS, (
+            f"{module} is not for users"
+        )
 
 
 def test_what_contributing_names_is_there() -> None:
@@ -96,19 +108,23 @@ def test_what_contributing_names_is_there() -> None:
         "LOADERS",
     }
     for name, path in tables:
-        assert re.search(rf"^{name}\b.*= (\{{|Registry\()", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (
-            f"{path} has no {name}"
-        )
+        assert re.search(
+            rf"^{name}\b.*= (\{{|Registry\()", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE
+        ), f"{path} has no {name}"
     rooms = set(re.findall(r"`src/headwise/(\w+)`", text))
     assert rooms >= ROOMS
 
 
 def test_every_page_is_in_the_navigation_and_in_the_index_for_machines() -> None:
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
-    listed = re.findall(r"^\s+- (?:.*?:\s*)?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.findall(
+        r"^\s+- (?:.*?:\s*)?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert sorted(listed) == sorted(pages)
     lines = re.findall(
-        r"^- \[.+?\]\((\S+\.md)\): \S.*[.?]$", (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8"), re.MULTILINE
+        r"^- \[.+?\]\((\S+\.md)\): \S.*[.?]$",
+        (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     assert sorted(lines) == sorted(pages)
 
@@ -122,5 +138,7 @@ def test_readme_and_index_link_what_a_user_needs() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))):
+    for target in re.findall(
+        r"\]\((?!https?:|#|mailto:)([^)#\s]+)", re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8"))
+    ):
         assert (page.parent / target).exists(), f"{page.name} links {target}"

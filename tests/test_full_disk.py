@@ -73,7 +73,8 @@ def test_what_does_not_fit_is_told_and_leaves_nothing(full_disk: Path, what: str
     if name:
         (full_disk / name).write_text("before")
     with pytest.raises(
-        NoSpace, match=rf"^no space left in {full_disk}: (at least )?\d+(\.\d)? (kB|bytes) are needed there, and [48]"
+        NoSpace,
+        match=rf"^no space left in {full_disk}: (at least )?\d+(\.\d)? (kB|bytes) are needed there, and [48]",
     ) as told:
         write(full_disk / name)
     assert "\n" not in str(told.value)
@@ -87,7 +88,10 @@ def test_a_folder_that_cannot_be_made_is_told(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,nr_inodes=3", small_disk], check=True)  # the disk itself is one
     with pytest.raises(NoSpace, match=f"no space left in {small_disk}/a/b/c: "):
         make_folder(small_disk / "a" / "b" / "c")
-    with pytest.raises(NoSpace, match=f"no space left in {small_disk}/whole: "), atomic_folder(small_disk / "whole"):
+    with (
+        pytest.raises(NoSpace, match=f"no space left in {small_disk}/whole: "),
+        atomic_folder(small_disk / "whole"),
+    ):
         pass
 
 

@@ -42,7 +42,9 @@ def written(file: Path) -> Any:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=len(WORDS), tie_word_embeddings=False)).eval()
+    model = LlamaForCausalLM(
+        LlamaConfig(**sizes, num_key_value_heads=2, vocab_size=len(WORDS), tie_word_embeddings=False)
+    ).eval()
     writer = gguf.GGUFWriter(str(file), "llama")
     writer.add_context_length(64)
     writer.add_embedding_length(32)
@@ -71,9 +73,14 @@ def written(file: Path) -> Any:
             if own == "self_attn.o_proj":
                 blocks = quantize(values, gguf.GGMLQuantizationType.Q8_0)
                 weight.copy_(torch.from_numpy(dequantize(blocks, gguf.GGMLQuantizationType.Q8_0).copy()))
-                writer.add_tensor(f"{prefix}{PLACES[own]}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+                writer.add_tensor(
+                    f"{prefix}{PLACES[own]}.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q8_0
+                )
                 continue
-            if own in ("self_attn.q_proj", "self_attn.k_proj"):  # llama.cpp interleaves the halves of rotary pairs
+            if own in (
+                "self_attn.q_proj",
+                "self_attn.k_proj",
+            ):  # llama.cpp interleaves the halves of rotary pairs
                 n = 4 if own.endswith("q_proj") else 2
                 values = values.reshape(n, 2, 4, 32).swapaxes(1, 2).reshape(values.shape)
             writer.add_tensor(f"{prefix}{PLACES[own]}.weight", np.ascontiguousarray(values))
@@ -164,7 +171,9 @@ def test_a_recipe_says_which_extra_reads_gguf_files(tmp_path: Path, monkeypatch:
 def test_without_the_reader_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr(places, "find_spec", lambda name: None if name == "gguf" else find_spec(name))
-    with pytest.raises(MissingExtra, match=r"gguf is not installed; install it with: pip install 'headwise\[gguf\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"gguf is not installed; install it with: pip install 'headwise\[gguf\]'"
+    ):
         open_model(tmp_path / "a.gguf")
 
 
@@ -173,7 +182,8 @@ def test_without_a_tokenizer_the_hint_is_no_saving_into_the_file(tmp_path: Path)
     (tmp_path / "a.gguf").write_bytes(b"GGUF of nothing")
     pytest.importorskip("gguf", reason="gguf is not installed (extra gguf)")
     with pytest.raises(
-        HeadwiseError, match=r"no tokenizer could be opened .*a\.gguf'.*with its tokenizer, or pass tokenizer="
+        HeadwiseError,
+        match=r"no tokenizer could be opened .*a\.gguf'.*with its tokenizer, or pass tokenizer=",
     ) as caught:
         open_tokenizer(tmp_path / "a.gguf")
     assert "save" not in str(caught.value)

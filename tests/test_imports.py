@@ -11,7 +11,17 @@ import pytest
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 BASE = {"_base", "errors", "settings", "__version__"}
 GROUND = BASE | {"sections", "heads", "tasks", "store", "engine", "figures", "models"}
-METHODS = {"scoring", "evaluation", "training", "lesions", "probing", "behaviour", "similarity", "steering", "harness"}
+METHODS = {
+    "scoring",
+    "evaluation",
+    "training",
+    "lesions",
+    "probing",
+    "behaviour",
+    "similarity",
+    "steering",
+    "harness",
+}
 MAY_IMPORT: dict[str, set[str]] = {
     "_base": BASE,
     "sections": BASE | {"tasks", "figures"},  # names of metrics; how head maps are drawn
@@ -50,7 +60,9 @@ def rooms_imported(file: Path) -> set[str]:
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, str) and file.relative_to(SRC).as_posix() not in REGISTRIES
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and file.relative_to(SRC).as_posix() not in REGISTRIES
         ):
             place = re.fullmatch(r"headwise\.(\w+)(\.\w+)*\.?(:\w+)?", node.value)
             names = [node.value] if place and (SRC / place[1]).is_dir() else []
@@ -84,7 +96,12 @@ def test_modules_that_are_not_for_users_are_private() -> None:
 
 def test_importing_headwise_loads_neither_torch_nor_transformers() -> None:
     code = "import sys, headwise, headwise.cli; print([m for m in ('torch', 'transformers', 'pandas') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_planning_a_study_loads_neither_torch_nor_transformers() -> None:
@@ -101,7 +118,9 @@ for kind, models in (("training", ["demo"]), ("specialization", {"m": "demo"})):
 import headwise.report.html
 print([name for name in ("torch", "transformers", "accelerate", "matplotlib", "scipy.stats") if name in sys.modules])
 """
-    lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     assert lines == ["training 7", "specialization 19", "[]"]
 
 

@@ -23,16 +23,22 @@ def text_of(outputs: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize(
-    "script", [pytest.param(s, marks=() if s.stem == QUICK else pytest.mark.slow) for s in SCRIPTS], ids=lambda s: s.stem
+    "script",
+    [pytest.param(s, marks=() if s.stem == QUICK else pytest.mark.slow) for s in SCRIPTS],
+    ids=lambda s: s.stem,
 )
 def test_a_notebook_runs_and_shows_something(script: Path) -> None:
     done = render.execute(script)
     outputs = [output for _, _, found in done for output in found]
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    if script.stem == QUICK:  # the claim of the notebook: two heads carry copying, two others of their layer do not
+    if (
+        script.stem == QUICK
+    ):  # the claim of the notebook: two heads carry copying, two others of their layer do not
         said = "\n".join(text_of(found) for _, _, found in done)
         intact = float(re.search(r"copied: ([\d.]+) %", said)[1])  # type: ignore[index]
-        without, others = (float(number) for number in re.findall(r"without 2 heads: .*?: ([\d.]+) %", said)[:2])
+        without, others = (
+            float(number) for number in re.findall(r"without 2 heads: .*?: ([\d.]+) %", said)[:2]
+        )
         assert intact > 90
         assert without < 40
         assert others > 80

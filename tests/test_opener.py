@@ -28,7 +28,13 @@ from headwise.store import _manifest as manifest
 
 SRC = Path(__file__).parent.parent / "src" / "headwise"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "good", "bad", "film", "book", "the", "was"]
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": len(WORDS)}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": len(WORDS),
+}
 CODE = """
 from pathlib import Path
 from transformers import BertConfig, BertModel
@@ -127,13 +133,27 @@ def test_python_says_trust_remote_code_too(tmp_path: Path) -> None:
 
 def test_every_model_is_opened_in_one_place() -> None:
     """A `from_pretrained` of transformers anywhere else would run a folder's code, read pickles, or fill in random numbers."""
-    allowed = {("_base/opener.py", None), ("_base/adapters.py", "PeftConfig"), ("heads/_remove/files.py", "GenerationConfig")}
+    allowed = {
+        ("_base/opener.py", None),
+        ("_base/adapters.py", "PeftConfig"),
+        ("heads/_remove/files.py", "GenerationConfig"),
+    }
     for file in SRC.rglob("*.py"):
         name = str(file.relative_to(SRC))
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "from_pretrained"
+            ):
                 owner = node.func.value
-                of = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+                of = (
+                    owner.id
+                    if isinstance(owner, ast.Name)
+                    else owner.attr
+                    if isinstance(owner, ast.Attribute)
+                    else ""
+                )
                 assert (name, None) in allowed or (name, of) in allowed, f"{name}:{node.lineno}"
 
 
@@ -148,7 +168,9 @@ def test_missing_encoder_weights_are_named(kind: Any, tmp_path: Path) -> None:
         "probe": lambda: hw.probe(str(folder), reviews()),
     }
     for way in ways.values():
-        with pytest.raises(HeadwiseError, match=r"encoder.layer.1.attention.self.query.weight.*random numbers"):
+        with pytest.raises(
+            HeadwiseError, match=r"encoder.layer.1.attention.self.query.weight.*random numbers"
+        ):
             way()
 
 
@@ -184,7 +206,9 @@ def test_a_missing_pooler_is_no_error_for_an_encoder_but_for_a_classifier(tmp_pa
 
 
 def test_an_encoder_without_a_classifier_is_not_scored(tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match=r"classifier.bias, classifier.weight would be random numbers. Train it first"):
+    with pytest.raises(
+        HeadwiseError, match=r"classifier.bias, classifier.weight would be random numbers. Train it first"
+    ):
         hw.score(saved(tmp_path), reviews())
 
 
@@ -200,7 +224,9 @@ def test_the_load_report_of_transformers_is_not_shown_before_our_error(tmp_path:
     try:
         with pytest.raises(HeadwiseError, match="no trained BertForMaskedLM head"):
             open_weights("BertForMaskedLM", saved(tmp_path / "bare"))
-        open_weights("AutoModel", saved(tmp_path / "head", BertForSequenceClassification))  # its classifier is left over
+        open_weights(
+            "AutoModel", saved(tmp_path / "head", BertForSequenceClassification)
+        )  # its classifier is left over
         assert not said
         with reading_weights():
             logger.warning("something else")
@@ -221,7 +247,8 @@ def test_the_load_report_of_transformers_is_not_shown_before_our_error(tmp_path:
 def test_a_file_of_a_model_is_not_its_folder(tmp_path: Path) -> None:
     folder = saved(tmp_path)
     with pytest.raises(
-        HeadwiseError, match=r"config.json is a file: give the folder that holds config.json and model.safetensors"
+        HeadwiseError,
+        match=r"config.json is a file: give the folder that holds config.json and model.safetensors",
     ):
         open_weights("AutoModel", folder / "config.json")
 
@@ -257,7 +284,9 @@ def test_pickled_weights_are_refused_and_never_read(content: str, tmp_path: Path
         lambda: hw.train(str(folder), reviews()),
         lambda: open_weights("AutoModel", folder),
     ):
-        with pytest.raises(HeadwiseError, match=r"pytorch_model.bin, a pickle.*model.safetensors.*save_pretrained"):
+        with pytest.raises(
+            HeadwiseError, match=r"pytorch_model.bin, a pickle.*model.safetensors.*save_pretrained"
+        ):
             way()
     assert not (folder / "it-ran").exists()
 

@@ -9,7 +9,14 @@ import pytest
 import torch
 from peft import LoraConfig, PrefixTuningConfig, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForSequenceClassification, BertModel, BertTokenizerFast, T5Config, T5Model
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    BertTokenizerFast,
+    T5Config,
+    T5Model,
+)
 
 import headwise as hw
 from headwise._base.opener import ForeignCode
@@ -20,7 +27,11 @@ from headwise.models import MultiTaskModel, TaskModel, _opening as opening, open
 from headwise.scoring import score
 from test_opener import SIZES, reviews, saved, with_code
 
-LORA: dict[str, Any] = {"r": 2, "target_modules": ["query", "attention.output.dense"], "init_lora_weights": False}
+LORA: dict[str, Any] = {
+    "r": 2,
+    "target_modules": ["query", "attention.output.dense"],
+    "init_lora_weights": False,
+}
 
 
 def lora(folder: Path, kind: Any = BertForSequenceClassification, classes: int | None = None) -> Any:
@@ -70,7 +81,12 @@ def bring(kind: str, folder: Path) -> Any:
     return str(bare)
 
 
-ENCODERS = ["folder", "live encoder", "live PEFT encoder", "adapter of an encoder"]  # no head: they do not answer
+ENCODERS = [
+    "folder",
+    "live encoder",
+    "live PEFT encoder",
+    "adapter of an encoder",
+]  # no head: they do not answer
 ANSWERING = [
     "folder of a classifier",
     "live classifier",
@@ -92,10 +108,14 @@ def test_everything_a_user_brings_is_opened(kind: str, tmp_path: Path) -> None:
     assert probed.scores.shape[1:] == (2, 2) or probed.scores.shape == (2, 2)
     brought = bring(kind, tmp_path / "score")
     if kind in ENCODERS:
-        with pytest.raises(HeadwiseError, match=r"has no trained .*head.*Train it first \(headwise train --model"):
+        with pytest.raises(
+            HeadwiseError, match=r"has no trained .*head.*Train it first \(headwise train --model"
+        ):
             hw.score(brought, task, quiet=True)
         if isinstance(brought, str | Path):
-            with pytest.raises(HeadwiseError, match=r"has no trained .*Train it first \(headwise train --model"):
+            with pytest.raises(
+                HeadwiseError, match=r"has no trained .*Train it first \(headwise train --model"
+            ):
                 open_session(brought)
     else:
         once, again = (hw.score(brought, task, quiet=True, max_length=8).to_numpy() for _ in range(2))
@@ -126,10 +146,16 @@ def test_an_adapter_folder_is_the_model_that_was_saved(tmp_path: Path) -> None:
     torch.testing.assert_close(logits(opened.encoder).logits, logits(live).logits)
     body = open_model(tmp_path / "adapter", need="encoder").encoder
     assert isinstance(body, BertModel)
-    torch.testing.assert_close(logits(body).last_hidden_state, logits(live.get_base_model().bert).last_hidden_state)
-    assert not torch.allclose(logits(body).last_hidden_state, logits(open_model(tmp_path / "bare", need="encoder").encoder)[0])
+    torch.testing.assert_close(
+        logits(body).last_hidden_state, logits(live.get_base_model().bert).last_hidden_state
+    )
+    assert not torch.allclose(
+        logits(body).last_hidden_state, logits(open_model(tmp_path / "bare", need="encoder").encoder)[0]
+    )
     trained = {
-        name for name, weight in open_model(tmp_path / "adapter", reviews3(), "trains").named_parameters() if weight.requires_grad
+        name
+        for name, weight in open_model(tmp_path / "adapter", reviews3(), "trains").named_parameters()
+        if weight.requires_grad
     }
     assert trained
     assert all("lora_" in name or "classifier" in name for name in trained)
@@ -175,14 +201,17 @@ def test_adapters_that_are_not_whole_are_named(tmp_path: Path) -> None:
 
 def test_prompts_of_peft_stay_with_the_model(tmp_path: Path) -> None:
     wrapped = get_peft_model(
-        BertForSequenceClassification(BertConfig(**SIZES)), PrefixTuningConfig(num_virtual_tokens=2, task_type="SEQ_CLS")
+        BertForSequenceClassification(BertConfig(**SIZES)),
+        PrefixTuningConfig(num_virtual_tokens=2, task_type="SEQ_CLS"),
     )
     tokenizer = BertTokenizerFast.from_pretrained(saved(tmp_path))
     assert open_model(wrapped, need="encoder", tokenizer=tokenizer).encoder is wrapped
 
 
 def test_what_is_not_a_model_is_said(tmp_path: Path) -> None:
-    hw.train(saved(tmp_path / "bare"), reviews(), out=tmp_path / "single", **{**SHORT, "method": "single-task"})
+    hw.train(
+        saved(tmp_path / "bare"), reviews(), out=tmp_path / "single", **{**SHORT, "method": "single-task"}
+    )
     with pytest.raises(HeadwiseError, match=r"holds one model per task: give one of .*single/mood"):
         hw.score(tmp_path / "single", reviews())
     with pytest.raises(HeadwiseError, match="int is not a model: give a folder"):
@@ -196,7 +225,9 @@ def test_what_is_not_a_model_is_said(tmp_path: Path) -> None:
 
 
 def test_encoders_of_encoder_decoders(tmp_path: Path) -> None:
-    small = T5Config(vocab_size=11, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, decoder_start_token_id=0)
+    small = T5Config(
+        vocab_size=11, d_model=16, d_kv=8, d_ff=16, num_layers=2, num_heads=2, decoder_start_token_id=0
+    )
     model = T5Model(small)
     tokenizer = BertTokenizerFast.from_pretrained(saved(tmp_path / "bare"))
     assert open_model(model, need="encoder", tokenizer=tokenizer).encoder is model.encoder
@@ -210,7 +241,9 @@ def test_precision_is_float32_on_a_cpu_and_as_asked_otherwise(tmp_path: Path) ->
     folder = saved(tmp_path, BertForSequenceClassification)
     model = BertForSequenceClassification.from_pretrained(folder, dtype=torch.bfloat16)
     for weight in model.parameters():
-        weight.data *= 10 if weight.ndim == 2 else 1  # so that heads change the logits by more than bf16 rounds away
+        weight.data *= (
+            10 if weight.ndim == 2 else 1
+        )  # so that heads change the logits by more than bf16 rounds away
     model.save_pretrained(folder)
     for need in ("answers", "trains", "encoder"):
         assert open_model(folder, reviews(), need, device="cpu").encoder.dtype == torch.float32  # type: ignore[arg-type]
@@ -223,7 +256,9 @@ def test_precision_is_float32_on_a_cpu_and_as_asked_otherwise(tmp_path: Path) ->
         open_model(folder, reviews(), dtype="half-ish")
     assert open_model(folder, reviews(), dtype="bf16").encoder.dtype == torch.bfloat16
     scores = score(str(folder), reviews(), dtype="auto", examples=4, quiet=True)
-    assert scores.attrs["weights"] == "bfloat16"  # what the weights were, beside the precision of the arithmetic
+    assert (
+        scores.attrs["weights"] == "bfloat16"
+    )  # what the weights were, beside the precision of the arithmetic
     assert "weights" not in score(str(folder), reviews(), examples=4, device="cpu", quiet=True).attrs
 
 
@@ -243,14 +278,16 @@ def test_a_trained_model_keeps_its_data_type(tmp_path: Path) -> None:
 
 def test_a_model_with_removed_heads_is_opened_in_the_data_type_that_is_asked_for(tmp_path: Path) -> None:
     save_removed(
-        Heads(BertModel.from_pretrained(saved(tmp_path / "bare")).bfloat16()).remove(HeadSet([(0, 1)])), tmp_path / "smaller"
+        Heads(BertModel.from_pretrained(saved(tmp_path / "bare")).bfloat16()).remove(HeadSet([(0, 1)])),
+        tmp_path / "smaller",
     )
     assert open_model(tmp_path / "smaller", need="heads").dtype == torch.bfloat16
     assert open_model(tmp_path / "smaller", need="heads", dtype="float32").dtype == torch.float32
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("gpu", "no device 'gpu'; there is: cpu"), ("cuda:7", "device is 'cuda:7', but torch finds no")]
+    ("name", "said"),
+    [("gpu", "no device 'gpu'; there is: cpu"), ("cuda:7", "device is 'cuda:7', but torch finds no")],
 )
 def test_devices_that_are_not_here(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(HeadwiseError, match=said):

@@ -113,15 +113,29 @@ def test_a_verb_has_an_option_for_every_setting_with_its_help_and_default(verb: 
 
 @pytest.mark.parametrize("name", ["quiet", "tokenizer", "heads", "bootstrap", "level", "trust_remote_code"])
 def test_a_setting_of_many_operations_is_declared_once(name: str) -> None:
-    declared = [settings.model_fields[name] for _, settings in FUNCTIONS.values() if name in settings.model_fields]
+    declared = [
+        settings.model_fields[name] for _, settings in FUNCTIONS.values() if name in settings.model_fields
+    ]
     assert len(declared) > 1
-    assert len({(field.description, field.default, str(field.metadata), str(field.annotation)) for field in declared}) == 1
+    assert (
+        len(
+            {
+                (field.description, field.default, str(field.metadata), str(field.annotation))
+                for field in declared
+            }
+        )
+        == 1
+    )
 
 
 def test_an_option_of_many_verbs_is_declared_once() -> None:
     group: Any = typer.main.get_command(app)
     found: dict[str, set[tuple[str, ...]]] = {}
-    for verb in (*group.commands.values(), *group.commands["study"].commands.values(), group.commands["stemcells"]):
+    for verb in (
+        *group.commands.values(),
+        *group.commands["study"].commands.values(),
+        group.commands["stemcells"],
+    ):
         for param in verb.params:
             if {"--json", "--jobs", "--trust-remote-code"} & set(param.opts):
                 found.setdefault(param.opts[-1], set()).add((param.help, *param.opts))
@@ -140,11 +154,19 @@ def test_recipes_without_tables_are_the_settings_class_with_what_names_the_model
         *("kind", "title", "models", "trained", "where", "tasks", "fewshot")
     }
     assert issubclass(StemCellRecipe, StemCells)
-    assert set(StemCellRecipe.model_fields) - set(StemCells.model_fields) == {"kind", "title", "model", "training"}
+    assert set(StemCellRecipe.model_fields) - set(StemCells.model_fields) == {
+        "kind",
+        "title",
+        "model",
+        "training",
+    }
 
 
 def test_a_transfer_recipe_has_the_keys_of_its_settings() -> None:
-    assert all(TransferRecipe.model_fields[name].description == field.description for name, field in Shots.model_fields.items())
+    assert all(
+        TransferRecipe.model_fields[name].description == field.description
+        for name, field in Shots.model_fields.items()
+    )
 
 
 BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -155,16 +177,27 @@ BOUNDS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fraction": 30}, r"less than 1; a fraction is between 0 and 1 \(30 % is 0.3\)"),
         ({"random_draws": -1}, "greater than or equal to 0"),
     ],
-    "probe": [({"folds": 1}, "greater than or equal to 2"), ({"pairs": "togther"}, "did you mean 'together'")],
-    "similarity": [({"shots": 1}, "greater than or equal to 2"), ({"alternative": "les"}, "did you mean 'less'")],
+    "probe": [
+        ({"folds": 1}, "greater than or equal to 2"),
+        ({"pairs": "togther"}, "did you mean 'together'"),
+    ],
+    "similarity": [
+        ({"shots": 1}, "greater than or equal to 2"),
+        ({"alternative": "les"}, "did you mean 'less'"),
+    ],
     "stemcells": [({"runs": 1}, "greater than or equal to 2"), ({"fraction": 1.0}, "less than 1")],
-    "train": [({"epochs": 0}, "greater than or equal to 1"), ({"sampling": "anneal"}, "did you mean 'annealed'")],
+    "train": [
+        ({"epochs": 0}, "greater than or equal to 1"),
+        ({"sampling": "anneal"}, "did you mean 'annealed'"),
+    ],
     "transfer": [({"rank": 0}, "greater than or equal to 1"), ({"tuning": "fall"}, "did you mean 'full'")],
     "score": [({"examples": 0}, "greater than or equal to 1"), ({"silence": "mots"}, "did you mean 'most'")],
 }
 
 
-@pytest.mark.parametrize(("name", "given", "said"), [(n, g, s) for n, cases in BOUNDS.items() for g, s in cases])
+@pytest.mark.parametrize(
+    ("name", "given", "said"), [(n, g, s) for n, cases in BOUNDS.items() for g, s in cases]
+)
 def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any], said: str) -> None:
     function, settings = FUNCTIONS[name]
     ((field, value),) = given.items()
@@ -173,7 +206,11 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
     with pytest.raises(HeadwiseError, match=said):
         checked(settings, given)
     group: Any = typer.main.get_command(app)
-    subjects = {"train": ["--model", "x", "--out", "x"], "transfer": ["--from", "x"], "similarity": ["--models", "x"]}
+    subjects = {
+        "train": ["--model", "x", "--out", "x"],
+        "transfer": ["--from", "x"],
+        "similarity": ["--models", "x"],
+    }
     asked = [] if name == "roles" else ["--tasks", "x"]
     with pytest.raises(HeadwiseError, match=f"{flag(field, settings)}: given .*{said}"):
         group.main(
@@ -185,9 +222,17 @@ def test_bounds_hold_in_function_verb_and_table(name: str, given: dict[str, Any]
 def test_every_estimator_declares_its_options_and_they_are_checked() -> None:
     for name, function in ESTIMATORS.items():
         assert issubclass(function.settings, Reading), name  # type: ignore[attr-defined]
-    assert list(inspect.signature(gate_gradient).parameters)[-5:] == ["variant", "absolute", "divisor", "layer_norm", "min_max"]
+    assert list(inspect.signature(gate_gradient).parameters)[-5:] == [
+        "variant",
+        "absolute",
+        "divisor",
+        "layer_norm",
+        "min_max",
+    ]
     assert Score(method="shapley", permutations=3).own == {"permutations": 3}  # type: ignore[call-arg]
-    with pytest.raises(HeadwiseError, match=r"method 'shapley' has no option 'permutation' \(did you mean 'permutations'"):
+    with pytest.raises(
+        HeadwiseError, match=r"method 'shapley' has no option 'permutation' \(did you mean 'permutations'"
+    ):
         checked(Score, {"method": "shapley", "permutation": 3})
     with pytest.raises(HeadwiseError, match="permutations: given 0"):
         checked(Score, {"method": "shapley", "permutations": 0})
@@ -249,6 +294,7 @@ def test_a_number_too_large_for_a_float_is_refused_in_one_line() -> None:
     from headwise.studies._stemcells_settings import StemCells
 
     with pytest.raises(
-        HeadwiseError, match=r"^fraction: given 1000+… \(401 characters\); must be less than 1; a fraction is between 0 and 1$"
+        HeadwiseError,
+        match=r"^fraction: given 1000+… \(401 characters\); must be less than 1; a fraction is between 0 and 1$",
     ):
         read_recipe(StemCells, {"fraction": 10**400}, ".")

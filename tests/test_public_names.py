@@ -23,7 +23,9 @@ def test_no_two_public_names_mean_different_things() -> None:
     meanings: dict[str, dict[int, list[str]]] = {}
     for room in ROOMS:
         module = import_module(f"headwise.{room}")
-        public = getattr(module, "__all__", [name for name, value in vars(module).items() if _own(value, module)])
+        public = getattr(
+            module, "__all__", [name for name, value in vars(module).items() if _own(value, module)]
+        )
         for name in public:
             meanings.setdefault(name, {}).setdefault(id(getattr(module, name)), []).append(room)
     twice = {name: sorted(map(str, found.values())) for name, found in meanings.items() if len(found) > 1}
@@ -31,4 +33,6 @@ def test_no_two_public_names_mean_different_things() -> None:
 
 
 def _own(value: object, module: object) -> bool:
-    return getattr(value, "__module__", "").startswith(module.__name__) and not getattr(value, "__name__", "_").startswith("_")  # type: ignore[attr-defined]
+    return getattr(value, "__module__", "").startswith(module.__name__) and not getattr(
+        value, "__name__", "_"
+    ).startswith("_")  # type: ignore[attr-defined]

@@ -39,14 +39,20 @@ def test_every_number_is_in_the_file(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for found in re.finditer(r"<!-- table: (.*?) -->\n\n((?:\|.*\n)+)", text):
         frame, _ = tables.chosen(found[1])
-        header, _, *rows = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in found[2].splitlines()]
+        header, _, *rows = [
+            [cell.strip() for cell in line.strip("|\n ").split("|")] for line in found[2].splitlines()
+        ]
         assert header == [str(name) for name in frame.columns]
         assert len(rows) == len(frame)
         for row, values in zip(rows, frame.itertuples(index=False), strict=True):
             for cell, value in zip(row, values, strict=True):
                 if isinstance(value, float):
                     places = len(cell.partition(".")[2])
-                    assert cell == "–" if value != value else abs(float(cell) - value) <= 0.5 * 10**-places + 1e-12, (row, value)
+                    assert (
+                        cell == "–"
+                        if value != value
+                        else abs(float(cell) - value) <= 0.5 * 10**-places + 1e-12
+                    ), (row, value)
                 else:
                     assert cell == str(value)
 
@@ -62,7 +68,9 @@ def test_every_file_says_where_it_comes_from(file: Path) -> None:
 
 def test_every_commit_is_in_the_history_or_said_to_be_gone() -> None:
     asked = subprocess.run(["git", "log", "--format=%H"], cwd=RESULTS, capture_output=True, text=True)
-    shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=RESULTS, capture_output=True, text=True)
+    shallow = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=RESULTS, capture_output=True, text=True
+    )
     if asked.returncode or shallow.stdout.strip() != "false":
         pytest.skip("needs the whole history")
     history = asked.stdout.split()
@@ -83,7 +91,11 @@ def test_other_sets_of_d_are_those_of_their_pages() -> None:
     kept = pd.read_csv(RESULTS / "similarity" / "other-d.csv", comment="#")
     pd.testing.assert_frame_equal(script.table(), kept, atol=1e-4)
     first = kept[kept["D"].str.startswith("first")].set_index("similarity")
-    link = pd.read_csv(RESULTS / "similarity" / "link.csv", comment="#").query("kind == 'pearson'").set_index("similarity")
+    link = (
+        pd.read_csv(RESULTS / "similarity" / "link.csv", comment="#")
+        .query("kind == 'pearson'")
+        .set_index("similarity")
+    )
     np.testing.assert_allclose(first["r"], link.loc[first.index, "correlation"], atol=1e-3)
     np.testing.assert_allclose(first["p"], link.loc[first.index, "p"], atol=1e-4)
 
@@ -124,13 +136,20 @@ def test_the_number_of_shared_heads_follows_from_the_claims() -> None:
     rng = np.random.default_rng(1)
     for gates, some in claims.groupby("gates"):
         sets = [
-            [[tuple(map(int, head.split("."))) for head in row.split()] for row in run["heads"]] for _, run in some.groupby("run")
+            [[tuple(map(int, head.split("."))) for head in row.split()] for row in run["heads"]]
+            for _, run in some.groupby("run")
         ]
 
-        def shared(orders: list[np.ndarray], sets: list[list[list[tuple[int, int]]]] = sets) -> set[tuple[int, int]]:
+        def shared(
+            orders: list[np.ndarray], sets: list[list[list[tuple[int, int]]]] = sets
+        ) -> set[tuple[int, int]]:
             """The heads of four tasks in three of four runs, each task's head numbers in an order of its own."""
             runs = [
-                Counter((layer, int(orders[task][head])) for task, heads in enumerate(run) for layer, head in heads)
+                Counter(
+                    (layer, int(orders[task][head]))
+                    for task, heads in enumerate(run)
+                    for layer, head in heads
+                )
                 for run in sets
             ]
             often = Counter(head for run in runs for head, count in run.items() if count >= 4)
@@ -176,7 +195,9 @@ def test_a_changed_number_is_noticed() -> None:
 def test_rows_spread_over_columns_keep_their_order_and_numbers() -> None:
     """The wide tables of a page, read back number by number."""
     pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
-    found = [one for one in re.finditer(r"<!-- table: (.*?) -->\n\n((?:\|.*\n)+)", pages) if "across:" in one[1]]
+    found = [
+        one for one in re.finditer(r"<!-- table: (.*?) -->\n\n((?:\|.*\n)+)", pages) if "across:" in one[1]
+    ]
     assert found
     for directive, table in ((one[1], one[2]) for one in found):
         options = dict(part.split(":", 1) for part in directive.split("; ")[1:])
@@ -187,14 +208,18 @@ def test_rows_spread_over_columns_keep_their_order_and_numbers() -> None:
             column, value = options["where"].strip().split("=")
             long = long[long[column] == value]
         long = long.astype({across: str}).set_index([rows, across])
-        header, _, *lines = [[cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()]
+        header, _, *lines = [
+            [cell.strip() for cell in line.strip("|\n ").split("|")] for line in table.splitlines()
+        ]
         assert len(lines) * (len(header) - 1) == len(long)
         for line in lines:
             for column, cell in zip(header[1:], line[1:], strict=True):
                 numbers = re.findall(r"[+-]?\d+\.\d+", cell)
                 for name, number in zip(names, numbers, strict=True):
                     places = len(number.partition(".")[2])
-                    assert abs(float(number) - long.loc[(line[0], column), name]) <= 0.5 * 10**-places + 1e-9, (line[0], column)
+                    assert (
+                        abs(float(number) - long.loc[(line[0], column), name]) <= 0.5 * 10**-places + 1e-9
+                    ), (line[0], column)
 
 
 def interval(differences: pd.Series, level: float = 0.95) -> list[float]:
@@ -212,11 +237,16 @@ def test_the_differences_of_important_head_training_follow_from_their_seeds(run:
     by_task = seeds[seeds.index.isin(tasks, level="task")]
     over = {"average": by_task, "average without cola": by_task.drop("cola", level="task")}
     for name, part in over.items():
-        assert seeds.xs(name, level="task").to_numpy() == pytest.approx(part.groupby("seed").mean().to_numpy(), abs=2e-4)
+        assert seeds.xs(name, level="task").to_numpy() == pytest.approx(
+            part.groupby("seed").mean().to_numpy(), abs=2e-4
+        )
     for row in tables.read(folder / f"{run}-differences.csv").itertuples():
         values = seeds.xs(row.task, level="task")
         told = [row.difference, row.low, row.high]
-        assert told == pytest.approx(interval(values[row.method] - values["multi-task"]), abs=5e-4), (row.method, row.task)
+        assert told == pytest.approx(interval(values[row.method] - values["multi-task"]), abs=5e-4), (
+            row.method,
+            row.task,
+        )
     for row in tables.read(folder / f"{run}-averages.csv").set_index("method").to_dict("index").items():
         method, _, other = row[0].partition(" minus ")
         for name, suffix in (("average", ""), ("average without cola", " without CoLA")):
@@ -228,7 +258,10 @@ def test_the_differences_of_important_head_training_follow_from_their_seeds(run:
                 assert row[1].get("seeds ahead", (gains > 0).sum()) == (gains > 0).sum()
     for row in tables.read(folder / f"{run}-training.csv").itertuples():
         values = seeds.xs(row.task, level="task")[row.method]
-        assert [row.mean, row.sd] == pytest.approx([values.mean(), values.std()], abs=5e-4), (row.method, row.task)
+        assert [row.mean, row.sd] == pytest.approx([values.mean(), values.std()], abs=5e-4), (
+            row.method,
+            row.task,
+        )
 
 
 def test_the_variants_of_important_head_training_are_compared_and_corrected_as_said() -> None:
@@ -239,32 +272,53 @@ def test_the_variants_of_important_head_training_are_compared_and_corrected_as_s
     def gains(method: str, task: str, base: str = "multi-task") -> pd.Series:
         return seeds.xs(task, level="task")[method] - seeds.xs(task, level="task")[base]
 
-    files = {name: tables.read(folder / f"variants-{name}.csv") for name in ("averages", "differences", "grid", "adapters")}
+    files = {
+        name: tables.read(folder / f"variants-{name}.csv")
+        for name in ("averages", "differences", "grid", "adapters")
+    }
     assert len(files["differences"]) == 18 * 8
     for frame in (files["averages"].assign(task="average"), files["differences"]):
         branching = frame[frame["group"] != "adapter"]
-        columns = [("", "multi-task", branching), (" from iat", "iat", branching[branching["method"] != "iat"])]
+        columns = [
+            ("", "multi-task", branching),
+            (" from iat", "iat", branching[branching["method"] != "iat"]),
+        ]
         for suffix, base, rows in columns:
             p = [stats.ttest_1samp(gains(row.method, row.task, base), 0).pvalue for row in rows.itertuples()]
             assert rows[f"p{suffix}"].to_numpy() == pytest.approx(p, rel=1e-2, abs=1e-4)
-            assert rows[f"q{suffix}"].to_numpy() == pytest.approx(stats.false_discovery_control(p), rel=1e-2, abs=2e-4)
+            assert rows[f"q{suffix}"].to_numpy() == pytest.approx(
+                stats.false_discovery_control(p), rel=1e-2, abs=2e-4
+            )
         for row in frame[frame["method"] != "iat"].to_dict("records"):
             told = [row[name] for name in ("from iat", "low from iat", "high from iat")]
             assert told == pytest.approx(interval(gains(row["method"], row["task"], "iat")), abs=5e-4)
     averages = files["averages"].set_index("method")
     some = averages[averages["group"] != "adapter"]
     p = [stats.ttest_1samp(gains(method, "average without cola"), 0).pvalue for method in some.index]
-    assert some["q without CoLA"].to_numpy() == pytest.approx(stats.false_discovery_control(p), rel=1e-2, abs=2e-4)
-    assert averages["sd"].to_numpy() == pytest.approx([gains(method, "average").std() for method in averages.index], abs=5e-4)
+    assert some["q without CoLA"].to_numpy() == pytest.approx(
+        stats.false_discovery_control(p), rel=1e-2, abs=2e-4
+    )
+    assert averages["sd"].to_numpy() == pytest.approx(
+        [gains(method, "average").std() for method in averages.index], abs=5e-4
+    )
     assert ((files["differences"]["q"] <= 0.05) == (files["differences"]["shown"] == "yes")).all()
     accidents = averages[averages["group"] == "accident"]
     for method, high in accidents["high of six"].items():
-        assert high == pytest.approx(interval(gains(method, "average"), 1 - 0.05 / len(accidents))[2], abs=5e-4)
+        assert high == pytest.approx(
+            interval(gains(method, "average"), 1 - 0.05 / len(accidents))[2], abs=5e-4
+        )
     for row in files["grid"].to_dict("records"):
-        assert row["method"] in ("iat", f"{row['setting']}, {row['steps']}".replace("α =", "alpha").replace("δ =", "delta"))
+        assert row["method"] in (
+            "iat",
+            f"{row['setting']}, {row['steps']}".replace("α =", "alpha").replace("δ =", "delta"),
+        )
         each = gains(row["method"], "average")
-        assert [row[name] for name in ("difference", "low", "high")] == pytest.approx(interval(each), abs=5e-4)
-        assert [row["low of nine"], row["high of nine"]] == pytest.approx(interval(each, 1 - 0.05 / 9)[1:], abs=5e-4)
+        assert [row[name] for name in ("difference", "low", "high")] == pytest.approx(
+            interval(each), abs=5e-4
+        )
+        assert [row["low of nine"], row["high of nine"]] == pytest.approx(
+            interval(each, 1 - 0.05 / 9)[1:], abs=5e-4
+        )
         assert row["sd"] == pytest.approx(each.std(), abs=5e-4)
     means = {
         "3e-4": tables.read(folder / "variants-training.csv").set_index(["method", "task"])["mean"],
@@ -276,7 +330,14 @@ def test_the_variants_of_important_head_training_are_compared_and_corrected_as_s
         whole = averages if rate == "3e-4" else ten
         for task in means[rate].index.unique("task"):
             assert row[task] == pytest.approx(means[rate][method, task], abs=5e-4)
-        for name in ("difference", "low", "high", "difference without CoLA", "low without CoLA", "high without CoLA"):
+        for name in (
+            "difference",
+            "low",
+            "high",
+            "difference without CoLA",
+            "low without CoLA",
+            "high without CoLA",
+        ):
             assert row[name] == pytest.approx(whole.loc[method, name], abs=5e-4)
 
 
@@ -309,7 +370,9 @@ def test_the_differences_of_the_fine_tunings_follow_from_their_seeds(before: str
         assert row.get("paired seeds", "0, 1, 2, 3, 4") == ", ".join(map(str, values["seed"]))
     for row in tables.read(folder / f"{before}scores.csv").itertuples():
         values = of(row.score)[row.embedding].dropna()
-        assert [row.median, row.mean, row.sd] == pytest.approx([values.median(), values.mean(), values.std()], abs=5e-4)
+        assert [row.median, row.mean, row.sd] == pytest.approx(
+            [values.median(), values.mean(), values.std()], abs=5e-4
+        )
 
 
 def test_the_differences_of_few_shot_transfer_follow_from_every_score() -> None:
@@ -330,7 +393,9 @@ def test_the_differences_of_few_shot_transfer_follow_from_every_score() -> None:
         signs = np.array(list(itertools.product([-1, 1], repeat=6)))
         assert row["difference"] == pytest.approx(gains.mean(), abs=1e-4)
         flipped = np.abs((signs * gains.to_numpy()).sum(1))
-        assert row["p"] >= (flipped >= abs(gains.sum()) - 1e-9).mean() - 1e-4  # the sign-flip test is one of the two
+        assert (
+            row["p"] >= (flipped >= abs(gains.sum()) - 1e-9).mean() - 1e-4
+        )  # the sign-flip test is one of the two
         alone = interval(gains)  # t over sources alone: never wider than the crossed design
         assert row["low"] <= alone[1] + 1e-4
         assert row["high"] >= alone[2] - 1e-4
@@ -340,7 +405,9 @@ def test_the_differences_of_few_shot_transfer_follow_from_every_score() -> None:
         assert [row["mean"], row["sd"]] == pytest.approx([values.mean(), values.std()], abs=5e-4)
     for row in tables.read(folder / "imdb.csv").to_dict("records"):
         ours = written.loc[("imdb", row["shots"], row["method"])]
-        assert [row[name] for name in ("difference", "low", "high")] == list(ours[["difference", "low", "high"]])
+        assert [row[name] for name in ("difference", "low", "high")] == list(
+            ours[["difference", "low", "high"]]
+        )
         assert row["multi-task"] == scores.loc[("multi-task", "imdb", row["shots"]), "mean"]
         assert row["this method"] == scores.loc[(row["method"], "imdb", row["shots"]), "mean"]
         gain = row["published, this method"] - row["published multi-task"]
@@ -354,8 +421,13 @@ def test_scores_of_structured_tasks_alone_and_together_follow_from_their_runs() 
     written = tables.read(folder / "score-means.csv")
     assert set(written["task"].str.lower()) == set(runs.index.unique("task"))
     for row in written.to_dict("records"):
-        of = {group: runs[group, row["task"].lower(), names.get(row["metric"], "count-f1")] for group in ("single", "all", "iat")}
+        of = {
+            group: runs[group, row["task"].lower(), names.get(row["metric"], "count-f1")]
+            for group in ("single", "all", "iat")
+        }
         for group, name in (("single", "alone"), ("all", "together"), ("iat", "with important heads")):
-            assert [row[name], row[f"sd {name}"]] == pytest.approx([of[group].mean(), of[group].std()], abs=1e-4)
+            assert [row[name], row[f"sd {name}"]] == pytest.approx(
+                [of[group].mean(), of[group].std()], abs=1e-4
+            )
         told = [row["difference"], row["low"], row["high"]]
         assert told == pytest.approx(interval(of["all"] - of["single"]), abs=1e-4)

@@ -40,13 +40,17 @@ def third(config: SumsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
 @engine.step()
 def add_up(config: SumsConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     parts = [float(result.table("parts")["third"].iloc[0]) for result in inputs["parts"]]
-    frame = pd.DataFrame({"model": config.model, "part": [f"p{i}" for i in range(len(parts))], "third": parts})
+    frame = pd.DataFrame(
+        {"model": config.model, "part": [f"p{i}" for i in range(len(parts))], "third": parts}
+    )
     out.table("sums", frame.assign(unit="points"))
     out.table("also", pd.DataFrame({"model": [config.model], "total": [sum(parts)]}))
 
 
 def cells(recipe: SumsRecipe) -> Iterator[engine.Cell]:
-    parts = [engine.Cell(third, SumsConfig(model=recipe.model, number=n), {"number": n}) for n in recipe.numbers]
+    parts = [
+        engine.Cell(third, SumsConfig(model=recipe.model, number=n), {"number": n}) for n in recipe.numbers
+    ]
     yield from parts
     yield engine.Cell(add_up, SumsConfig(model=recipe.model), {}, {"parts": parts})
 
@@ -55,7 +59,11 @@ sums = engine.Study(SumsRecipe, cells)
 
 
 def computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, numbers: tuple[int, ...], commit: str | None = "fedcba9"
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    numbers: tuple[int, ...],
+    commit: str | None = "fedcba9",
 ) -> Path:
     """A finished run of the study, with a model of its own, computed at `commit`."""
     monkeypatch.setattr("headwise.store._provenance._commit", lambda: commit)
@@ -69,7 +77,10 @@ def computed(
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    return [computed(tmp_path, monkeypatch, name, numbers) for name, numbers in (("small", (1, 2)), ("large", (4, 5)))]
+    return [
+        computed(tmp_path, monkeypatch, name, numbers)
+        for name, numbers in (("small", (1, 2)), ("large", (4, 5)))
+    ]
 
 
 def collect(tmp_path: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch, *more: str) -> Path:
@@ -79,12 +90,17 @@ def collect(tmp_path: Path, runs: list[Path], monkeypatch: pytest.MonkeyPatch, *
     return out
 
 
-def test_values_notes_prefix_and_new_names(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_notes_prefix_and_new_names(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     models = [part for name in ("small", "large") for part in ("--model", f"{name}={tmp_path / name}")]
     renamed = [part for name in ("small", "large") for part in ("--rename", f"{tmp_path / name}={name}")]
     given = ("--prefix", "first-", "--recipe", "first.toml", "--commit", "abc1234", "--date", "2026-01-02")
     out = collect(tmp_path, runs, monkeypatch, *models, *renamed, *given)
-    assert sorted(file.name for file in out.iterdir()) == ["first-also.csv", "first-sums.csv"]  # of the last step alone
+    assert sorted(file.name for file in out.iterdir()) == [
+        "first-also.csv",
+        "first-sums.csv",
+    ]  # of the last step alone
     said = tables.notes(out / "first-sums.csv")
     machine = said.pop("machine")
     assert all(f"{name} " in machine for name in ("torch", "transformers"))
@@ -100,10 +116,15 @@ def test_values_notes_prefix_and_new_names(runs: list[Path], tmp_path: Path, mon
     table = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# "))
     # the unit is the same everywhere, and left out
     assert table == "model,part,third\nsmall,p0,0.3333\nsmall,p1,0.6667\nlarge,p0,1.3333\nlarge,p1,1.6667\n"
-    assert tables.read(out / "first-also.csv").to_dict("list") == {"model": ["small", "large"], "total": [1.0, 3.0]}
+    assert tables.read(out / "first-also.csv").to_dict("list") == {
+        "model": ["small", "large"],
+        "total": [1.0, 3.0],
+    }
 
 
-def test_what_is_not_given_comes_from_the_run(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_given_comes_from_the_run(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = next((runs[0] / "results").glob("add-up-*/provenance.json"))
     kept = json.loads(record.read_text())
     out = collect(tmp_path, runs[:1], monkeypatch, "--model", f"small={tmp_path / 'small'}")
@@ -123,7 +144,10 @@ def test_a_run_without_a_commit_must_be_given_one(tmp_path: Path, monkeypatch: p
 def test_weights_may_be_a_file(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "packed.gguf").write_bytes(b"packed")
     out = collect(tmp_path, runs[:1], monkeypatch, "--model", f"packed={tmp_path / 'packed.gguf'}")
-    assert tables.notes(out / "sums.csv")["weights of packed"] == f"sha256 {hashlib.sha256(b'packed').hexdigest()}"
+    assert (
+        tables.notes(out / "sums.csv")["weights of packed"]
+        == f"sha256 {hashlib.sha256(b'packed').hexdigest()}"
+    )
 
 
 def test_contrasts_of_agreement_change_the_number_of_the_last_demonstrative() -> None:

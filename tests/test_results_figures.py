@@ -49,7 +49,12 @@ def test_every_image_of_the_pages_is_there_and_says_what_is_seen() -> None:
 
 def test_the_grids_of_lesions_hold_every_accuracy_that_is_kept() -> None:
     axes = figures.specialization_lesions().axes
-    table = pd.concat([csv("specialization/lesions.csv").query("method == 'multi-task'"), csv("specialization/e5-lesions.csv")])
+    table = pd.concat(
+        [
+            csv("specialization/lesions.csv").query("method == 'multi-task'"),
+            csv("specialization/e5-lesions.csv"),
+        ]
+    )
     for ax, (model, some) in zip(axes, table.groupby("model", sort=False), strict=False):
         assert ax.get_title() == model
         intact, *lesions = some[["mnli", "qqp", "qnli", "ag_news", "sst2"]].to_numpy()
@@ -81,13 +86,17 @@ def test_the_lines_of_layers_hold_every_count() -> None:
 def test_pairs_have_a_bar_and_a_dot_for_every_seed() -> None:
     axes = figures.pairs().axes
     order = [text.get_text() for text in axes[0].get_yticklabels()]
-    for ax, model, prefix in zip(axes, ("mpnet-base", "MiniLM-L6", "e5-small"), ("mpnet-", "", "e5-"), strict=True):
+    for ax, model, prefix in zip(
+        axes, ("mpnet-base", "MiniLM-L6", "e5-small"), ("mpnet-", "", "e5-"), strict=True
+    ):
         assert ax.get_title() == model
         table, seeds = (csv(f"pairs/{prefix}{name}.csv").set_index("pair") for name in ("pairs", "seeds"))
         names = [pair for pair in order if pair in table.index]
         assert sorted(names) == sorted(table.index)
         assert [bar.get_width() for bar in ax.patches] == table.loc[names, "D"].tolist()
-        assert [round(bar.get_y() + bar.get_height() / 2) for bar in ax.patches] == [order.index(pair) for pair in names]
+        assert [round(bar.get_y() + bar.get_height() / 2) for bar in ax.patches] == [
+            order.index(pair) for pair in names
+        ]
         *dots, published, _ = ax.lines
         np.testing.assert_array_equal(np.column_stack([line.get_xdata() for line in dots]), seeds.loc[names])
         np.testing.assert_array_equal(published.get_xdata(), table.loc[names, "published"])
@@ -108,7 +117,9 @@ def test_important_head_training_has_three_marks_for_every_seed() -> None:
 def test_the_forest_has_every_average_with_its_interval() -> None:
     (ax,) = figures.important_heads().axes
     first = csv("important-heads/differences.csv").query("task == 'average'")
-    table = pd.concat([csv("important-heads/mpnet-averages.csv"), first, csv("important-heads/ten-averages.csv")])
+    table = pd.concat(
+        [csv("important-heads/mpnet-averages.csv"), first, csv("important-heads/ten-averages.csv")]
+    )
     inside = table[table["difference"] > ax.get_xlim()[0]]
     bars = [segment[:, 0].tolist() for part in ax.collections for segment in part.get_segments()]
     assert np.asarray(bars) == pytest.approx(inside[["low", "high"]].to_numpy())
@@ -134,7 +145,9 @@ def test_variants_have_their_intervals_and_a_dot_for_every_seed() -> None:
         assert np.asarray(bars) == pytest.approx(table[["low", "high"]].to_numpy())
         each = seeds[seeds["task"] == task]
         dots = [line.get_xdata() for line in ax.lines if line.get_marker() == "." and len(line.get_xdata())]
-        assert np.asarray(dots) == pytest.approx(each[list(table["method"])].sub(each["multi-task"], axis=0).to_numpy().T)
+        assert np.asarray(dots) == pytest.approx(
+            each[list(table["method"])].sub(each["multi-task"], axis=0).to_numpy().T
+        )
     names = [text.get_text() for text in axes[0].get_yticklabels()]
     assert [name.startswith("α") for name in names] == (averages["group"] == "setting").tolist()
 
@@ -143,14 +156,24 @@ def test_probing_has_a_mark_for_every_score() -> None:
     axes = figures.probing().axes
     for ax, (model, some) in zip(axes, csv("probing/heads.csv").groupby("model", sort=False), strict=True):
         assert ax.get_title() == model
-        columns = ["majority", "mean of all heads", "mean with random weights", "last layer", "best layer", "top heads"]
+        columns = [
+            "majority",
+            "mean of all heads",
+            "mean with random weights",
+            "last layer",
+            "best layer",
+            "top heads",
+        ]
         assert [list(line.get_xdata()) for line in ax.lines] == [some[name].tolist() for name in columns]
         bars = np.array([segment[:, 0] for segment in ax.collections[1].get_segments()])
         assert np.diff(bars)[:, 0] / 2 == pytest.approx(some["standard error of top"].to_numpy())
 
 
 def test_similarities_have_a_point_a_pair_and_their_p_is_one_sided() -> None:
-    table, link = csv("similarity/pairs.csv"), csv("similarity/link.csv").query("kind == 'pearson'").set_index("similarity")
+    table, link = (
+        csv("similarity/pairs.csv"),
+        csv("similarity/link.csv").query("kind == 'pearson'").set_index("similarity"),
+    )
     metrics = list(table.columns[4:])
     axes = figures.similarity_link().axes
     tasks = list(dict.fromkeys([*table["task"], *table["other"]]))
@@ -159,16 +182,23 @@ def test_similarities_have_a_point_a_pair_and_their_p_is_one_sided() -> None:
     def square(column: str) -> Any:
         values = np.zeros((len(tasks), len(tasks)))
         for task, other, value in table[["task", "other", column]].itertuples(index=False):
-            values[tasks.index(task), tasks.index(other)] = values[tasks.index(other), tasks.index(task)] = value
+            values[tasks.index(task), tasks.index(other)] = values[tasks.index(other), tasks.index(task)] = (
+                value
+            )
         return values
 
     for ax, metric in zip(axes, metrics, strict=False):
         points = np.vstack([np.asarray(part.get_offsets()) for part in ax.collections])
         want = table[[metric, "dissociation"]].to_numpy() * [1, 100]
         assert np.sort(points, axis=0) == pytest.approx(np.sort(want, axis=0))
-        assert [text.get_text() for text in ax.texts] == [f"{a}–{b}" for a, b in zip(table["task"], table["other"], strict=True)]
+        assert [text.get_text() for text in ax.texts] == [
+            f"{a}–{b}" for a, b in zip(table["task"], table["other"], strict=True)
+        ]
         d, values = square("dissociation")[upper], square(metric)
-        r = [np.corrcoef(values[np.ix_(order, order)][upper], d)[0, 1] for order in itertools.permutations(range(len(tasks)))]
+        r = [
+            np.corrcoef(values[np.ix_(order, order)][upper], d)[0, 1]
+            for order in itertools.permutations(range(len(tasks)))
+        ]
         assert link.loc[metric, "correlation"] == pytest.approx(r[0], abs=2e-3)
         assert link.loc[metric, "p"] == pytest.approx(np.mean(np.array(r) <= r[0] + 1e-9), abs=0.02)
         assert (
@@ -198,7 +228,9 @@ def test_stem_cells_and_their_layers(before: str, after: str, layers: int) -> No
     claims = csv(f"stemcells/{before}claims.csv")
     claims = claims[claims["gates"] == "subset"] if "gates" in claims else claims
     (ax, *_) = getattr(figures, f"stem_cells{after}")().axes
-    counts = np.asarray(ax.images[0].get_array() if ax.images else ax.collections[0].get_array()).reshape(layers, 12)
+    counts = np.asarray(ax.images[0].get_array() if ax.images else ax.collections[0].get_array()).reshape(
+        layers, 12
+    )
     named = [tuple(map(int, head.split("."))) for heads in claims["heads"] for head in heads.split()]
     assert counts.sum() == pytest.approx(len(named) / claims["run"].nunique())
     assert counts[1, 4] == pytest.approx(named.count((1, 4)) / claims["run"].nunique())
@@ -214,9 +246,15 @@ def test_transfer_shows_every_difference_and_the_papers() -> None:
     axes = figures.transfer_differences().axes
     assert [ax.get_title() for ax in axes] == ["SICK", "IMDB", "SNLI"]
     hollow = [line for line in axes[1].get_lines() if line.get_markerfacecolor() == "none"]
-    assert sorted(y for line in hollow for y in line.get_ydata()) == pytest.approx(sorted(published["published difference"]))
+    assert sorted(y for line in hollow for y in line.get_ydata()) == pytest.approx(
+        sorted(published["published difference"])
+    )
     for ax in axes:
-        lines = [line for line in ax.get_lines() if line.get_marker() in ("o", "s") and line.get_markerfacecolor() != "none"]
+        lines = [
+            line
+            for line in ax.get_lines()
+            if line.get_marker() in ("o", "s") and line.get_markerfacecolor() != "none"
+        ]
         want = table.loc[table["task"] == ax.get_title().lower(), "difference"]
         assert sorted(y for line in lines for y in line.get_ydata()) == pytest.approx(sorted(want))
 

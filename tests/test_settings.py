@@ -62,7 +62,18 @@ def test_the_function_has_a_real_signature_and_docstring() -> None:
 def test_function_and_verb_give_the_same_settings() -> None:
     one = lesion("m", [], fraction=0.2, fractions=[0.1, 0.5], how="mean", figures=False, learning_rate=1e-3)
     code, _, seen = run(
-        "-m", "m", "--fraction", "0.2", "--fractions", "0.1", "0.5", "--how", "mean", "--no-figures", "--lr", "1e-3"
+        "-m",
+        "m",
+        "--fraction",
+        "0.2",
+        "--fractions",
+        "0.1",
+        "0.5",
+        "--how",
+        "mean",
+        "--no-figures",
+        "--lr",
+        "1e-3",
     )
     assert code == 0
     assert seen == {"settings": one, "model": "m"}
@@ -107,7 +118,13 @@ def test_unknown_names_suggest_the_nearest() -> None:
 
 def test_what_decides_a_result_leaves_out_the_rest() -> None:
     found = lesion("m", [], heads=object(), fraction=0.2)
-    assert found.decides() == {"fraction": 0.2, "fractions": (), "how": "zero", "examples": None, "learning_rate": 2e-5}
+    assert found.decides() == {
+        "fraction": 0.2,
+        "fractions": (),
+        "how": "zero",
+        "examples": None,
+        "learning_rate": 2e-5,
+    }
     assert lesion("m", [], fraction=0.2).changed() == {"fraction": 0.2}
 
 
@@ -127,7 +144,9 @@ def test_settings_are_frozen() -> None:
         (Reading, {"dtype": "bf16"}, "bfloat16"),
     ],
 )
-def test_precisions_by_any_of_their_names(settings: type[Settings], given: dict[str, str], meant: str) -> None:
+def test_precisions_by_any_of_their_names(
+    settings: type[Settings], given: dict[str, str], meant: str
+) -> None:
     (name,) = given
     assert getattr(settings(**given), name) == meant
 

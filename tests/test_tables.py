@@ -54,7 +54,11 @@ def test_a_cell_that_a_spreadsheet_would_compute_begins_with_an_apostrophe(value
 
 def test_numbers_and_other_text_stay_as_they_are() -> None:
     frame = pd.DataFrame(
-        {"text": ["-0.5", "+3", "a=b", "'tis"], "number": [-0.5, 1e-300, float("-inf"), 1 / 3], "whole": [-1, 0, 1, 2]}
+        {
+            "text": ["-0.5", "+3", "a=b", "'tis"],
+            "number": [-0.5, 1e-300, float("-inf"), 1 / 3],
+            "whole": [-1, 0, 1, 2],
+        }
     )
     assert csv_text(frame) == frame.to_csv(index=False, lineterminator="\n")
     assert csv_text(frame, header=False) == frame.to_csv(index=False, header=False, lineterminator="\n")
@@ -72,12 +76,22 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert found["value"].tolist() == numbers.tolist()  # to the last bit
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
+        min_size=1,
+        max_size=6,
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_any_text_comes_back(texts: list[str]) -> None:
     frame = pd.DataFrame({"text": ["word", *texts]})
     written = csv_text(frame)
-    assert all(not cell.startswith(tuple("=+-@\t\r\n")) or _number(cell) for row in cells(written)[1:] for cell in row)
+    assert all(
+        not cell.startswith(tuple("=+-@\t\r\n")) or _number(cell)
+        for row in cells(written)[1:]
+        for cell in row
+    )
     found = read_csv(io.StringIO(written, newline=""))["text"].fillna("")  # type: ignore[arg-type]
     assert found.tolist() == ["word", *texts]
 

@@ -30,7 +30,8 @@ def tables(folder: Path, packing: str, rows: int) -> dict[str, Path]:
     """Files of every packed format with `rows` times the same text."""
     contents = {
         "a.csv": b"text,label\n" + b"a fine film,1\na poor film,0\n" * (rows // 2),
-        "a.jsonl": b'{"text": "a fine film", "label": 1}\n{"text": "a poor film", "label": 0}\n' * (rows // 2),
+        "a.jsonl": b'{"text": "a fine film", "label": 1}\n{"text": "a poor film", "label": 0}\n'
+        * (rows // 2),
         "a.txt": b"a fine film\n" * rows,
         "a.conll": b"a\tO\n\n" * rows,
     }
@@ -42,13 +43,16 @@ def tables(folder: Path, packing: str, rows: int) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("packing", PACKERS)
-def test_what_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: str) -> None:
+def test_what_unpacks_to_more_than_the_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: str
+) -> None:
     files = tables(tmp_path, packing, 40_000)
     kinds: dict[str, Any] = {"a.txt": {"kind": "next-token"}, "a.conll": {"kind": "spans"}}
     monkeypatch.setenv("HEADWISE_UNPACK_LIMIT", "100 kB")
     for name, file in files.items():
         with pytest.raises(
-            HeadwiseError, match=r"unpacks to more than 100 kB, which .* set HEADWISE_UNPACK_LIMIT, for instance to 8GB"
+            HeadwiseError,
+            match=r"unpacks to more than 100 kB, which .* set HEADWISE_UNPACK_LIMIT, for instance to 8GB",
         ):
             Task("t", path=file, **kinds.get(name, {})).splits  # noqa: B018
     monkeypatch.setenv("HEADWISE_UNPACK_LIMIT", "none")
@@ -78,7 +82,9 @@ def test_a_file_stops_where_its_limit_is_reached(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held < 100_000  # kB
 
 
-def test_the_limit_is_a_size_or_none_and_grows_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_is_a_size_or_none_and_grows_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "a"
     path.touch()
     for given, limit in (("4GB", 4e9), ("500 mb", 5e8), ("1000", 1000), ("none", np.inf), ("", LEAST)):
@@ -86,7 +92,9 @@ def test_the_limit_is_a_size_or_none_and_grows_with_the_file(tmp_path: Path, mon
         assert unpack_limit(path) == limit
     for wrong in ("much", "4 GiB", "GB", "-"):
         monkeypatch.setenv("HEADWISE_UNPACK_LIMIT", wrong)
-        with pytest.raises(HeadwiseError, match=r"HEADWISE_UNPACK_LIMIT is .*; expected a size such as 4GB or 500MB, or none"):
+        with pytest.raises(
+            HeadwiseError, match=r"HEADWISE_UNPACK_LIMIT is .*; expected a size such as 4GB or 500MB, or none"
+        ):
             unpack_limit(path)
     monkeypatch.delenv("HEADWISE_UNPACK_LIMIT")
     with path.open("wb") as file:
@@ -116,7 +124,9 @@ def test_parquet_pages_beyond_the_limit_are_not_read(tmp_path: Path, monkeypatch
 def test_parquet_files_are_what_pandas_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"text {i % 700}" for i in range(10_000)]
-    table = pd.DataFrame({"text": texts, "n": range(10_000), "x": np.linspace(0, 1, 10_000), "words": [["a", "b"]] * 10_000})
+    table = pd.DataFrame(
+        {"text": texts, "n": range(10_000), "x": np.linspace(0, 1, 10_000), "words": [["a", "b"]] * 10_000}
+    )
     for made in (table, table.astype({"text": "category"}), table[:0], table.assign(text=None)):
         made.to_parquet(path, row_group_size=3000)
         pd.testing.assert_frame_equal(read_parquet(path), pd.read_parquet(path))
@@ -146,11 +156,17 @@ def test_messages_keep_their_beginning_and_their_end() -> None:
 
 
 def test_tables_of_many_columns_and_long_names_make_short_messages() -> None:
-    rows = {"train": [(f"text {i}", f"{'ab'[i % 2] * 100_000}") for i in range(40)], "validation": [("new", "c" * 100_000)]}
+    rows = {
+        "train": [(f"text {i}", f"{'ab'[i % 2] * 100_000}") for i in range(40)],
+        "validation": [("new", "c" * 100_000)],
+    }
     with pytest.raises(HeadwiseError, match="is not among the classes") as caught:
         Task("t", data=rows).splits  # noqa: B018
     assert len(str(caught.value)) < 600
-    for table in (pd.DataFrame(np.zeros((3, 5000))), pd.DataFrame({f"{'c' * 100_000}{i}": ["a"] for i in range(5)})):
+    for table in (
+        pd.DataFrame(np.zeros((3, 5000))),
+        pd.DataFrame({f"{'c' * 100_000}{i}": ["a"] for i in range(5)}),
+    ):
         with pytest.raises(HeadwiseError, match="has no column 'text', only: ") as caught:
             Task("t", data=table).splits  # noqa: B018
         assert len(str(caught.value)) < 600

@@ -49,10 +49,16 @@ def test_every_file_has_the_mode_that_the_umask_says(tmp_path: Path, umask: int)
     assert {path.name for path in files if path.stat().st_mode & 0o777 != 0o666 & ~umask} == set()
 
 
-def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwise.engine._study._check_size", lambda run, cells, needed: 100.0)  # else it is refused beforehand
+def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "headwise.engine._study._check_size", lambda run, cells, needed: 100.0
+    )  # else it is refused beforehand
     large = torch.nn.Linear(1000, 1000)  # 4 MB
-    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/c: 4\.0 MB are needed there, and 1\.0 MB are free"):
+    with pytest.raises(
+        NoSpace, match=rf"no space left in {small_disk}/c: 4\.0 MB are needed there, and 1\.0 MB are free"
+    ):
         Checkpoint(small_disk / "c", 0).save({"model": large})
     assert not list((small_disk / "c").iterdir())
     big = toy.model([toy.task()])
@@ -61,9 +67,14 @@ def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(small_disk: Pa
         big.save(small_disk / "m")
     with pytest.raises(NoSpace, match=rf"no space left in {small_disk}: 3\.0 MB are needed"):
         write_text(small_disk / "long.txt", "x" * 3_000_000)
-    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/whole: "), atomic_folder(small_disk / "whole") as aside:
+    with (
+        pytest.raises(NoSpace, match=rf"no space left in {small_disk}/whole: "),
+        atomic_folder(small_disk / "whole") as aside,
+    ):
         (aside / "long.txt").write_text("x" * 3_000_000)
-    board = go(sample_study.many, sample_study.TrivialRecipe(kind="many", cells=1, megabytes=3), small_disk / "run")
+    board = go(
+        sample_study.many, sample_study.TrivialRecipe(kind="many", cells=1, megabytes=3), small_disk / "run"
+    )
     assert board.failed == 1
     cell = next(iter(headwise.engine.open(small_disk / "run").cells()))
     assert "no space left in" in cell["error"]
@@ -73,9 +84,13 @@ def test_a_full_disk_is_told_with_the_folder_and_the_space_needed(small_disk: Pa
 
 def test_a_recording_that_does_not_fit_is_refused_before_it_begins(small_disk: Path) -> None:
     """A disk that fills up under a memory map would end the process."""
-    texts = Examples([("good cat",)] * 9000, np.zeros(9000, np.int64), "classes")  # 9000 × 2 × 4 × 8 × 2 bytes
+    texts = Examples(
+        [("good cat",)] * 9000, np.zeros(9000, np.int64), "classes"
+    )  # 9000 × 2 × 4 × 8 × 2 bytes
     encoder = Encoder.of(toy.encoder(), toy.tokenizer())
-    with pytest.raises(NoSpace, match=rf"no space left in {small_disk}/r.*: at least 1\.2 MB are needed there"):
+    with pytest.raises(
+        NoSpace, match=rf"no space left in {small_disk}/r.*: at least 1\.2 MB are needed there"
+    ):
         record(encoder, texts, small_disk / "r", hidden=False, quiet=True)
     assert [path.name for path in (small_disk / "r").iterdir()] == ["recording.json"]
 
@@ -83,7 +98,12 @@ def test_a_recording_that_does_not_fit_is_refused_before_it_begins(small_disk: P
 def test_other_errors_pass_through(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), saving(tmp_path):
         (tmp_path / "missing" / "x").write_text("")
-    assert [readable(size) for size in (12, 1234, 99_950_000, 250e9)] == ["12 bytes", "1.2 kB", "100.0 MB", "250 GB"]
+    assert [readable(size) for size in (12, 1234, 99_950_000, 250e9)] == [
+        "12 bytes",
+        "1.2 kB",
+        "100.0 MB",
+        "250 GB",
+    ]
 
 
 PRINTING = """
@@ -96,11 +116,16 @@ study = engine.Study(R, lambda recipe: iter([engine.Cell(loud, {}, {})]))
 """
 
 
-@pytest.mark.parametrize("engine", [["--jobs", "0"], pytest.param(["--engine", "ray", "--jobs", "1"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "engine", [["--jobs", "0"], pytest.param(["--engine", "ray", "--jobs", "1"], marks=pytest.mark.slow)]
+)
 def test_json_is_all_there_is_on_standard_output(tmp_path: Path, engine: list[str]) -> None:
     (tmp_path / "loud.py").write_text(PRINTING)
     (tmp_path / "r.toml").write_text('kind = "loud:study"\n')
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(headwise.__file__).parent.parent)])}
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(headwise.__file__).parent.parent)]),
+    }
     command = [sys.executable, "-m", "headwise", "study", "run", "r.toml", "--out", "run", "--json", *engine]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -112,5 +137,12 @@ def test_json_is_all_there_is_on_standard_output(tmp_path: Path, engine: list[st
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     from headwise.cli.common import emit
 
-    emit({"chance": float("nan"), "rows": [float("inf"), 1.5], "path": tmp} if (tmp := Path("x")) else None, True)
-    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"chance": None, "rows": [None, 1.5], "path": "x"}
+    emit(
+        {"chance": float("nan"), "rows": [float("inf"), 1.5], "path": tmp} if (tmp := Path("x")) else None,
+        True,
+    )
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "chance": None,
+        "rows": [None, 1.5],
+        "path": "x",
+    }

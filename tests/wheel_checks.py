@@ -25,7 +25,14 @@ WITHOUT = (
     "mkdocs",
     "pytest",
 )
-PAGES = ("app/page.html", "app/page.js", "app/page.css", "report/page.html", "report/page.js", "report/page.css")
+PAGES = (
+    "app/page.html",
+    "app/page.js",
+    "app/page.css",
+    "report/page.html",
+    "report/page.js",
+    "report/page.css",
+)
 # what a user types -> the extra that is missing for it; MODEL is a small classifier
 NEEDS = {
     "demo": "demo",
@@ -99,7 +106,9 @@ def main(recipes: list[str]) -> None:
 
     assert len(grammar.task("tense", size=64).split("train")) == 64  # read from the lexicon
     help_ = works("--help")
-    verbs = [line.split()[0] for line in help_.splitlines() if line.startswith("  ") and line.strip()[:1].isalpha()]
+    verbs = [
+        line.split()[0] for line in help_.splitlines() if line.startswith("  ") and line.strip()[:1].isalpha()
+    ]
     for verb in (
         "demo",
         "inspect",
@@ -136,7 +145,10 @@ def main(recipes: list[str]) -> None:
         works("score", "--model", "model", "--tasks", "grammar:tense", "--examples", "4", "--out", "scores")
         print("inspect, study validate and score work")
         for line, extra in NEEDS.items():
-            words = [{"MODEL": "model", "RECIPE": "recipe.toml", "SCORES": "scores"}.get(word, word) for word in line.split()]
+            words = [
+                {"MODEL": "model", "RECIPE": "recipe.toml", "SCORES": "scores"}.get(word, word)
+                for word in line.split()
+            ]
             done = headwise(*words)
             said = done.stderr.strip()
             assert done.returncode == 2, f"headwise {line}: status {done.returncode}, {said or done.stdout}"

@@ -42,5 +42,9 @@ def bounded(message: str) -> str:
 
 def did_you_mean(given: str, choices: Iterable[str]) -> str:
     """ "; did you mean 'sst2'?" where a choice is spelt like what was given, else nothing."""
-    near = get_close_matches(given, [choice for choice in choices if len(choice) < 200], 1) if len(given) < 200 else []
+    near = (
+        get_close_matches(given, [choice for choice in choices if len(choice) < 200], 1)
+        if len(given) < 200
+        else []
+    )
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -35,7 +35,10 @@ from headwise._base.datapaths import DataPath as DataPath, placed as placed
 from headwise._base.names import as_fraction, cut, one_spelling
 from headwise.errors import HeadwiseError
 
-SUBJECTS = {"model": "a multi-task model, or a plain transformers model with a head.", "task": "the task."}  # of most operations
+SUBJECTS = {
+    "model": "a multi-task model, or a plain transformers model with a head.",
+    "task": "the task.",
+}  # of most operations
 P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
@@ -46,7 +49,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
-    @field_validator("precision", "dtype", mode="before", check_fields=False)  # of whichever settings have them
+    @field_validator(
+        "precision", "dtype", mode="before", check_fields=False
+    )  # of whichever settings have them
     @classmethod
     def _spelt(cls, given: Any, info: ValidationInfo) -> Any:
         """Precisions and data types by any of their usual names."""
@@ -59,11 +64,17 @@ class Settings(BaseModel):
     def changed(self) -> dict[str, Any]:
         """The settings that differ from their defaults, by name."""
         fields = type(self).model_fields
-        return {name: getattr(self, name) for name, field in fields.items() if getattr(self, name) != field.get_default()}
+        return {
+            name: getattr(self, name)
+            for name, field in fields.items()
+            if getattr(self, name) != field.get_default()
+        }
 
     def given(self) -> dict[str, Any]:
         """The settings that were given, by name; the others have their defaults."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        return {
+            name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set
+        }
 
     def to_table(self) -> dict[str, Any]:
         """The settings that were given, as a recipe's table writes them."""
@@ -84,7 +95,9 @@ class Settings(BaseModel):
 
 def _literals(annotation: Any) -> list[Any]:
     """The values that an annotation allows by name."""
-    return [value for one in get_args(annotation) for value in ([one] if isinstance(one, str) else _literals(one))]
+    return [
+        value for one in get_args(annotation) for value in ([one] if isinstance(one, str) else _literals(one))
+    ]
 
 
 @cache
@@ -104,7 +117,11 @@ class Exact(Settings):
         if not isinstance(given, dict):
             return given
         return {
-            name: tuple(v) if isinstance(v, list) else v.item() if isinstance(v, Number) and hasattr(v, "item") else v
+            name: tuple(v)
+            if isinstance(v, list)
+            else v.item()
+            if isinstance(v, Number) and hasattr(v, "item")
+            else v
             for name, v in given.items()
         }
 
@@ -131,7 +148,15 @@ def option(
         decides: whether the result depends on it; batch sizes of evaluations, devices and progress bars do not decide.
         bounds: of pydantic's `Field`: gt, ge, lt, le, min_length, ...
     """
-    extra: Any = {"headwise": {"flag": flag, "short": short, "also": also, "live": live, "decides": decides and not live}}
+    extra: Any = {
+        "headwise": {
+            "flag": flag,
+            "short": short,
+            "also": also,
+            "live": live,
+            "decides": decides and not live,
+        }
+    }
     return Field(default, description=help, json_schema_extra=extra, exclude=live or None, **bounds)
 
 
@@ -146,9 +171,13 @@ def marks(field: FieldInfo) -> dict[str, Any]:
 SEED: Any = option(0, "Random seed.", ge=0)
 QUIET: Any = option(False, "Do not show progress.", decides=False)
 TRUST: Any = option(False, "Run the code that a model folder contains; read that code first.", decides=False)
-TOKENIZER: Any = option(None, "Tokenizer of a live model; default: the one saved with its weights.", live=True)
+TOKENIZER: Any = option(
+    None, "Tokenizer of a live model; default: the one saved with its weights.", live=True
+)
 HEADS: Any = option(None, "The model's `Heads`, if already built.", live=True)
-OUT: Any = option(None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False)
+OUT: Any = option(
+    None, "Save everything in this folder; a finished result is shown again.", short="-o", decides=False
+)
 
 
 class Opening(Settings):
@@ -160,7 +189,9 @@ class Opening(Settings):
         "auto on a GPU.",
     )
     device: str | None = option(
-        None, "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.", decides=False
+        None,
+        "Device on which to open the model: cpu, cuda, ...; default: a GPU if there is one.",
+        decides=False,
     )
     trust_remote_code: bool = TRUST
 
@@ -189,7 +220,9 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
         signature = inspect.signature(function)
         *places, last = signature.parameters.values()
         if last.name != "settings":
-            raise TypeError(f"{function.__name__}: the last parameter of an operation is its settings, not {last.name!r}")
+            raise TypeError(
+                f"{function.__name__}: the last parameter of an operation is its settings, not {last.name!r}"
+            )
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> R:
@@ -197,7 +230,9 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
             try:
                 bound = inspect.Signature(places).bind(*args, **named)
             except TypeError as error:
-                raise HeadwiseError(f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}") from None
+                raise HeadwiseError(
+                    f"{function.__name__}: {error}; it takes {', '.join(p.name for p in places)}"
+                ) from None
             bound.apply_defaults()
             with _outside_inference():
                 return function(*bound.args, settings=checked(settings, given))
@@ -206,7 +241,9 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True),
+                default=inspect.Parameter.empty
+                if field.is_required()
+                else field.get_default(call_default_factory=True),
                 annotation=field.annotation,
             )
             for name, field in settings.model_fields.items()
@@ -222,7 +259,11 @@ def operation(settings: Any, subjects: str | tuple[str, str] | None = None) -> A
 def _outside_inference() -> Any:
     """Ends torch's inference mode, which a caller need not leave for the operations that take gradients; torch is not imported for it."""
     torch: Any = sys.modules.get("torch")
-    return torch.inference_mode(False) if torch is not None and torch.is_inference_mode_enabled() else nullcontext()
+    return (
+        torch.inference_mode(False)
+        if torch is not None and torch.is_inference_mode_enabled()
+        else nullcontext()
+    )
 
 
 def checked(settings: type[Any], given: Mapping[str, Any]) -> Any:
@@ -242,7 +283,9 @@ def mistakes(settings: type[BaseModel], error: ValidationError) -> list[str]:
     found = error.errors(include_url=False)
     within = {mistake["loc"][:i] for mistake in found for i in range(len(mistake["loc"]))}
     # a list whose only entry is wrong is not also too short
-    return [_explain(settings, one) for one in found if one["type"] != "too_short" or one["loc"] not in within]
+    return [
+        _explain(settings, one) for one in found if one["type"] != "too_short" or one["loc"] not in within
+    ]
 
 
 def _explain(settings: type[BaseModel], mistake: Any) -> str:
@@ -275,7 +318,9 @@ def _keys(settings: type[BaseModel], path: Sequence[str | int]) -> set[str]:
     models: list[type[BaseModel]] = [settings]
     for part in path:
         inner = [field for one in models for name, field in one.model_fields.items() if name == part]
-        models = [found for field in inner for found in _models_in(field.annotation)] or models  # a list index, or a union's tag
+        models = [
+            found for field in inner for found in _models_in(field.annotation)
+        ] or models  # a list index, or a union's tag
     return {name for one in models for name in one.model_fields}
 
 
@@ -286,14 +331,25 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _type_name(value: Any) -> str:
-    names = {bool: "true/false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a table"}
+    names = {
+        bool: "true/false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        list: "a list",
+        dict: "a table",
+    }
     return names.get(type(value), type(value).__name__)
 
 
 def _documented(text: str, subjects: Sequence[str], settings: type[BaseModel]) -> str:
     """The docstring with one line per setting at the end of its Args, and the usual subjects where it does not say its own."""
-    usual = [f"{name}: {SUBJECTS[name]}" for name in subjects if name in SUBJECTS and f" {name}: " not in text]
-    lines = usual + [f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()]
+    usual = [
+        f"{name}: {SUBJECTS[name]}" for name in subjects if name in SUBJECTS and f" {name}: " not in text
+    ]
+    lines = usual + [
+        f"{name}: {(field.description or '').rstrip()}" for name, field in settings.model_fields.items()
+    ]
     head, mark, tail = inspect.cleandoc(text).partition("\n\nReturns:")
     body = head if "\nArgs:\n" in head else f"{head}\n\nArgs:"
     return f"{body}\n" + "\n".join(f"    {line}" for line in lines) + mark + tail

@@ -62,14 +62,21 @@ def test_next_tokens_under_a_lesion(session: Session) -> None:
     (answer,) = session.predict(TEXT, "", [[0, 1, 0], [1, 2, 0.5]])
     gates = torch.ones(session.heads.shape)
     gates[0, 1], gates[1, 2] = 0, 0.5
-    checked(session, answer, intact=expected(session, TEXT), gated=expected(session, TEXT, session.heads.gated(gates)))
+    checked(
+        session,
+        answer,
+        intact=expected(session, TEXT),
+        gated=expected(session, TEXT, session.heads.gated(gates)),
+    )
     assert answer["length"] == 8
     assert "source" not in answer
 
 
 @pytest.mark.parametrize(("tokens", "source"), [("all", SOURCE), ("last", SOURCE), ("last", "w7 w8")])
 def test_next_tokens_under_a_patch(session: Session, tokens: str, source: str) -> None:
-    (answer,) = session.predict(TEXT, "", [], {"heads": [list(place) for place in HEADS], "source": source, "tokens": tokens})
+    (answer,) = session.predict(
+        TEXT, "", [], {"heads": [list(place) for place in HEADS], "source": source, "tokens": tokens}
+    )
     inputs = small.tokenizer()(source, return_tensors="pt", return_token_type_ids=False)
     patched = expected(session, TEXT, session.heads.patched(HeadSet(HEADS), dict(inputs), tokens))
     checked(session, answer, intact=expected(session, TEXT), source=expected(session, source), gated=patched)
@@ -97,7 +104,12 @@ def test_next_tokens_when_steered_and_lesioned_together(session: Session) -> Non
         both.enter_context(session.heads.steered(steering().vectors, 3.0))
         changed = expected(session, TEXT)
     checked(session, answer, intact=expected(session, TEXT), gated=changed)
-    assert session.describe()["steering"] == {"target": "fine", "strength": 2.0, "strongest": 5.0, "heads": [[0, 1], [1, 2]]}
+    assert session.describe()["steering"] == {
+        "target": "fine",
+        "strength": 2.0,
+        "strongest": 5.0,
+        "heads": [[0, 1], [1, 2]],
+    }
 
 
 LONG = " ".join(f"w{3 + (7 * i + i // 5) % 40}" for i in range(900))
@@ -123,7 +135,9 @@ def test_rows_of_attention_of_a_long_text() -> None:
     assert "query" not in short
     assert len(short["weights"]) == 8
     assert session.attention(TEXT, "", 1, 2, 3)["weights"][0] == pytest.approx(short["weights"][3], abs=1e-4)
-    assert "query" in session.attention(" ".join(["w3"] * MAPPED), "", 0, 0)  # with <s> one more than a map has
+    assert "query" in session.attention(
+        " ".join(["w3"] * MAPPED), "", 0, 0
+    )  # with <s> one more than a map has
 
 
 def test_a_long_text_keeps_model_and_memory_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +162,10 @@ def test_a_long_text_keeps_model_and_memory_as_they_are(monkeypatch: pytest.Monk
         ({"patch": {"heads": [], "source": SOURCE}}, "choose heads to patch first"),
         ({"patch": {"heads": [[0, 9]], "source": SOURCE}}, "head of layer 0 is 9; it must be"),
         ({"patch": {"heads": [[0, 1, 0]], "source": SOURCE}}, r"a list of \[layer, head\]"),
-        ({"patch": {"heads": [[0, 1]], "source": SOURCE, "tokens": "first"}}, 'a patch reaches "all" tokens or the "last"'),
+        (
+            {"patch": {"heads": [[0, 1]], "source": SOURCE, "tokens": "first"}},
+            'a patch reaches "all" tokens or the "last"',
+        ),
         ({"patch": "all"}, "is not a patch"),
         ({"strength": 1000}, "strength is 1000; it must lie between 0 and 100"),
         ({"text": " ".join(["w3"] * 70)}, "the text has 71 tokens; from 1 to 64 are allowed"),
@@ -215,7 +232,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_steering_folder_opens_with_its_model(folders: tuple[Path, Path]) -> None:
     model, saved = folders
-    answers = [open_session(*given).predict(TEXT, "", [], strength=2) for given in ((model, (), saved), (saved,))]
+    answers = [
+        open_session(*given).predict(TEXT, "", [], strength=2) for given in ((model, (), saved), (saved,))
+    ]
     assert answers[0] == answers[1]
     with pytest.raises(HeadwiseError, match="start the app with --steer"):
         open_session(model).predict(TEXT, "", [], strength=2)
@@ -224,7 +243,9 @@ def test_a_steering_folder_opens_with_its_model(folders: tuple[Path, Path]) -> N
         open_session(model, (), saved.parent / "other")
 
 
-def test_the_command_takes_a_steering_folder(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_takes_a_steering_folder(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     served: list[Session] = []
     monkeypatch.setattr(Server, "__init__", lambda self, session, *rest: served.append(session))
     monkeypatch.setattr(Server, "url", "nowhere")
@@ -249,7 +270,9 @@ def test_the_calls_of_the_page(address: tuple[str, int]) -> None:
     import urllib.request
 
     def ask(path: str, given: dict[str, Any]) -> tuple[int, Any]:
-        sent = urllib.request.Request(f"http://{address[0]}:{address[1]}/api/{path}", data=json.dumps(given).encode())
+        sent = urllib.request.Request(
+            f"http://{address[0]}:{address[1]}/api/{path}", data=json.dumps(given).encode()
+        )
         try:
             with urllib.request.urlopen(sent) as reply:
                 return reply.status, json.load(reply)

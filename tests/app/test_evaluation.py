@@ -34,14 +34,20 @@ def test_examples_are_judged_by_their_own_labels() -> None:
                 decoder = model.decoders["a"]
                 right[kind] += int(decoder.out(torch.tanh(decoder.dense(state))).argmax()) == label
     assert right["intact"] == 64
-    assert {kind: session.job["result"][kind] for kind in right} == {kind: pytest.approx(n / 64) for kind, n in right.items()}
+    assert {kind: session.job["result"][kind] for kind in right} == {
+        kind: pytest.approx(n / 64) for kind, n in right.items()
+    }
 
 
 def test_an_evaluation_is_of_the_lesioned_and_steered_model() -> None:
     """Against one plain pass per text."""
     texts = [TEXT, SOURCE, "w5 w6 w7", "w9 w8 , w3"]
-    task = Task("text", data={"train": ["w3 w4"], "validation": texts}, kind="next-token", metric="perplexity")
-    session = Session(open_model(small.build("llama"), [task], tokenizer=small.tokenizer()), [task], steering=steering())
+    task = Task(
+        "text", data={"train": ["w3 w4"], "validation": texts}, kind="next-token", metric="perplexity"
+    )
+    session = Session(
+        open_model(small.build("llama"), [task], tokenizer=small.tokenizer()), [task], steering=steering()
+    )
 
     def perplexity() -> float:
         nats = count = 0.0
@@ -68,7 +74,13 @@ def test_an_evaluation_is_of_the_lesioned_and_steered_model() -> None:
         with session.heads.silenced(HeadSet([(1, 0)])):
             both = perplexity()
     assert len({round(value, 2) for value in (intact, steered, both)}) == 3
-    said = {"task": "text", "metric": "perplexity", "share": False, "examples": 4, "intact": pytest.approx(intact, rel=1e-4)}
+    said = {
+        "task": "text",
+        "metric": "perplexity",
+        "share": False,
+        "examples": 4,
+        "intact": pytest.approx(intact, rel=1e-4),
+    }
     changed = {"lesioned": 0, "strength": 3.0, "gated": pytest.approx(steered, rel=1e-4)}
     assert evaluated([], 4, 3) == said | changed
     changed = {"lesioned": 1, "strength": 3.0, "gated": pytest.approx(both, rel=1e-4)}

@@ -17,7 +17,11 @@ def circuit() -> GPT2LMHeadModel:
         bos_token_id=1, eos_token_id=2, pad_token_id=0, tie_word_embeddings=False,
     )  # fmt: skip
     model = GPT2LMHeadModel(config).eval()
-    token, place, before = slice(0, WORDS), slice(WORDS, WORDS + PLACES), slice(WORDS + PLACES, 2 * WORDS + PLACES)
+    token, place, before = (
+        slice(0, WORDS),
+        slice(WORDS, WORDS + PLACES),
+        slice(WORDS + PLACES, 2 * WORDS + PLACES),
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "ln_" not in name:
@@ -29,7 +33,8 @@ def circuit() -> GPT2LMHeadModel:
         def plant(layer: int, head: int, reads: slice, keys: slice, shift: int, writes: slice) -> None:
             attention = model.transformer.h[layer].attn
             query, key, value = (
-                attention.c_attn.weight[:, part * WIDTH + head * size : part * WIDTH + (head + 1) * size] for part in range(3)
+                attention.c_attn.weight[:, part * WIDTH + head * size : part * WIDTH + (head + 1) * size]
+                for part in range(3)
             )
             for weight in (query, key, value):
                 weight.zero_()

@@ -7,17 +7,27 @@ import transformers as t
 
 from words import LANGUAGE, word_tokenizer
 
-COMMON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50, "intermediate_size": 24}
+COMMON = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 50,
+    "intermediate_size": 24,
+}
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 BUILDERS: dict[str, Any] = {
-    "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=50, **TOKENS)),
+    "gpt2": lambda: t.GPT2LMHeadModel(
+        t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=50, **TOKENS)
+    ),
     "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**COMMON, num_key_value_heads=2, **TOKENS)),
     "gemma": lambda: t.GemmaForCausalLM(t.GemmaConfig(**COMMON, num_key_value_heads=1, head_dim=8, **TOKENS)),
     "neox": lambda: t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**COMMON, **TOKENS)),
     "bert": lambda: t.BertForMaskedLM(t.BertConfig(**COMMON, max_position_embeddings=64)),
     "t5": lambda: t.T5ForConditionalGeneration(
-        t.T5Config(d_model=32, d_kv=8, num_layers=2, num_heads=4, d_ff=24, vocab_size=50, decoder_start_token_id=0)
+        t.T5Config(
+            d_model=32, d_kv=8, num_layers=2, num_heads=4, d_ff=24, vocab_size=50, decoder_start_token_id=0
+        )
     ),
     "bart": lambda: t.BartForConditionalGeneration(
         t.BartConfig(

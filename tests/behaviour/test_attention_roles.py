@@ -53,9 +53,15 @@ def detect(tokens: list[int], role: str) -> np.ndarray[Any, Any]:
     return pattern
 
 
-def slow(role: str, maps: np.ndarray[Any, Any], asks: list[int], tokens: list[int], rows: list[list[int]]) -> float:
+def slow(
+    role: str, maps: np.ndarray[Any, Any], asks: list[int], tokens: list[int], rows: list[list[int]]
+) -> float:
     """A role of one head on one text: maps (queries, keys)."""
-    if ROLES[role].said.startswith("share of attention on") and role.split("-")[0] in ("previous", "duplicate", "induction"):
+    if ROLES[role].said.startswith("share of attention on") and role.split("-")[0] in (
+        "previous",
+        "duplicate",
+        "induction",
+    ):
         return float((maps * detect(tokens, role)).sum() / maps.sum())
     counts = {token: sum(row.count(token) for row in rows) for row in rows for token in row}
     plain = [counts[token] for token in tokens if token > 2]
@@ -83,7 +89,14 @@ def slow(role: str, maps: np.ndarray[Any, Any], asks: list[int], tokens: list[in
 
 @pytest.mark.parametrize(
     ("family", "side"),
-    [("gpt2", "left"), ("llama", "left"), ("gemma", "right"), ("bert", "right"), ("t5", "right"), ("bart", "left")],
+    [
+        ("gpt2", "left"),
+        ("llama", "left"),
+        ("gemma", "right"),
+        ("bert", "right"),
+        ("t5", "right"),
+        ("bart", "left"),
+    ],
 )
 def test_shares_are_those_of_a_slow_loop(family: str, side: str) -> None:
     model, words = build(family), tokens_of(family)
@@ -107,7 +120,9 @@ def test_shares_are_those_of_a_slow_loop(family: str, side: str) -> None:
                 for name in (name for name in ATTENTION if ROLES[name].read == source):
                     if site.kind == "cross" and name not in ("sink", "sink-share", "delimiter", "rare-token"):
                         continue
-                    if name == "next-token" and not (family == "bert" or (family in ("t5", "bart") and site.kind == "self")):
+                    if name == "next-token" and not (
+                        family == "bert" or (family in ("t5", "bart") and site.kind == "self")
+                    ):
                         continue
                     for head in range(4):
                         maps = tape.attention[site.index][0, head].double().numpy()
@@ -153,7 +168,9 @@ def test_long_texts_are_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_first_and_current_token_can_be_left_out() -> None:
     model, words = build("gpt2"), tokenizer()
-    found = hw.roles(model, words, exclude_first=True, exclude_current=True, **{**QUICK, "roles": ["previous-token-text"]})
+    found = hw.roles(
+        model, words, exclude_first=True, exclude_current=True, **{**QUICK, "roles": ["previous-token-text"]}
+    )
     heads = hw.Heads(model)
     expected = []
     for row in texts_of("gpt2"):

@@ -29,7 +29,9 @@ def test_contributions_sum_to_the_logits(family: str) -> None:
     torch.testing.assert_close(found.total, expected[..., 0], atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(found.sum, expected[..., 0], atol=2e-4, rtol=1e-4)
     mean = direct_logits(hw.Heads(model), inputs(family), columns, plus)
-    torch.testing.assert_close(mean.sum, (logits.gather(-1, plus[..., None])[..., 0] - logits.mean(-1)), atol=2e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        mean.sum, (logits.gather(-1, plus[..., None])[..., 0] - logits.mean(-1)), atol=2e-4, rtol=1e-4
+    )
     if family == "t5":
         assert found.heads[:, :, :2].isnan().all()  # the encoder has no direct path
         assert not found.heads[:, :, 2:].isnan().any()
@@ -54,19 +56,27 @@ def test_a_heads_contribution_is_its_slice_of_w_o_through_the_fixed_norm(family:
             z = tape.outputs[:, layer, head]  # (3, 8)
             if family == "gpt2":
                 part = z @ model.transformer.h[layer].attn.c_proj.weight[8 * head : 8 * head + 8]
-                part = (part - part.mean(-1, keepdim=True)) / (r.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * norm.weight
+                part = (
+                    (part - part.mean(-1, keepdim=True))
+                    / (r.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+                    * norm.weight
+                )
             else:
                 part = z @ model.model.layers[layer].self_attn.o_proj.weight.T[8 * head : 8 * head + 8]
                 scale = 1 + norm.weight if family == "gemma" else norm.weight
                 part = part / (r.square().mean(-1, keepdim=True) + model.config.rms_norm_eps).sqrt() * scale
             own = part @ model.lm_head.weight.T
             expected = own.gather(1, plus) - own.gather(1, minus)
-            torch.testing.assert_close(found.heads[:, :, layer, head], expected.detach().double(), atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(
+                found.heads[:, :, layer, head], expected.detach().double(), atol=1e-4, rtol=1e-3
+            )
 
 
 def test_the_role_is_the_mean_over_the_second_half() -> None:
     model = build("llama")
-    found = hw.roles(model, tokenizer("left"), roles=["direct-logit"], sequences=3, repeated=5, batch_size=2, quiet=True)
+    found = hw.roles(
+        model, tokenizer("left"), roles=["direct-logit"], sequences=3, repeated=5, batch_size=2, quiet=True
+    )
     rng = np.random.default_rng(0)
     halves = [rng.choice(np.arange(3, 50), 5, replace=False).tolist() for _ in range(3)]
     heads, parts = hw.Heads(model), []

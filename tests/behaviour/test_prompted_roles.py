@@ -18,7 +18,11 @@ PAIRS = [(f"w{i}", f"w{i + 20}") for i in range(3, 11)]
 
 
 def projection(model: Any, layer: int) -> Any:
-    return model.transformer.h[layer].attn.c_proj if hasattr(model, "transformer") else model.model.layers[layer].self_attn.o_proj
+    return (
+        model.transformer.h[layer].attn.c_proj
+        if hasattr(model, "transformer")
+        else model.model.layers[layer].self_attn.o_proj
+    )
 
 
 def test_prompts_have_the_papers_form_and_the_same_answers_in_another_order() -> None:
@@ -37,7 +41,9 @@ def test_prompts_have_the_papers_form_and_the_same_answers_in_another_order() ->
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma"])
 def test_function_vectors_are_those_of_one_pass_per_head(family: str) -> None:
     model, words = build(family), tokenizer("left")
-    found = hw.roles(model, words, roles=["function-vector"], pairs=PAIRS, shots=3, prompts=3, batch_size=2, quiet=True)
+    found = hw.roles(
+        model, words, roles=["function-vector"], pairs=PAIRS, shots=3, prompts=3, batch_size=2, quiet=True
+    )
     asked = prompts(PAIRS, 3, 3, 0)
     kept: dict[int, torch.Tensor] = {}
 
@@ -120,21 +126,32 @@ def test_query_retrieval_is_that_of_whole_maps(family: str) -> None:
         for query in (text[gold.start : gold.start + 3], nothing):
             with torch.no_grad(), heads.recorded(attention=True) as tape:
                 model(torch.tensor([[*text, *query]]))
-            both.append(np.stack([m[0, :, 25:, gold.start : gold.stop].sum(-1).mean(-1).numpy() for m in tape.attention]))
+            both.append(
+                np.stack(
+                    [m[0, :, 25:, gold.start : gold.stop].sum(-1).mean(-1).numpy() for m in tape.attention]
+                )
+            )
         scores.append(both[0] - both[1])
     np.testing.assert_allclose(found[0], np.mean(scores, axis=0), atol=1e-6)
 
 
 def test_prompts_of_ones_own_come_from_files(tmp_path: Path) -> None:
     model, words = circuit(), tokenizer()
-    (tmp_path / "needles.csv").write_text('context,needle,question\n"w3 w4 w5 w6 w7 w8 w9 w10","w6 w7 w8","w5"\n')
+    (tmp_path / "needles.csv").write_text(
+        'context,needle,question\n"w3 w4 w5 w6 w7 w8 w9 w10","w6 w7 w8","w5"\n'
+    )
     row = {"documents": ["w3 w4 w5", "w6 w7 w8"], "query": "w7", "gold": 1}
     (tmp_path / "documents.jsonl").write_text(json.dumps(row) + "\n")
     (tmp_path / "pairs.csv").write_text("input,answer\n" + "".join(f"{a},{b}\n" for a, b in PAIRS))
-    files = {name: tmp_path / f"{name}.{end}" for name, end in (("needles", "csv"), ("documents", "jsonl"), ("pairs", "csv"))}
+    files = {
+        name: tmp_path / f"{name}.{end}"
+        for name, end in (("needles", "csv"), ("documents", "jsonl"), ("pairs", "csv"))
+    }
     names = ["function-vector", "retrieval", "query-retrieval"]
     found = hw.roles(model, words, roles=names, **files, shots=2, prompts=2, out=tmp_path / "out", quiet=True)
-    assert float(found.sel(role="retrieval")[1, 1]) == 1.0  # w5 is followed by the needle, which the circuit completes
+    assert (
+        float(found.sel(role="retrieval")[1, 1]) == 1.0
+    )  # w5 is followed by the needle, which the circuit completes
     assert not np.isnan(found).any()
     with torch.no_grad(), hw.Heads(model).recorded(attention=True) as tape:
         model(torch.tensor([[1, *range(3, 9), 7]]))

@@ -39,10 +39,14 @@ def test_the_verb_prints_keeps_and_finds_again(folder: Path, tmp_path: Path) -> 
         "--out",
         str(tmp_path / "out"),
     ]
-    shown = CliRunner().invoke(app, [*words, "--roles", "induction", "--roles", "sink", "--quiet"], catch_exceptions=False)
+    shown = CliRunner().invoke(
+        app, [*words, "--roles", "induction", "--roles", "sink", "--quiet"], catch_exceptions=False
+    )
     assert "induction" in shown.output
     assert "1.1 0.4" in shown.output
-    told = CliRunner().invoke(app, [*words, "--roles", "induction", "--roles", "sink", "--json"], catch_exceptions=False)
+    told = CliRunner().invoke(
+        app, [*words, "--roles", "induction", "--roles", "sink", "--json"], catch_exceptions=False
+    )
     record = json.loads(told.output)
     again = hw.load(tmp_path / "out")
     np.testing.assert_allclose(record["roles"]["induction"], again.sel(role="induction"))
@@ -58,7 +62,9 @@ def test_heads_that_do_nothing_are_not_called_strong() -> None:
     values = np.zeros((2, 2, 3))
     values[1, 1] = [0.1, -0.2, 0.4]
     chance = xr.DataArray(np.full((2, 2), 0.05), dims=("role", "layer"))
-    found = xr.DataArray(values, dims=("role", "layer", "head"), coords={"role": ["retrieval", "induction"], "chance": chance})
+    found = xr.DataArray(
+        values, dims=("role", "layer", "head"), coords={"role": ["retrieval", "induction"], "chance": chance}
+    )
     table = strongest(found, 4)
     assert list(table.columns) == ["role", "chance", "strongest head", "2nd head", "3rd head", "4th head"]
     assert table.iloc[:, 2:].to_numpy().tolist() == [["-"] * 4, ["1.2 0.40", "1.0 0.10", "-", "-"]]
@@ -74,7 +80,10 @@ def test_the_report_shows_saved_roles(folder: Path, tmp_path: Path) -> None:
     found = hw.roles(folder, texts=TEXTS, repeated=20, sequences=2, out=out, quiet=True)
     (section,) = sections_of(out)
     score, chance = float(found.sel(role="induction")[1, 1]), float(found["chance"].sel(role="induction")[1])
-    assert f"The strongest head for induction is 1.1: {score:.2f}, where chance is {chance:.2f}." in section.findings
+    assert (
+        f"The strongest head for induction is 1.1: {score:.2f}, where chance is {chance:.2f}."
+        in section.findings
+    )
     assert not any("function-vector" in said for said in section.findings)  # there were no pairs
     chart, maps, _, definitions = section.blocks
     np.testing.assert_array_equal(maps.values.sel(task="induction"), found.sel(role="induction"))  # type: ignore[union-attr]

@@ -22,7 +22,9 @@ def test_copying_goes_with_the_induction_heads_of_smollm2_and_not_with_others() 
     model, tokenizer = opened.encoder, opened.tokenizer
     heads = hw.Heads(model)
     assert heads.shape == (30, 9)
-    scores = hw.roles(model, tokenizer, roles=("induction",), repeated=25, sequences=4, heads=heads, quiet=True)
+    scores = hw.roles(
+        model, tokenizer, roles=("induction",), repeated=25, sequences=4, heads=heads, quiet=True
+    )
     strongest = hw.top_heads(scores.sel(role="induction"), n=5)
 
     rng = np.random.default_rng(1)  # other sequences than those that chose the heads
@@ -37,7 +39,9 @@ def test_copying_goes_with_the_induction_heads_of_smollm2_and_not_with_others() 
 
     layers = {layer for layer, _ in strongest}
     others = [head for head in heads.all() if head[0] in layers and head not in strongest]
-    draws = [copied(hw.HeadSet(others[i] for i in rng.choice(len(others), 5, replace=False))) for _ in range(4)]
+    draws = [
+        copied(hw.HeadSet(others[i] for i in rng.choice(len(others), 5, replace=False))) for _ in range(4)
+    ]
     assert copied(hw.HeadSet()) > 0.4
     assert min(draws) > 0.3
     assert copied(strongest) < 0.05

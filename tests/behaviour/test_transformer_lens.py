@@ -21,7 +21,9 @@ NAMES = {
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma"])
 @pytest.mark.parametrize("exclude", [False, True])
-def test_previous_duplicate_and_induction_equal_detect_head(family: str, exclude: bool, tmp_path: Path) -> None:
+def test_previous_duplicate_and_induction_equal_detect_head(
+    family: str, exclude: bool, tmp_path: Path
+) -> None:
     """To 1e-4 on repeated random tokens; the Llama has grouped queries, the Gemma one key head."""
     from transformer_lens.head_detector import detect_head
     from transformer_lens.model_bridge import TransformerBridge
@@ -34,7 +36,9 @@ def test_previous_duplicate_and_induction_equal_detect_head(family: str, exclude
     texts = [f"{half} {half}" for half in halves]
     options = {"exclude_first": exclude, "exclude_current": exclude}
     ours = hw.roles(model, tokenizer, roles=tuple(NAMES), texts=texts, quiet=True, **options)
-    lens = TransformerBridge.boot_transformers(family, hf_model=deepcopy(model), tokenizer=tokenizer, device="cpu")
+    lens = TransformerBridge.boot_transformers(
+        family, hf_model=deepcopy(model), tokenizer=tokenizer, device="cpu"
+    )
     for role, name in NAMES.items():
         with torch.no_grad():
             theirs = detect_head(lens, texts, name, exclude_bos=exclude, exclude_current_token=exclude)

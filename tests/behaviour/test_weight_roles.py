@@ -23,22 +23,37 @@ def matrices(family: str, model: Any) -> list[list[tuple[Tensor, ...]]]:
         for block in model.transformer.h:
             query, key, value = block.attn.c_attn.weight.T.split(32)
             out = block.attn.c_proj.weight.T
-            found.append([(*(w[8 * h : 8 * h + 8] for w in (query, key, value)), out[:, 8 * h : 8 * h + 8]) for h in range(4)])
+            found.append(
+                [
+                    (*(w[8 * h : 8 * h + 8] for w in (query, key, value)), out[:, 8 * h : 8 * h + 8])
+                    for h in range(4)
+                ]
+            )
     elif family == "neox":
         for block in model.gpt_neox.layers:
-            fused, out = block.attention.query_key_value.weight.view(4, 3, 8, 32), block.attention.dense.weight
+            fused, out = (
+                block.attention.query_key_value.weight.view(4, 3, 8, 32),
+                block.attention.dense.weight,
+            )
             found.append([(*fused[h], out[:, 8 * h : 8 * h + 8]) for h in range(4)])
     else:
         if family in ("llama", "gemma"):
             parts = [tuple(getattr(b.self_attn, f"{n}_proj") for n in "qkvo") for b in model.model.layers]
         elif family == "bert":
             parts = [
-                (b.attention.self.query, b.attention.self.key, b.attention.self.value, b.attention.output.dense)
+                (
+                    b.attention.self.query,
+                    b.attention.self.key,
+                    b.attention.self.value,
+                    b.attention.output.dense,
+                )
                 for b in model.bert.encoder.layer
             ]
         else:
             layers = [b.layer[0].SelfAttention for b in model.encoder.block]
-            layers += [a for b in model.decoder.block for a in (b.layer[0].SelfAttention, b.layer[1].EncDecAttention)]
+            layers += [
+                a for b in model.decoder.block for a in (b.layer[0].SelfAttention, b.layer[1].EncDecAttention)
+            ]
             parts = [(a.q, a.k, a.v, a.o) for a in layers]
         for query, key, value, out in parts:
             share = 4 * 8 // key.weight.shape[0]  # heads of a group
@@ -46,7 +61,10 @@ def matrices(family: str, model: Any) -> list[list[tuple[Tensor, ...]]]:
             found.append(
                 [
                     (
-                        *(w.weight[8 * i : 8 * i + 8] for w, i in zip((query, key, value), places, strict=True)),
+                        *(
+                            w.weight[8 * i : 8 * i + 8]
+                            for w, i in zip((query, key, value), places, strict=True)
+                        ),
                         out.weight[:, 8 * places[0] : 8 * places[0] + 8],
                     )
                     for places in rows
@@ -116,7 +134,9 @@ def test_random_weights_score_chance() -> None:
 def test_a_circuit_made_by_hand_is_found(tmp_path: Path) -> None:
     model = circuit()
     out = tmp_path / "roles"
-    found = hw.roles(model, tokenizer(), repeated=20, sequences=4, texts=["w3 w4 w5 w3 w4"], out=out, quiet=True)
+    found = hw.roles(
+        model, tokenizer(), repeated=20, sequences=4, texts=["w3 w4 w5 w3 w4"], out=out, quiet=True
+    )
     first = {"previous-token": (0, 0), "induction": (1, 1), "k-composition": (1, 1), "copying": (1, 1)}
     for role, head in first.items():
         scores = found.sel(role=role).values

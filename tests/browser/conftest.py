@@ -16,7 +16,13 @@ from headwise.heads import default_model
 from headwise.models import MultiTaskModel
 from headwise.tasks import grammar
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
+]
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +30,13 @@ def model() -> MultiTaskModel:
     from transformers import AutoTokenizer, BertConfig, BertModel
 
     torch.manual_seed(0)
-    config = BertConfig(hidden_size=48, num_hidden_layers=4, num_attention_heads=6, intermediate_size=64, initializer_range=0.3)
+    config = BertConfig(
+        hidden_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=6,
+        intermediate_size=64,
+        initializer_range=0.3,
+    )
     tasks = grammar.tasks(["topic", "tense", "sentiment"], size=64)
     return MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks).eval()
 
@@ -63,7 +75,9 @@ def continuing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, 
     vectors = {(1, 2): torch.randn(8), (2, 0): torch.randn(8)}
     table = pd.DataFrame({"split": "test", "strength": [0.0, 2.0, 5.0], "effect": [0.0, 1.0, 2.0]})
     heads = pd.DataFrame({"layer": [1, 2], "head": [2, 0]})
-    Steering(table, heads, vectors, 2.0, {"task": "mood", "target": "pleasant", "model": "small"}).save(folder / "steering")
+    Steering(table, heads, vectors, 2.0, {"task": "mood", "target": "pleasant", "model": "small"}).save(
+        folder / "steering"
+    )
     session = open_session(folder / "model", (), folder / "steering")
     server = Server(session)
     threading.Thread(target=server.serve_forever, daemon=True).start()

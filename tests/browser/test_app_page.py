@@ -63,7 +63,9 @@ def test_clicking_heads_shows_what_the_silenced_model_says(watched, served: str,
     batch = Batch(dict(inputs), torch.tensor([-1]), torch.arange(1), torch.arange(1), "classes")
     with torch.no_grad(), Heads(model.encoder).silenced(HeadSet([(1, 2), (3, 4)])):
         expected = model("tense", batch).logits.softmax(-1)[0].tolist()
-    assert [float(text.rstrip(" %")) for text in shown] == pytest.approx([100 * p for p in expected], abs=0.06)
+    assert [float(text.rstrip(" %")) for text in shown] == pytest.approx(
+        [100 * p for p in expected], abs=0.06
+    )
     assert page.locator("#attention tbody tr").count() == inputs["input_ids"].shape[1]
     page.locator('#grid td[data-head="1.2"]').click()
     answered(page)
@@ -145,7 +147,9 @@ def test_pair_tasks_ask_for_the_second_sentence() -> None:
 
     tasks = grammar.tasks(["topic", "paraphrase"], size=64)
     config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
-    session = Session(MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks), tasks)
+    session = Session(
+        MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks), tasks
+    )
     topic, paraphrase = session.predict("A sentence.", "", [])
     assert "classes" in topic
     assert paraphrase["note"] == "paraphrase compares two sentences: type the second one"
@@ -157,7 +161,9 @@ def test_a_language_model_has_no_empty_menus(watched, continuing) -> None:  # ty
     page = watched.page
     page.goto(continuing[0])
     page.wait_for_selector("html[data-ready=yes]")
-    assert [menu.get_attribute("id") for menu in page.locator("select").all() if menu.is_visible()] == ["mode"]
+    assert [menu.get_attribute("id") for menu in page.locator("select").all() if menu.is_visible()] == [
+        "mode"
+    ]
     assert not page.locator("#second").is_visible()
     before = page.locator("#text").input_value()
     page.locator("#examples button").nth(1).click()
@@ -168,7 +174,9 @@ def test_a_language_model_has_no_empty_menus(watched, continuing) -> None:  # ty
 
 def percents(page) -> list[float]:  # type: ignore[no-untyped-def]
     """What the changed model says, as shown."""
-    return [float(text.rstrip(" %")) for text in page.locator(".answer .line span:last-child").all_inner_texts()]
+    return [
+        float(text.rstrip(" %")) for text in page.locator(".answer .line span:last-child").all_inner_texts()
+    ]
 
 
 def on_one_screen(watched: Any, url: str) -> Any:
@@ -186,7 +194,9 @@ def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: 
     assert page.locator("#strength-value").inner_text() == "2"  # the chosen one
     assert "steered by 2" in page.locator("#how").inner_text()
     text = page.locator("#text").input_value()
-    assert percents(page) == pytest.approx([100 * p for p in session.predict(text, "", [], strength=2)[0]["gated"]], abs=0.06)
+    assert percents(page) == pytest.approx(
+        [100 * p for p in session.predict(text, "", [], strength=2)[0]["gated"]], abs=0.06
+    )
     page.locator("#strength").fill("0")
     for head in ("1.2", "2.3"):
         page.locator(f'#grid td[data-head="{head}"]').click()
@@ -194,7 +204,9 @@ def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: 
     answered(page)
     source = page.locator("#second").input_value()
     assert source != text
-    (expected,) = session.predict(text, "", [], {"heads": [[1, 2], [2, 3]], "source": source, "tokens": "all"})
+    (expected,) = session.predict(
+        text, "", [], {"heads": [[1, 2], [2, 3]], "source": source, "tokens": "all"}
+    )
     assert percents(page) == pytest.approx([100 * p for p in expected["gated"]], abs=0.06)
     assert page.locator(".bars i.source").count() == len(expected["tokens"])
     assert page.locator("#how").inner_text() == "patched"
@@ -210,7 +222,9 @@ def test_a_language_model_is_patched_and_steered(watched, continuing, tmp_path: 
 def test_an_evaluation_says_that_the_model_was_steered(watched, continuing) -> None:  # type: ignore[no-untyped-def]
     before = continuing[1]
     texts = ["The cat sat on the mat.", "The old man saw a dog and a cat."]
-    task = Task("text", data={"train": ["A dog sat."], "validation": texts}, kind="next-token", metric="perplexity")
+    task = Task(
+        "text", data={"train": ["A dog sat."], "validation": texts}, kind="next-token", metric="perplexity"
+    )
     model = open_model(before.model.encoder, [task], tokenizer=before.model.tokenizer)
     session = Session(model, [task], "small", before.steering)
     server = Server(session)
@@ -224,7 +238,10 @@ def test_an_evaluation_says_that_the_model_was_steered(watched, continuing) -> N
     assert abs(found["gated"] - found["intact"]) > 0.01
     page.locator('#grid td[data-head="1.1"]').click()
     page.click("#evaluate")
-    until(page, "document.getElementById('result').textContent.endsWith('with this lesion and steering of strength 2')")
+    until(
+        page,
+        "document.getElementById('result').textContent.endsWith('with this lesion and steering of strength 2')",
+    )
     page.locator("#strength").fill("0")
     page.click("#evaluate")
     until(page, "document.getElementById('result').textContent.endsWith('with this lesion')")
@@ -234,7 +251,9 @@ def test_an_evaluation_says_that_the_model_was_steered(watched, continuing) -> N
 def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     url, session = continuing
     page = on_one_screen(watched, url)
-    text = " ".join(f"The {word} cat sat on the mat number {i}." for i, word in enumerate(["old", "young", "grey"] * 40))
+    text = " ".join(
+        f"The {word} cat sat on the mat number {i}." for i, word in enumerate(["old", "young", "grey"] * 40)
+    )
     page.fill("#text", text)
     answered(page)
     page.locator('#grid td[data-head="2.1"]').click()
@@ -244,7 +263,9 @@ def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: P
     until(page, "document.querySelector('#rows .from').dataset.token === '40'")
     weights = session.attention(text, "", 2, 1, 40)["weights"][0]
     shown = page.evaluate("[...document.querySelectorAll('#rows span')].map(e => e.title)")
-    assert [float(title.split(": ")[1].rstrip(" %")) for title in shown] == pytest.approx([100 * w for w in weights], abs=0.06)
+    assert [float(title.split(": ")[1].rstrip(" %")) for title in shown] == pytest.approx(
+        [100 * w for w in weights], abs=0.06
+    )
     assert page.locator("#attention-hint").inner_text().startswith("from token 40 of ")
     if page.viewport_size["width"] > 1000:
         assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
@@ -253,7 +274,9 @@ def test_a_long_text_shows_the_row_of_one_token(watched, continuing, tmp_path: P
 
 def test_strangers_and_nonsense_are_refused(served: str) -> None:
     def ask(path: str, body: bytes, **headers: str) -> tuple[int, str]:
-        request = urllib.request.Request(served + path, data=body, headers={"Content-Type": "application/json", **headers})
+        request = urllib.request.Request(
+            served + path, data=body, headers={"Content-Type": "application/json", **headers}
+        )
         try:
             with urllib.request.urlopen(request) as reply:
                 return reply.status, reply.read().decode()

@@ -14,7 +14,9 @@ from headwise.studies import _demo
 from headwise.tasks import grammar
 
 pytestmark = pytest.mark.browser
-DEMO = os.environ.get("HEADWISE_DEMO")  # a folder of `headwise demo`: its results are pictured instead of a small random model's
+DEMO = os.environ.get(
+    "HEADWISE_DEMO"
+)  # a folder of `headwise demo`: its results are pictured instead of a small random model's
 PICTURES = os.environ.get("HEADWISE_PICTURES")  # where pictures are kept
 
 # Pairs of words (elements with text of their own) whose boxes cover each other, in CSS pixels; hidden ones and parts of one another apart.

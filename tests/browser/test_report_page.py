@@ -15,7 +15,9 @@ pytestmark = pytest.mark.browser
 
 @pytest.fixture(scope="module")
 def report(dissociation: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report([dissociation], tmp_path_factory.mktemp("report") / "report.html", title="A <i>title</i>")
+    return write_report(
+        [dissociation], tmp_path_factory.mktemp("report") / "report.html", title="A <i>title</i>"
+    )
 
 
 def test_the_page_shows_the_numbers_of_the_run(watched, report: Path, dissociation: Path) -> None:  # type: ignore[no-untyped-def]
@@ -56,7 +58,15 @@ def test_the_first_screen_is_the_finding_and_its_figure(watched, report: Path, d
     relative = pd.read_csv(dissociation / "relative.csv").set_index("lesion")
     task = page.locator(".map h4").first.inner_text()
     assert f"without its own heads: {relative.loc[f'{task}†', task]:.0f} %" in lesions[0]
-    assert [head.strip() for head in table.locator("tfoot th").all_inner_texts()] == ["", "0", "1", "2", "3", "4", "5"]
+    assert [head.strip() for head in table.locator("tfoot th").all_inner_texts()] == [
+        "",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+    ]
 
 
 def test_wide_tables_scroll_inside_their_box_and_print_whole(browser, report: Path) -> None:  # type: ignore[no-untyped-def]
@@ -123,7 +133,9 @@ def test_figures_can_be_read_on_either_page(browser, report: Path, theme: str) -
     paper = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
     labels = "[...document.querySelectorAll('figure svg text')].filter(t => !t.style.fill).map(t => getComputedStyle(t).fill)"
     lines = "[...document.querySelectorAll('figure svg line, figure svg use')].map(t => getComputedStyle(t).stroke)"
-    found = [colour for script in (labels, lines) for colour in page.evaluate(script) if colour.startswith("rgb")]
+    found = [
+        colour for script in (labels, lines) for colour in page.evaluate(script) if colour.startswith("rgb")
+    ]
     assert len(found) > 50
     for colour in set(found):
         low, high = sorted((luminance(colour), paper))
@@ -155,6 +167,8 @@ def test_a_large_study_stays_small_and_quick(browser, tmp_path: Path) -> None:  
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready=yes]")
     assert page.locator("table.heads td[data-head]").count() == 20 * 384
-    repaint = page.evaluate("(() => { const t = performance.now(); paint(report.maps[0]); return performance.now() - t; })()")
+    repaint = page.evaluate(
+        "(() => { const t = performance.now(); paint(report.maps[0]); return performance.now() - t; })()"
+    )
     assert repaint < 5000  # a broken loop, not a slow machine
     page.close()

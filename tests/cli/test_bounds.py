@@ -67,7 +67,13 @@ def options(verb: str) -> set[str]:
     return {name for param in command.params for name in param.opts}
 
 
-CASES = [(verb, name, value) for verb in VERBS for name, values in WRONG.items() if name in options(verb) for value in values]
+CASES = [
+    (verb, name, value)
+    for verb in VERBS
+    for name, values in WRONG.items()
+    if name in options(verb)
+    for value in values
+]
 
 
 @pytest.mark.parametrize(("verb", "option", "value"), CASES, ids=[" ".join(case) for case in CASES])
@@ -81,7 +87,9 @@ def test_a_number_out_of_bounds_is_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(place)
-    (place / "recipe.toml").write_text('kind = "probing"\n[models]\na = "model"\n[tasks]\nsource = "grammar"\n')
+    (place / "recipe.toml").write_text(
+        'kind = "probing"\n[models]\na = "model"\n[tasks]\nsource = "grammar"\n'
+    )
     out = tmp_path / "out"
     given = [str(out) if word == "OUT" else word for word in VERBS[verb]]
     monkeypatch.setattr(sys, "argv", ["headwise", *verb.split(), *given, option, value])

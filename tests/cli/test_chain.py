@@ -75,11 +75,23 @@ def test_a_dissociation_of_a_model_trained_with_accuracy_says_accuracy(trained: 
     assert record["settings"]["max_length"] == {"qqp": 9, "mood": 9}
     intact = {row["task"]: row["score"] for row in load_scores(trained) if row["split"] == "validation"}
     table = {row["lesion"]: row for row in record["tables"]["performance"]}
-    assert {name: table["intact"][name] / 100 for name in intact} == pytest.approx(intact)  # the very figures of the training
+    assert {name: table["intact"][name] / 100 for name in intact} == pytest.approx(
+        intact
+    )  # the very figures of the training
     shown = said("dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0")
     assert "Metric: accuracy; texts cut at 9 tokens" in shown
     other = hw(
-        "dissociate", "--model", trained, "--random-draws", "1", "--bootstrap", "0", "--metric", "f1", "--max-length", "20"
+        "dissociate",
+        "--model",
+        trained,
+        "--random-draws",
+        "1",
+        "--bootstrap",
+        "0",
+        "--metric",
+        "f1",
+        "--max-length",
+        "20",
     )
     assert other["settings"]["metrics"] == {"qqp": "f1", "mood": "f1"}
     assert other["settings"]["max_length"] == {"qqp": 20, "mood": 20}
@@ -95,31 +107,64 @@ def test_a_model_remembers_its_tasks_wherever_they_are_asked(trained: Path) -> N
     assert not qqp.metric_given
     model = load(trained)
     assert model.tasks["qqp"].metric == "accuracy"
-    assert (model.tasks["mood"].max_length, model.tasks["mood"].origin["file"]) == (9, str(trained.parent / "tasks.toml"))
+    assert (model.tasks["mood"].max_length, model.tasks["mood"].origin["file"]) == (
+        9,
+        str(trained.parent / "tasks.toml"),
+    )
     assert lesion(model, qqp, [], quiet=True).tasks["qqp"].metric == "accuracy"
     assert lesion(model, qqp.with_metric("f1"), [], quiet=True).tasks["qqp"].metric == "f1"
     subject = open_subject(model, qqp)
     assert subject.task.metric == "accuracy"
     assert max(batch.inputs["input_ids"].shape[1] for batch in subject.plan()) == 9
-    assert evaluate(model, qqp, quiet=True).losses == pytest.approx(evaluate(model, qqp, max_length=9, quiet=True).losses)
+    assert evaluate(model, qqp, quiet=True).losses == pytest.approx(
+        evaluate(model, qqp, max_length=9, quiet=True).losses
+    )
 
 
-def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_validation(place: Path, tmp_path: Path) -> None:
+def test_a_model_judged_on_a_tenth_of_train_remembers_it_and_can_be_judged_on_validation(
+    place: Path, tmp_path: Path
+) -> None:
     settings = ["--method", "multi-task", *QUICK, "--epochs", "1", "--out", tmp_path / "m"]
-    hw("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
-    (tenth,), (own,) = (remembered_tasks(tmp_path / "m", TaskSource(held_out=value)) for value in (None, False))
-    assert {text for pair in tenth.split("train").texts for text in pair} < {t for pair in own.split("train").texts for t in pair}
+    hw(
+        "train",
+        "--model",
+        place / "model",
+        "--tasks",
+        "qqp",
+        "--data",
+        place / "data",
+        "--held-out",
+        *settings,
+    )
+    (tenth,), (own,) = (
+        remembered_tasks(tmp_path / "m", TaskSource(held_out=value)) for value in (None, False)
+    )
+    assert {text for pair in tenth.split("train").texts for text in pair} < {
+        t for pair in own.split("train").texts for t in pair
+    }
     assert (tenth.validation_carved, own.validation_carved) == (True, False)
     (judged,) = (row for row in load_scores(tmp_path / "m") if row["split"] == "validation")
     assert judged["examples"] == len(tenth.split("validation")) != len(own.split("validation"))
     assert "--no-held-out" in said("score", "--help")
     named = "Judged on a tenth of train, not on the validation split (held_out): qqp"
-    again = said("train", "--model", place / "model", "--tasks", "qqp", "--data", place / "data", "--held-out", *settings)
+    again = said(
+        "train",
+        "--model",
+        place / "model",
+        "--tasks",
+        "qqp",
+        "--data",
+        place / "data",
+        "--held-out",
+        *settings,
+    )
     assert named in again
 
 
 def test_examples_that_a_model_was_trained_on_are_not_called_held_out(trained: Path) -> None:
-    with pytest.raises(HeadwiseError, match="was trained on all training examples of qqp, so none of them are held out"):
+    with pytest.raises(
+        HeadwiseError, match="was trained on all training examples of qqp, so none of them are held out"
+    ):
         remembered_tasks(trained, TaskSource(names=("qqp",), held_out=True))
     assert len(remembered_tasks(trained, TaskSource(names=("qqp",), held_out=False))) == 1
 
@@ -128,9 +173,13 @@ def test_data_that_have_gone_are_asked_for(trained: Path, tmp_path: Path) -> Non
     import shutil
 
     shutil.copytree(trained, tmp_path / "model")
-    tasks = json.dumps(manifest.read(tmp_path / "model")["tasks"]).replace(str(trained.parent / "data"), "/gone/away")
+    tasks = json.dumps(manifest.read(tmp_path / "model")["tasks"]).replace(
+        str(trained.parent / "data"), "/gone/away"
+    )
     manifest.amend(tmp_path / "model", tasks=json.loads(tasks))
-    with pytest.raises(HeadwiseError, match="learnt qqp from /gone/away, which no longer exists: give --data"):
+    with pytest.raises(
+        HeadwiseError, match="learnt qqp from /gone/away, which no longer exists: give --data"
+    ):
         remembered_tasks(tmp_path / "model", TaskSource())
 
 
@@ -141,8 +190,19 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
     scored = hw("score", "--model", place / "multi", "--out", place / "scores")
     assert set(scored["settings"]["max_length"].values()) == {9}
     quick = ["--random-draws", "1", "--bootstrap", "0", "--no-figures", "--fraction", "0.25"]
-    found = hw("dissociate", "--model", place / "multi", "--scores", place / "scores", *quick, "--out", place / "pairs")
-    assert found["sets"] == hw("dissociate", "--model", place / "multi", *quick)["sets"]  # scores of the same examples
+    found = hw(
+        "dissociate",
+        "--model",
+        place / "multi",
+        "--scores",
+        place / "scores",
+        *quick,
+        "--out",
+        place / "pairs",
+    )
+    assert (
+        found["sets"] == hw("dissociate", "--model", place / "multi", *quick)["sets"]
+    )  # scores of the same examples
     similar = ["--models", place / "single", "--multitask", place / "multi", "--jobs", "0"]
     for number, given in enumerate((place / "pairs", place / "pairs" / "pairs.csv")):
         out = hw("similarity", *similar, "--dissociation", given, "--out", place / f"similarity-{number}")
@@ -160,16 +220,41 @@ def test_train_score_dissociate_similarity(place: Path) -> None:
 
 def test_pairs_that_are_missing_are_named(tmp_path: Path) -> None:
     pd.DataFrame({"A": ["a"], "B": ["b"], "D": [10.0]}).to_csv(tmp_path / "pairs.csv")
-    assert float(read_dissociation(tmp_path / "pairs.csv", ["a", "b"]).sel(task="a", other="b")) == pytest.approx(0.1)
-    with pytest.raises(HeadwiseError, match="was not saved by headwise"):  # a folder is opened by `load`, which verifies it
+    assert float(
+        read_dissociation(tmp_path / "pairs.csv", ["a", "b"]).sel(task="a", other="b")
+    ) == pytest.approx(0.1)
+    with pytest.raises(
+        HeadwiseError, match="was not saved by headwise"
+    ):  # a folder is opened by `load`, which verifies it
         read_dissociation(tmp_path, ["a", "b"])
     with pytest.raises(HeadwiseError, match="no D of the pair a and c"):
         read_dissociation(tmp_path / "pairs.csv", ["a", "b", "c"])
 
 
 def test_train_transfer(place: Path) -> None:
-    tasks = ["--tasks", "mood", "animal", "--tasks-file", place / "tasks.toml", "--model", place / "model", *QUICK]
-    hw("train", *tasks, "--method", "multi-task", "houlsby", "--seeds", "2", "--set", "size=4", "--out", place / "sources")
+    tasks = [
+        "--tasks",
+        "mood",
+        "animal",
+        "--tasks-file",
+        place / "tasks.toml",
+        "--model",
+        place / "model",
+        *QUICK,
+    ]
+    hw(
+        "train",
+        *tasks,
+        "--method",
+        "multi-task",
+        "houlsby",
+        "--seeds",
+        "2",
+        "--set",
+        "size=4",
+        "--out",
+        place / "sources",
+    )
     found = trained_models(place / "sources")
     assert {method: [folder.name for folder in folders] for method, folders in found.items()} == {
         "multi-task": ["seed-0", "seed-1"],
@@ -177,7 +262,10 @@ def test_train_transfer(place: Path) -> None:
     }
     to = ["--to", "third", "--tasks-file", place / "tasks.toml", *FEW]
     out = hw("transfer", "--from", place / "sources", *to, "--out", place / "transfer")
-    assert {(row["method"], row["sources"]) for row in out["tables"]["transfer-scores"]} == {("multi-task", 2), ("houlsby", 2)}
+    assert {(row["method"], row["sources"]) for row in out["tables"]["transfer-scores"]} == {
+        ("multi-task", 2),
+        ("houlsby", 2),
+    }
     assert "Metric: third accuracy; texts cut at 9 tokens." in said(
         "transfer", "--from", place / "sources", *to, "--out", place / "transfer"
     )
@@ -191,7 +279,11 @@ def test_a_training_recipe_makes_the_sources_of_a_transfer_recipe(place: Path) -
     )
     hw("study", "run", place / "train.toml", "--out", place / "trained", "--jobs", "0")
     models = trained_models(place / "trained")
-    assert list(models) == ["multi-task", "frozen", "iat"]  # plain training first, the others as the table of methods has them
+    assert list(models) == [
+        "multi-task",
+        "frozen",
+        "iat",
+    ]  # plain training first, the others as the table of methods has them
     seeds = {
         m: [json.loads((f / "training.json").read_text())["description"]["settings"]["seed"] for f in fs]
         for m, fs in models.items()
@@ -213,7 +305,17 @@ def test_single_task_models_are_no_multi_task_sources(place: Path) -> None:
 
 
 def test_train_probe(trained: Path, place: Path) -> None:
-    probe = ["--tasks", "mood", "--tasks-file", place / "tasks.toml", "--jobs", "0", "--no-figures", "--controls", "none"]
+    probe = [
+        "--tasks",
+        "mood",
+        "--tasks-file",
+        place / "tasks.toml",
+        "--jobs",
+        "0",
+        "--no-figures",
+        "--controls",
+        "none",
+    ]
     out = hw("probe", "--model", trained, *probe, "--out", place / "probe")
     assert out["tables"]["probing-probing"][0]["metric"] == "accuracy"
     other = hw("probe", "--model", trained, *probe, "--metric", "macro-f1", "--out", place / "probe-f1")

@@ -78,7 +78,9 @@ def probe(tasks: Annotated[list[str] | None, typer.Option("--tasks")] = None) ->
         ("--tasks probe", ["whole ['probe'] runs True"]),
     ],
 )
-def test_a_list_option_of_a_verb_with_verbs_of_its_own_takes_several_values_too(typed: str, lines: list[str]) -> None:
+def test_a_list_option_of_a_verb_with_verbs_of_its_own_takes_several_values_too(
+    typed: str, lines: list[str]
+) -> None:
     result = CliRunner().invoke(group, typed.split())
     assert result.exit_code == 0, result.output
     assert result.output.splitlines() == lines
@@ -89,7 +91,9 @@ def test_the_stem_cell_study_takes_its_tasks_in_a_row(tmp_path: Path) -> None:
 
     with pytest.raises(HeadwiseError, match="--runs: given 1"):
         CliRunner().invoke(
-            headwise, ["stemcells", "--tasks", "pos", "dep", "--runs", "1", "--out", str(tmp_path)], catch_exceptions=False
+            headwise,
+            ["stemcells", "--tasks", "pos", "dep", "--runs", "1", "--out", str(tmp_path)],
+            catch_exceptions=False,
         )
 
 
@@ -105,13 +109,22 @@ def test_every_list_option_of_every_verb_takes_several_values(monkeypatch: pytes
 
     found, seen = 0, []
     real = lists.spread_lists
-    monkeypatch.setattr(common, "spread_lists", lambda *given: (seen.append(tuple(real(*given))), list(seen[-1]))[1])
+    monkeypatch.setattr(
+        common, "spread_lists", lambda *given: (seen.append(tuple(real(*given))), list(seen[-1]))[1]
+    )
     for path, command in commands(typer.main.get_command(headwise)):
         for param in command.params:
             for option in param.opts if getattr(param, "multiple", False) else ():
                 seen.clear()
                 needed = [p.name for p in command.params if p.param_type_name == "argument"]
-                words = [*path, *needed, option, "1", "2", "--no-such-option"]  # which ends every verb once its lists are spread
+                words = [
+                    *path,
+                    *needed,
+                    option,
+                    "1",
+                    "2",
+                    "--no-such-option",
+                ]  # which ends every verb once its lists are spread
                 result = CliRunner().invoke(headwise, words)
                 assert isinstance(result.exception, SystemExit), words
                 assert seen[-1] == (*needed, option, "1", option, "2", "--no-such-option"), words

@@ -55,7 +55,12 @@ def small_llama() -> Any:
 
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=4, intermediate_size=16
+        vocab_size=300,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=16,
     )
     return LlamaForCausalLM(config).eval()
 
@@ -99,7 +104,10 @@ def test_copying_is_found_saved_and_shown_first(made: tuple[Path, dict[str, Any]
     ranked = saved.scores.to_numpy().ravel().argsort()[::-1][:5]
     assert {(int(i) // 8, int(i) % 8) for i in ranked} == set(saved.heads)
     page = Path(found["report"]).read_text(encoding="utf-8")
-    places = [page.index(text) for text in ("<h2>Heads that copy", "<h2>Which heads each task needs", "<h2>Training")]
+    places = [
+        page.index(text)
+        for text in ("<h2>Heads that copy", "<h2>Which heads each task needs", "<h2>Training")
+    ]
     assert places == sorted(places)
 
 
@@ -140,7 +148,9 @@ def test_the_induction_score_is_the_role_at_the_repeated_tokens() -> None:
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(8)  # so that attention is far from even
-    half = torch.stack([torch.randperm(300, generator=torch.Generator().manual_seed(i))[:40] for i in range(3)])
+    half = torch.stack(
+        [torch.randperm(300, generator=torch.Generator().manual_seed(i))[:40] for i in range(3)]
+    )
     tokens, heads = torch.cat([half, half], 1), Heads(model)
     with torch.no_grad(), heads.recorded(attention=True) as tape:
         model(input_ids=tokens)
@@ -151,7 +161,9 @@ def test_the_induction_score_is_the_role_at_the_repeated_tokens() -> None:
     assert found.max() - found.min() > 0.01  # heads differ
 
 
-def test_without_the_language_model_the_demo_continues_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_language_model_the_demo_continues_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[str] = []
     monkeypatch.setattr(demo._induction, "find_spec", lambda name: None)
     monkeypatch.setattr(demo._induction, "small_language_model", REAL)
@@ -168,7 +180,9 @@ def test_the_demo_goes_on_where_it_was(made: tuple[Path, dict[str, Any]]) -> Non
     assert [file.stat().st_mtime_ns for file in files] == times
 
 
-def test_the_report_verb_writes_page_figures_and_tables(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_the_report_verb_writes_page_figures_and_tables(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     out, found = made
     words = [
         "report",
@@ -189,9 +203,17 @@ def test_the_report_verb_writes_page_figures_and_tables(made: tuple[Path, dict[s
     assert any("Training" in title for title in titles)
     assert any("issociation" in title or "heads" in title for title in titles)
     names = {Path(file).name for file in written["figures"]}
-    assert {"1-training.csv", "1-training.tex", "1-training-loss.pdf", "2-performance.csv", "2-pairs.csv"} <= names
+    assert {
+        "1-training.csv",
+        "1-training.tex",
+        "1-training-loss.pdf",
+        "2-performance.csv",
+        "2-pairs.csv",
+    } <= names
     pairs = pd.read_csv(tmp_path / "f" / "2-pairs.csv")
-    assert pairs["D"].tolist() == pytest.approx([row["D"] for row in found["dissociation"]["tables"]["pairs"]])
+    assert pairs["D"].tolist() == pytest.approx(
+        [row["D"] for row in found["dissociation"]["tables"]["pairs"]]
+    )
     for file in written["figures"]:
         if Path(file).suffix in (".pdf", ".png"):
             assert_drawn(file)
@@ -211,7 +233,9 @@ def test_a_dissociation_that_was_made_otherwise_is_not_taken_for_this_one(
     out, found = made
     silent = {"size": 64, "epochs": 1, "say": lambda text: None}
     assert demo.run_demo(out, **silent)["dissociation"].d == pytest.approx(found["dissociation"]["D"])
-    with pytest.raises(HeadwiseError, match=r"holds another result: random_draws was \d and is \d; choose another folder"):
+    with pytest.raises(
+        HeadwiseError, match=r"holds another result: random_draws was \d and is \d; choose another folder"
+    ):
         demo.run_demo(out, random_draws=2, **silent)
     shutil.copytree(out / "dissociation", tmp_path / "dissociation")  # beside another training
     with pytest.raises(HeadwiseError, match="the model's weights changed"):

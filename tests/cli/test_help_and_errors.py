@@ -20,7 +20,9 @@ ENV = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "
 
 def verbs(command: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     inner = getattr(command, "commands", {})
-    return ([path] if path else []) + [found for name, one in inner.items() for found in verbs(one, (*path, name))]
+    return ([path] if path else []) + [
+        found for name, one in inner.items() for found in verbs(one, (*path, name))
+    ]
 
 
 VERBS = verbs(get_command(app))
@@ -76,24 +78,34 @@ def test_an_error_is_one_line_and_a_traceback_comes_with_debug_alone() -> None:
 
 
 def test_a_missing_folder_of_a_trained_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match="no task was named, and there is no folder 'runs/none' that remembers its own"):
+    with pytest.raises(
+        HeadwiseError, match="no task was named, and there is no folder 'runs/none' that remembers its own"
+    ):
         CliRunner().invoke(app, ["score", "--model", "runs/none"], catch_exceptions=False)
     (tmp_path / "iat" / "seed-0").mkdir(parents=True)
     (tmp_path / "iat" / "seed-0" / "headwise.json").write_text("{}")
-    with pytest.raises(HeadwiseError, match=r"but in .*seed-0: open one of these"):  # a folder of several trainings
+    with pytest.raises(
+        HeadwiseError, match=r"but in .*seed-0: open one of these"
+    ):  # a folder of several trainings
         CliRunner().invoke(app, ["score", "--model", str(tmp_path)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("words", ["score --model ./none --tasks sst2", "train --model ./none --out x", "probe --model a=./none"])
+@pytest.mark.parametrize(
+    "words", ["score --model ./none --tasks sst2", "train --model ./none --out x", "probe --model a=./none"]
+)
 def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(words: str) -> None:
     code = "import sys\nfrom headwise.cli import main\ntry:\n    main()\nfinally:\n    print('torch' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code, *words.split()], env=ENV, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code, *words.split()], env=ENV, capture_output=True, text=True
+    )
     assert found.returncode == 2
     assert found.stderr.strip() == "error: there is no folder './none' to open a model from"
     assert found.stdout.strip() == "False"
 
 
-def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_nobody_foresaw_is_one_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(name: str, need: str) -> None:
         raise RuntimeError("wires crossed")
 
@@ -108,7 +120,10 @@ def test_an_error_nobody_foresaw_is_one_line_too(monkeypatch: pytest.MonkeyPatch
 def test_examples_of_a_verb_are_commands_to_copy() -> None:
     from headwise.cli.common import _examples
 
-    assert _examples("Does it.\n\nheadwise a\nheadwise b --c d") == "Does it.\n\nExamples:\n\n\b\nheadwise a\nheadwise b --c d"
+    assert (
+        _examples("Does it.\n\nheadwise a\nheadwise b --c d")
+        == "Does it.\n\nExamples:\n\n\b\nheadwise a\nheadwise b --c d"
+    )
     shown = _examples("headwise " + "word " * 20)
     assert shown.startswith("Example:\n\n\b\nheadwise word")
     assert " \\\n    word" in shown
@@ -130,12 +145,26 @@ def test_colours_are_left_out_where_no_color_is_set() -> None:
 
 def test_completion_knows_the_verbs() -> None:
     asked = ENV | {"_HEADWISE_COMPLETE": "complete_bash", "COMP_WORDS": "headwise diss", "COMP_CWORD": "1"}
-    found = subprocess.run([str(Path(sys.executable).parent / "headwise")], env=asked, capture_output=True, text=True)
+    found = subprocess.run(
+        [str(Path(sys.executable).parent / "headwise")], env=asked, capture_output=True, text=True
+    )
     assert found.stdout.split() == ["dissociate"]
 
 
 def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> None:
-    words = ["train", "--model", "demo", "--tasks", "grammar:topic", "--size", "100", "--epochs", "1", "--method", "multi-task"]
+    words = [
+        "train",
+        "--model",
+        "demo",
+        "--tasks",
+        "grammar:topic",
+        "--size",
+        "100",
+        "--epochs",
+        "1",
+        "--method",
+        "multi-task",
+    ]
     words += ["--seeds", "2", "--max-length", "16", "--out", str(tmp_path / "out"), "--json"]
     process = subprocess.Popen(
         [*HEADWISE, *words],
@@ -143,11 +172,17 @@ def test_ctrl_c_leaves_a_training_that_the_same_command_ends(tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a test run in the background ignores it
     )
     first = tmp_path / "out" / "multi-task" / "seed-0" / "training.json"
     end = time.monotonic() + 120
-    while (not first.exists() or (first.parent / "started.json").exists()) and process.poll() is None and time.monotonic() < end:
+    while (
+        (not first.exists() or (first.parent / "started.json").exists())
+        and process.poll() is None
+        and time.monotonic() < end
+    ):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)

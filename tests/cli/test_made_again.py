@@ -24,13 +24,9 @@ from headwise.training._result import TrainingResult
 
 SHORT = "--epochs 1 --batch-size 8 --lr 1e-3 --max-length 9"
 TRAIN = f"train --model model --tasks mood animal --tasks-file tasks.toml --method multi-task {SHORT} --seeds 2 --metric accuracy --out 'my run'"
-DISSOCIATE = (
-    "dissociate --model 'my run/multi-task/seed-1' --fraction 0.25 --random-draws 2 --bootstrap 0 --seed 3 --no-figures --out D"
-)
+DISSOCIATE = "dissociate --model 'my run/multi-task/seed-1' --fraction 0.25 --random-draws 2 --bootstrap 0 --seed 3 --no-figures --out D"
 PROBE = "probe --model ours=model --tasks mood --tasks-file tasks.toml --controls none --top 3 --examples 20 --no-figures --jobs 0 --out P"
-TRANSFER = (
-    "transfer --from 'my run' --to third --tasks-file tasks.toml --shots 4 --seeds 2 --epochs 1 --evaluate 12 --jobs 0 --out T"
-)
+TRANSFER = "transfer --from 'my run' --to third --tasks-file tasks.toml --shots 4 --seeds 2 --epochs 1 --evaluate 12 --jobs 0 --out T"
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +80,9 @@ def test_a_printed_command_makes_the_same_tables(command: str, place: Path, tmp_
         pd.testing.assert_frame_equal(table, now[name], obj=name)
 
 
-def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(place: Path, tmp_path: Path) -> None:
+def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(
+    place: Path, tmp_path: Path
+) -> None:
     recipe = {"kind": "probing", "models": {"ours": "model"}, "probing": {"controls": []}}
     tasks = {"source": "tasks", "names": ["mood"], "file": "tasks.toml"}
     checked, _ = engine.validate(probing_study, recipe | {"tasks": tasks}, place, "made")
@@ -94,7 +92,9 @@ def test_going_on_keeps_the_command_that_began_and_python_points_to_the_recipe(p
     run(["study", "run", "made", "--jobs", "0", "--quiet"])
     assert read(["made"])[0].reproduce == section.reproduce
     run([*shlex.split(section.reproduce)[1:], "--jobs", "0", "--quiet"])
-    pd.testing.assert_frame_equal(tables(Path("made"))["embeddings"], tables(Path("made-again"))["embeddings"])
+    pd.testing.assert_frame_equal(
+        tables(Path("made"))["embeddings"], tables(Path("made-again"))["embeddings"]
+    )
     assert read(["made-again"])[0].reproduce == "headwise study run made --out made-again --jobs 0 --quiet"
     assert all("command" not in result.provenance for _, result in engine.open("made-again").results())
 

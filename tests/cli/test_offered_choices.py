@@ -25,7 +25,17 @@ def hw(*words: Any) -> Any:
 
 def train(place: Path, out: Path, *more: Any) -> dict[str, Any]:
     """What an important-head training of one epoch says of itself."""
-    tasks = ["--tasks", "mood", "animal", "--tasks-file", place / "tasks.toml", "--max-length", 9, "--epochs", 1]
+    tasks = [
+        "--tasks",
+        "mood",
+        "animal",
+        "--tasks-file",
+        place / "tasks.toml",
+        "--max-length",
+        9,
+        "--epochs",
+        1,
+    ]
     hw("train", "--model", place / "model", *tasks, "--batch-size", 16, "--delta", 0.5, *more, "--out", out)
     description: dict[str, Any] = json.loads((out / "training.json").read_text())["description"]
     return description
@@ -50,7 +60,10 @@ def test_variants_are_chosen_on_the_command_line(place: Path) -> None:
         np.testing.assert_allclose(found[variant], right, rtol=1e-5)
     assert not np.allclose(found["eq4"], found["michel"], rtol=1e-2)
     quick = ["--random-draws", 0, "--bootstrap", 0, "--device", "cpu"]
-    assert hw("dissociate", "--model", place / "iap", "--variant", "michel", *quick)["settings"]["variant"] == "michel"
+    assert (
+        hw("dissociate", "--model", place / "iap", "--variant", "michel", *quick)["settings"]["variant"]
+        == "michel"
+    )
 
 
 @pytest.mark.parametrize("one", [None, *ACCIDENTS])

@@ -18,7 +18,10 @@ def test_all_recipes_are_listed_and_printed() -> None:
     assert [row["recipe"] for row in listed] == [file.stem for file in FILES]
     assert all(row["title"] for row in listed)
     assert next(row for row in listed if row["recipe"] == "specialization-five")["scales"] == ["small"]
-    assert CliRunner().invoke(app, ["study", "recipes", "table5"]).stdout == (FILES[0].parent / "table5.toml").read_text()
+    assert (
+        CliRunner().invoke(app, ["study", "recipes", "table5"]).stdout
+        == (FILES[0].parent / "table5.toml").read_text()
+    )
 
 
 @pytest.mark.parametrize(("before", "now"), [("list", "recipes"), ("ls", "runs")])
@@ -30,10 +33,14 @@ def test_an_earlier_name_is_answered_with_the_new_one(before: str, now: str) -> 
     assert f"  {before} " not in shown
 
 
-def test_a_recipe_by_name_is_checked_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_by_name_is_checked_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(
-        app, ["study", "validate", "specialization-five", "--scale", "small", "--json"], catch_exceptions=False
+        app,
+        ["study", "validate", "specialization-five", "--scale", "small", "--json"],
+        catch_exceptions=False,
     )
     assert json.loads(done.stdout)["cells"] > 0
 
@@ -44,7 +51,11 @@ def test_names_files_and_paths_of_recipes(tmp_path: Path, monkeypatch: pytest.Mo
     assert (data["trained"], base) == ("runs/three", tmp_path)  # "../runs/three" in recipes/
     Path("training-small").write_text('kind = "mine"')  # a file of one's own comes first
     assert find_recipe("training-small")[0] == {"kind": "mine"}
-    with pytest.raises(RecipeError, match=r"no recipe 'specialisation-five' \(did you mean 'specialization-five'\?\)"):
+    with pytest.raises(
+        RecipeError, match=r"no recipe 'specialisation-five' \(did you mean 'specialization-five'\?\)"
+    ):
         find_recipe("specialisation-five")
-    with pytest.raises(RecipeError, match=r"there is no recipe .*/table5\.toml; `headwise study recipes` prints those"):
+    with pytest.raises(
+        RecipeError, match=r"there is no recipe .*/table5\.toml; `headwise study recipes` prints those"
+    ):
         find_recipe("table5.toml")

@@ -30,7 +30,11 @@ QUICK: dict[str, Any] = {"epochs": 4, "batch_size": 8, "learning_rate": 1e-2, "m
 @pytest.fixture(scope="module")
 def runs(place: Path) -> Path:
     """models/: a training study with two seeds; five/: a specialization study of two models and two seeds."""
-    shared: dict[str, Any] = {"tasks": {"names": TASKS, "file": str(place / "tasks.toml")}, "seeds": 2, "training": QUICK}
+    shared: dict[str, Any] = {
+        "tasks": {"names": TASKS, "file": str(place / "tasks.toml")},
+        "seeds": 2,
+        "training": QUICK,
+    }
     methods = ["single-task", "multi-task"]
     run_recipe(
         training,
@@ -49,7 +53,13 @@ def runs(place: Path) -> Path:
 
 
 def asked(folder: Path, **changes: Any) -> dict[str, Any]:
-    return {"kind": "similarity", "trained": str(folder / "models"), "where": {"seed": 1}, "score_examples": 8, **changes}
+    return {
+        "kind": "similarity",
+        "trained": str(folder / "models"),
+        "where": {"seed": 1},
+        "score_examples": 8,
+        **changes,
+    }
 
 
 def cells(folder: Path, recipe: dict[str, Any]) -> list[str]:
@@ -71,18 +81,29 @@ def test_models_and_d_come_from_the_runs_of_other_studies(runs: Path, tmp_path: 
     pairs = found.table("similarity-pairs").set_index(["task", "other"])
     every = load(runs / "five").table("pairs-all")
     for a, b in (("mood", "animal"), ("mood", "third"), ("animal", "third")):  # by hand, over the two seeds
-        rows = [row.D for row in every.itertuples() if (row.model, row.method, row.A, row.B) == ("other", "multi-task", a, b)]
+        rows = [
+            row.D
+            for row in every.itertuples()
+            if (row.model, row.method, row.A, row.B) == ("other", "multi-task", a, b)
+        ]
         assert len(rows) == 2
         assert pairs.loc[(a, b), "dissociation"] == pytest.approx(sum(rows) / 2 / 100)
     named = {"models": {task: str(alone / task) for task in TASKS}, "multitask": str(together)}
-    by_name = {key: value for key, value in asked(runs, **chosen, **named).items() if key not in ("trained", "where")}
+    by_name = {
+        key: value for key, value in asked(runs, **chosen, **named).items() if key not in ("trained", "where")
+    }
     assert cells(runs, by_name) == cells(runs, recipe) == [folder.name for folder in planned(found)]
     assert cells(runs, asked(runs, where={"seed": 0}, **chosen)) != cells(runs, recipe)
     shutil.copytree(runs / "models", tmp_path / "elsewhere")  # content decides, not the place
     assert cells(runs, recipe | {"trained": str(tmp_path / "elsewhere")}) == cells(runs, recipe)
     # what the recipe names counts: one model of another seed, no multi-task model of the run
     (other,) = places(runs, "single-task", 0)
-    changed = cells(runs, asked(runs, **chosen, models=named["models"] | {"mood": str(other / "mood")}, multitask=str(together)))
+    changed = cells(
+        runs,
+        asked(
+            runs, **chosen, models=named["models"] | {"mood": str(other / "mood")}, multitask=str(together)
+        ),
+    )
     assert changed == cells(runs, recipe)[:1] + changed[1:]  # the head scores are the same
 
 
@@ -95,8 +116,14 @@ def test_what_a_run_lacks_or_has_twice_is_named_before_any_work(runs: Path, tmp_
         with pytest.raises(RecipeError, match=message):
             validate(similarity, recipe, runs, tmp_path / "run")
 
-    says(r"trained: .*2 trainings by the method single-task, which differ in seed \(0, 1\): .*where.seed", asked(runs, where={}))
-    says(r"trained: where: no single-task training in .* has seed=7: seed is 0, 1", asked(runs, where={"seed": 7}))
+    says(
+        r"trained: .*2 trainings by the method single-task, which differ in seed \(0, 1\): .*where.seed",
+        asked(runs, where={}),
+    )
+    says(
+        r"trained: where: no single-task training in .* has seed=7: seed is 0, 1",
+        asked(runs, where={"seed": 7}),
+    )
     says(
         r"trained: where.sed: unknown .did you mean 'seed'.*choose by model, sampling, seed or method",
         asked(runs, where={"sed": 0}),
@@ -107,7 +134,9 @@ def test_what_a_run_lacks_or_has_twice_is_named_before_any_work(runs: Path, tmp_
     says("models: three tasks or more .*; given mood", asked(runs, models=one))
     shutil.copytree(runs / "models", tmp_path / "models")
     shutil.rmtree(places(tmp_path, "multi-task", 0)[0].parent)
-    says("trained: .*unfinished: 4 of its 5 cells are done; resume it with headwise study run", asked(tmp_path))
+    says(
+        "trained: .*unfinished: 4 of its 5 cells are done; resume it with headwise study run", asked(tmp_path)
+    )
     # folders of `headwise train`
     (alone,) = places(runs, "single-task", 0)
     shutil.copytree(alone, tmp_path / "two" / "alone")
@@ -119,7 +148,9 @@ def test_what_a_run_lacks_or_has_twice_is_named_before_any_work(runs: Path, tmp_
     )
     (tmp_path / "two" / "more").mkdir()
     (tmp_path / "two" / "more" / "started.json").write_text("{}")
-    says("trained: the training in .*more is unfinished", asked(runs, trained=str(tmp_path / "two"), where={}))
+    says(
+        "trained: the training in .*more is unfinished", asked(runs, trained=str(tmp_path / "two"), where={})
+    )
     says(
         "dissociation: .*five has D of several models: .*dissociation_model: tiny, other",
         asked(runs, dissociation=str(runs / "five")),
@@ -132,12 +163,21 @@ def test_d_of_exported_tables_is_that_of_the_study(runs: Path, tmp_path: Path) -
     for name in ("pairs-mean", "pairs-all"):
         text = run.table(name).to_csv(index=False)
         (tmp_path / f"{name}.csv").write_text("# study: x\n# model: all of them, see below\n" + text)
-        assert read_dissociation(tmp_path / f"{name}.csv", TASKS, "tiny").values == pytest.approx(right.values)
-    plain = [row for row in run.table("pairs-mean").itertuples() if (row.model, row.method) == ("tiny", "multi-task")]
+        assert read_dissociation(tmp_path / f"{name}.csv", TASKS, "tiny").values == pytest.approx(
+            right.values
+        )
+    plain = [
+        row
+        for row in run.table("pairs-mean").itertuples()
+        if (row.model, row.method) == ("tiny", "multi-task")
+    ]
     assert {(row.A, row.B): float(right.sel(task=row.B, other=row.A)) for row in plain} == pytest.approx(
         {(row.A, row.B): row.D / 100 for row in plain}
     )
-    for model, message in ((None, "several models: .*: tiny, other"), ("huge", "no D of the model 'huge'; .*: tiny, other")):
+    for model, message in (
+        (None, "several models: .*: tiny, other"),
+        ("huge", "no D of the model 'huge'; .*: tiny, other"),
+    ):
         with pytest.raises(HeadwiseError, match=message):
             read_dissociation(tmp_path / "pairs-mean.csv", TASKS, model)
     frame = run.table("pairs-all").query("model == 'tiny' and method == 'multi-task'")
@@ -145,12 +185,15 @@ def test_d_of_exported_tables_is_that_of_the_study(runs: Path, tmp_path: Path) -
     both = pd.concat([frame, frame.assign(A=frame["B"], B=frame["A"])])  # a whole matrix for every seed
     for one in (frame, both):
         one.to_csv(tmp_path / "one.csv", index=False)
-    assert read_dissociation(tmp_path / "one.csv", TASKS, "tiny").sel(task="mood", other="animal") == pytest.approx(
-        frame.query("A == 'mood' and B == 'animal'")["D"].mean() / 100
-    )
+    assert read_dissociation(tmp_path / "one.csv", TASKS, "tiny").sel(
+        task="mood", other="animal"
+    ) == pytest.approx(frame.query("A == 'mood' and B == 'animal'")["D"].mean() / 100)
     for changed, message in (
         (frame.drop(columns="seed"), "2 values of D for the pair mood and animal, and no column seed"),
-        (frame.assign(alpha=[0.1 * n for n in range(len(frame))]), "which differ in alpha: give a table of one"),
+        (
+            frame.assign(alpha=[0.1 * n for n in range(len(frame))]),
+            "which differ in alpha: give a table of one",
+        ),
         (frame.drop(columns="model"), "remove dissociation_model"),
         (frame.drop(columns="D"), r"lacks the columns \['d', 'other', 'task'\]"),
         (pd.concat([frame.assign(method="iat"), frame.assign(method="frozen")]), "several methods"),
@@ -167,11 +210,15 @@ def test_d_of_exported_tables_is_that_of_the_study(runs: Path, tmp_path: Path) -
         read_dissociation(tmp_path / "five", TASKS, "tiny")
 
 
-def test_the_published_recipe_reads_the_published_d(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_recipe_reads_the_published_d(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The command in its head, with folders for the placeholders, up to the models of other tasks; and every D that the page shows."""
     place = Path(__file__).parents[2] / "docs" / "results" / "similarity"
     data = read_recipe_file(place / "recipe.toml")
-    command = " ".join(line.strip("# \\\n") for line in (place / "recipe.toml").read_text(encoding="utf-8").splitlines()[3:5])
+    command = " ".join(
+        line.strip("# \\\n") for line in (place / "recipe.toml").read_text(encoding="utf-8").splitlines()[3:5]
+    )
     given = re.findall(r"--set ([\w.]+=\S+)", command)
     assert [one.split("=")[0] for one in given] == ["trained", "tasks.data", "sentences", "brain"]
     for name in ("DIR", "SENTENCES", "PEREIRA"):
@@ -179,7 +226,9 @@ def test_the_published_recipe_reads_the_published_d(runs: Path, tmp_path: Path, 
     shutil.copytree(runs / "models", tmp_path / "runs" / "models")
     monkeypatch.chdir(tmp_path)
     apply_overrides(data, [*given, "where.seed=0"])
-    with pytest.raises(RecipeError, match=r"^dissociation: .*pairs-mean.csv has no D of the pair mood and animal$"):
+    with pytest.raises(
+        RecipeError, match=r"^dissociation: .*pairs-mean.csv has no D of the pair mood and animal$"
+    ):
         validate(similarity, data, place, tmp_path / "run")
     shown = pd.read_csv(place / "pairs.csv", comment="#")
     names = list(dict.fromkeys([*shown["task"], *shown["other"]]))

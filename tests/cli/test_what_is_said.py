@@ -53,7 +53,10 @@ def test_train_says_what_at_chance_means(trained: tuple[Path, str]) -> None:
 
 def test_the_report_of_a_training_names_metrics_and_synthetic_text(trained: tuple[Path, str]) -> None:
     (section,) = read([trained[0]])
-    assert "Scores are on the validation splits (macro F1), mean ± standard deviation over seeds" in section.methods
+    assert (
+        "Scores are on the validation splits (macro F1), mean ± standard deviation over seeds"
+        in section.methods
+    )
     assert "task's own metric" not in section.methods
     assert section.methods.endswith("The text of tense, sentiment is synthetic.")
     assert f"{CHANCE_MEANING[0].upper()}{CHANCE_MEANING[1:]}" in section.methods
@@ -71,9 +74,20 @@ def test_scores_name_synthetic_text(trained: tuple[Path, str]) -> None:
     )
 
 
-def test_transfer_says_what_its_spread_is_over_and_why_there_is_no_interval(trained: tuple[Path, str], place: Path) -> None:
+def test_transfer_says_what_its_spread_is_over_and_why_there_is_no_interval(
+    trained: tuple[Path, str], place: Path
+) -> None:
     few = ["--shots", "4", "--seeds", "2", "--epochs", "1", "--evaluate", "12", "--jobs", "0", "--size", "64"]
-    command = ["transfer", "--from", trained[0], "--to", "grammar:subject_number", *few, "--out", place / "transfer"]
+    command = [
+        "transfer",
+        "--from",
+        trained[0],
+        "--to",
+        "grammar:subject_number",
+        *few,
+        "--out",
+        place / "transfer",
+    ]
     text = said(*command)
     assert "Mean ± sd over 4 runs (2 source models × few-shot seeds)" in text
     assert "The text of grammar:subject_number is synthetic." in text
@@ -83,11 +97,13 @@ def test_transfer_says_what_its_spread_is_over_and_why_there_is_no_interval(trai
     (section,) = read([place / "transfer"])
     assert "fine-tuned (in full) on k examples" in section.methods
     assert section.methods.endswith("The text of grammar:subject_number is synthetic.")
-    (row,) = json.loads(CliRunner().invoke(app, [*map(str, command), "--json"]).stdout)["tables"]["transfer-tests"]
+    (row,) = json.loads(CliRunner().invoke(app, [*map(str, command), "--json"]).stdout)["tables"][
+        "transfer-tests"
+    ]
     assert (row["low"] is None) == ("no interval" in row["note"])
-    assert (" interval p " in text or "interval" in text.split("Differences between methods")[1].split("---")[0]) == (
-        row["low"] is not None
-    )
+    assert (
+        " interval p " in text or "interval" in text.split("Differences between methods")[1].split("---")[0]
+    ) == (row["low"] is not None)
 
 
 def test_probe_words_the_difference_by_its_standard_errors(place: Path, model: Path) -> None:

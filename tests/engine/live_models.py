@@ -16,19 +16,33 @@ from transformers import (
 
 import planted
 
-SIZE: dict[str, Any] = {"id2label": {0: "0", 1: "1"}, "vocab_size": len(planted.WORDS), "initializer_range": 0.5}
-SMALL: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, **SIZE}
+SIZE: dict[str, Any] = {
+    "id2label": {0: "0", 1: "1"},
+    "vocab_size": len(planted.WORDS),
+    "initializer_range": 0.5,
+}
+SMALL: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    **SIZE,
+}
 
 
 def bert(**changes: Any) -> Any:
     torch.manual_seed(0)
-    return BertForSequenceClassification(BertConfig(max_position_embeddings=32, **{**SMALL, **changes})).eval()
+    return BertForSequenceClassification(
+        BertConfig(max_position_embeddings=32, **{**SMALL, **changes})
+    ).eval()
 
 
 def llama(**changes: Any) -> Any:
     """Its configuration names no padding token."""
     torch.manual_seed(0)
-    return LlamaForSequenceClassification(LlamaConfig(**{"max_position_embeddings": 32, **SMALL, **changes})).eval()
+    return LlamaForSequenceClassification(
+        LlamaConfig(**{"max_position_embeddings": 32, **SMALL, **changes})
+    ).eval()
 
 
 def gpt2() -> Any:

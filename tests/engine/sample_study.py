@@ -51,8 +51,12 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     from torch import nn
 
     settings = config.training
-    layer = nn.TransformerEncoderLayer(settings.width, nhead=2, dim_feedforward=16, dropout=0.2, batch_first=True)
-    model = nn.Sequential(nn.Linear(6, settings.width), nn.TransformerEncoder(layer, 2), nn.Linear(settings.width, 2))
+    layer = nn.TransformerEncoderLayer(
+        settings.width, nhead=2, dim_feedforward=16, dropout=0.2, batch_first=True
+    )
+    model = nn.Sequential(
+        nn.Linear(6, settings.width), nn.TransformerEncoder(layer, 2), nn.Linear(settings.width, 2)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     parts = {"model": model, "optimizer": optimizer}
     checkpoint = out.checkpoint(every_minutes=0)
@@ -85,7 +89,9 @@ def score(config: ScoreConfig, inputs: dict[str, engine.Result], out: engine.Out
 
     weights = inputs["trained"].tensors("weights")["0.weight"]
     noise = torch.rand(()) if config.method == "noisy" else torch.tensor(0.0)
-    values = xr.DataArray((weights.abs().mean(0) + noise).numpy(), dims="unit", coords={"unit": [f"u{i}" for i in range(6)]})
+    values = xr.DataArray(
+        (weights.abs().mean(0) + noise).numpy(), dims="unit", coords={"unit": [f"u{i}" for i in range(6)]}
+    )
     values.attrs["method"] = config.method
     out.array("scores", values)
     out.json("best", {"unit": int(values.values.argmax()), "value": float(values.max())})
@@ -105,11 +111,15 @@ def grid_cells(recipe: GridRecipe) -> Iterator[engine.Cell]:
         for seed in recipe.seeds:
             settings = recipe.training.model_copy(update={"width": width})
             coords = {"width": width, "seed": seed}
-            trained = engine.Cell(train, TrainConfig(training=settings, data=recipe.data, trace=recipe.trace), coords, seed=seed)
+            trained = engine.Cell(
+                train, TrainConfig(training=settings, data=recipe.data, trace=recipe.trace), coords, seed=seed
+            )
             yield trained
             for method in ("plain", "noisy"):
                 place = {**coords, "method": method}
-                scores.append(engine.Cell(score, ScoreConfig(method=method), place, {"trained": trained}, seed))
+                scores.append(
+                    engine.Cell(score, ScoreConfig(method=method), place, {"trained": trained}, seed)
+                )
                 yield scores[-1]
     if recipe.overview:
         yield engine.Cell(collect, {}, {}, {"scores": scores})
@@ -182,7 +192,11 @@ def trivial_cells(recipe: TrivialRecipe) -> Iterator[engine.Cell]:
             megabytes=recipe.megabytes,
         )
         last = engine.Cell(
-            trivial, config, {"number": number}, {"before": last} if recipe.chained and last else {}, megabytes=recipe.megabytes
+            trivial,
+            config,
+            {"number": number},
+            {"before": last} if recipe.chained and last else {},
+            megabytes=recipe.megabytes,
         )
         yield last
 

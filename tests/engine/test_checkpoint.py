@@ -179,7 +179,9 @@ def test_damaged_newest_falls_back_to_the_one_before(damage: str, tmp_path: Path
     assert part["model"].weight.unique().tolist() == [2.0]
 
 
-def test_due_by_the_clock_and_other_parts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_due_by_the_clock_and_other_parts_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [100.0]
     monkeypatch.setattr("headwise.store._checkpoint.time.monotonic", lambda: now[0])
     checkpoint = Checkpoint(tmp_path / "c", every_minutes=2)

@@ -77,6 +77,9 @@ def test_the_command_line_shows_errors_as_harmlessly(capsys: pytest.CaptureFixtu
 
 def test_what_is_said_of_a_full_gpu_is_found_in_a_long_error() -> None:
     outcome = _worker._failed(
-        Path("/nowhere"), {"folder": "x"}, RuntimeError("x" * 9999 + " CUDA error: out of memory " + "y" * 9999), 0.0
+        Path("/nowhere"),
+        {"folder": "x"},
+        RuntimeError("x" * 9999 + " CUDA error: out of memory " + "y" * 9999),
+        0.0,
     )
     assert outcome["full"] is True

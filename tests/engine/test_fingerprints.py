@@ -62,7 +62,9 @@ def test_files_and_folders_count_by_content(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "a.csv", folder / "a.csv")
     shutil.copytree(folder, tmp_path / "twin")
     kinds = [
-        fingerprint(make(0.1, tmp_path / f)) for f in ("a.csv", "b.csv") for make in (Config, lambda r, d: Model(rate=r, data=d))
+        fingerprint(make(0.1, tmp_path / f))
+        for f in ("a.csv", "b.csv")
+        for make in (Config, lambda r, d: Model(rate=r, data=d))
     ]
     assert len(set(kinds)) == 1
     assert fingerprint(folder) == fingerprint(tmp_path / "twin")

@@ -47,7 +47,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split in ("train", "validation", "test"):
             with (place / f"{name}-{split}.csv").open("w", newline="") as file:
                 rows = [
-                    [text[0], task.classes[label]] for text, label in task.split("train" if split == "train" else "validation")
+                    [text[0], task.classes[label]]
+                    for text, label in task.split("train" if split == "train" else "validation")
                 ]
                 csv.writer(file).writerows([["text", "label"], *rows])
         files = ", ".join(f'{split} = "{name}-{split}.csv"' for split in ("train", "validation", "test"))
@@ -65,7 +66,17 @@ def place(finished: Path, tmp_path: Path) -> Path:
 
 
 def words_of(place: Path, *more: str) -> list[str]:
-    return ["train", "--model", f"{place}/model", "--tasks-file", f"{place}/tasks.toml", "--method", "multi-task", *WORDS, *more]
+    return [
+        "train",
+        "--model",
+        f"{place}/model",
+        "--tasks-file",
+        f"{place}/tasks.toml",
+        "--method",
+        "multi-task",
+        *WORDS,
+        *more,
+    ]
 
 
 def by_words(place: Path, *more: str) -> str:
@@ -92,7 +103,9 @@ def other_row(split: str) -> Callable[[Path], None]:
 
 
 def other_metric(place: Path) -> None:
-    (place / "tasks.toml").write_text((place / "tasks.toml").read_text().replace("[animal]", "[animal]\nmetric = 'f1'"))
+    (place / "tasks.toml").write_text(
+        (place / "tasks.toml").read_text().replace("[animal]", "[animal]\nmetric = 'f1'")
+    )
 
 
 def fewer_tasks(place: Path) -> None:
@@ -153,15 +166,23 @@ def test_changed_settings_are_noticed(place: Path) -> None:
         by_python(place, also={"mood": animal})
 
 
-def test_the_same_again_is_shown_without_a_model(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_same_again_is_shown_without_a_model(
+    place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     before = json.loads((place / "run" / "training.json").read_text())["description"]["seconds"]
     monkeypatch.setattr("headwise._base.opener.open_weights", None)
     monkeypatch.setattr(TrainingRun, "train", None)
-    (place / "mood-train.csv").rename(place / "renamed.csv")  # the data by another name, the model in another place
-    (place / "tasks.toml").write_text((place / "tasks.toml").read_text().replace("mood-train.csv", "renamed.csv"))
+    (place / "mood-train.csv").rename(
+        place / "renamed.csv"
+    )  # the data by another name, the model in another place
+    (place / "tasks.toml").write_text(
+        (place / "tasks.toml").read_text().replace("mood-train.csv", "renamed.csv")
+    )
     shutil.copytree(place / "model", tmp_path / "elsewhere")
     with opened_files() as paths:
-        again = hw.train(tmp_path / "elsewhere", read_toml(place / "tasks.toml"), "multi-task", out=place / "run", **QUICK)
+        again = hw.train(
+            tmp_path / "elsewhere", read_toml(place / "tasks.toml"), "multi-task", out=place / "run", **QUICK
+        )
     assert len(paths) < 24
     assert {paths.count(path) for path in paths if not path.endswith((".json", ".toml"))} == {1}
     assert again.description["seconds"] == before
@@ -177,7 +198,9 @@ def test_a_live_model_counts_by_its_weights_and_tokenizer(tmp_path: Path) -> Non
     shared: Any = {"tasks": [task], "method": "multi-task", "out": tmp_path / "run", **QUICK}
     first = toy.model([task], seed=0)
     done = hw.train(first, **shared)
-    assert hw.train(first, **shared).description["seconds"] == done.description["seconds"]  # trained in place, by this very call
+    assert (
+        hw.train(first, **shared).description["seconds"] == done.description["seconds"]
+    )  # trained in place, by this very call
     with torch.no_grad():
         next(first.parameters()).add_(1.0)
     with pytest.raises(HeadwiseError, match="the model's weights changed"):
@@ -217,7 +240,9 @@ def test_two_trainings_into_one_folder(place: Path) -> None:
     shutil.rmtree(place / "run")
     with claimed_folder(place / "run"):
         for start in (by_words, by_python):
-            with pytest.raises(HeadwiseError, match=rf"run is being written by process {os.getpid()} on .*, since"):
+            with pytest.raises(
+                HeadwiseError, match=rf"run is being written by process {os.getpid()} on .*, since"
+            ):
                 start(place)
     assert by_python(place).folder == place / "run"
     assert not list(place.glob(".run*"))
@@ -232,7 +257,14 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_another_rate_never_starts_from_an_old_branch(place: Path, tmp_path: Path) -> None:
     tasks = read_toml(place / "tasks.toml")
-    given: Any = {"methods": ["multi-task", "iat"], "seeds": [0], "epochs": 2, "batch_size": 16, "delta": 0.5, "quiet": True}
+    given: Any = {
+        "methods": ["multi-task", "iat"],
+        "seeds": [0],
+        "epochs": 2,
+        "batch_size": 16,
+        "delta": 0.5,
+        "quiet": True,
+    }
 
     def killed(self: TrainingRun) -> None:
         raise KeyboardInterrupt
@@ -241,24 +273,44 @@ def test_another_rate_never_starts_from_an_old_branch(place: Path, tmp_path: Pat
         patch.setattr("headwise.training.methods.iat.ImportantHeads.at_branch", lambda self, run: killed(run))
         with pytest.raises(KeyboardInterrupt):
             compare(f"{place}/model", tasks, out=tmp_path / "both", learning_rate=1e-2, **given)
-    assert list((tmp_path / "both" / BRANCHES).rglob("state.json"))  # the beginning that the first rate shared
+    assert list(
+        (tmp_path / "both" / BRANCHES).rglob("state.json")
+    )  # the beginning that the first rate shared
     shutil.rmtree(tmp_path / "both" / "multi-task")
     shutil.rmtree(tmp_path / "both" / "iat")
     compare(f"{place}/model", tasks, out=tmp_path / "both", learning_rate=1e-4, **given)
     compare(f"{place}/model", tasks, out=tmp_path / "anew", learning_rate=1e-4, **given)
     for method in ("multi-task", "iat"):
-        found, anew = (load_file(tmp_path / run / method / "seed-0/encoder/model.safetensors") for run in ("both", "anew"))
+        found, anew = (
+            load_file(tmp_path / run / method / "seed-0/encoder/model.safetensors")
+            for run in ("both", "anew")
+        )
         toy.assert_identical(found, anew)
 
 
 def test_decisions_in_words() -> None:
     task = toy.task("mood", 8)
-    before = decision("train", {"rate": 0.1, "method": {"alpha": 0.3}}, tasks=[task], model={"given": "as files", "weights": "a"})
+    before = decision(
+        "train",
+        {"rate": 0.1, "method": {"alpha": 0.3}},
+        tasks=[task],
+        model={"given": "as files", "weights": "a"},
+    )
     assert (
-        decision("train", {"method": {"alpha": 0.3}, "rate": 0.1}, tasks=[toy.task("mood", 8)], model=before["model"]) == before
+        decision(
+            "train",
+            {"method": {"alpha": 0.3}, "rate": 0.1},
+            tasks=[toy.task("mood", 8)],
+            model=before["model"],
+        )
+        == before
     )
     now = decision(
-        "train", {"rate": 0.2, "method": {"alpha": 0.3}}, tasks=[task.with_metric("f1")], model=before["model"], version=2
+        "train",
+        {"rate": 0.2, "method": {"alpha": 0.3}},
+        tasks=[task.with_metric("f1")],
+        model=before["model"],
+        version=2,
     )
     assert differences(before, now) == [
         "train has changed (version 1 and 2)",

@@ -38,7 +38,12 @@ def test_as_many_as_half_the_memory_and_the_cores_allow() -> None:
     ],
 )
 def test_workers_join_after_the_first_results(
-    jobs: int | None, gpus: list[str], peaks: list[int], slots: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    jobs: int | None,
+    gpus: list[str],
+    peaks: list[int],
+    slots: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(_engines, "visible_gpus", lambda: gpus)
     monkeypatch.setattr(_engines, "cores", lambda: 32)
@@ -69,7 +74,9 @@ def test_surplus_workers_end_when_they_are_idle(monkeypatch: pytest.MonkeyPatch,
     assert engine.free() == 1
 
 
-def test_a_full_gpu_leaves_no_more_workers_than_are_at_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_full_gpu_leaves_no_more_workers_than_are_at_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """What a cell had taken when it failed says little: it and its neighbours would fill the GPU again."""
     monkeypatch.setattr(_engines, "visible_gpus", lambda: ["0"])
     monkeypatch.setattr(_engines, "cores", lambda: 32)
@@ -95,7 +102,9 @@ def test_the_next_cell_goes_to_the_gpu_with_the_fewest(
     assert {slot for slot, _ in engine._flight.values()} == {left, chosen}
 
 
-def test_a_worker_that_lost_its_gpu_is_replaced_and_its_error_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_worker_that_lost_its_gpu_is_replaced_and_its_error_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def lost(*_: object) -> None:
         raise RuntimeError("CUDA error: device-side assert triggered")
 

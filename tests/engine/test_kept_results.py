@@ -59,7 +59,9 @@ def scored(place: Path, *more: str) -> str:
 
 
 def scored_by_python(place: Path, **more: Any) -> Any:
-    return hw.score(place / "run", read_toml(place / "tasks.toml"), out=place / "s", **{"examples": 8, **more})
+    return hw.score(
+        place / "run", read_toml(place / "tasks.toml"), out=place / "s", **{"examples": 8, **more}
+    )
 
 
 Ways = tuple[Callable[..., Any], Callable[..., Any], str, str]
@@ -71,14 +73,18 @@ KEPT: list[Ways] = [
 
 
 @pytest.mark.parametrize("way", [dissociated, scored])
-def test_what_is_kept_is_shown_without_torch(place: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[..., str]) -> None:
+def test_what_is_kept_is_shown_without_torch(
+    place: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[..., str]
+) -> None:
     way(place)
     monkeypatch.setattr(sys.modules[__name__], "invoked", shown_without_torch)
     assert "mood" in way(place)
 
 
 @pytest.mark.parametrize("ways", KEPT, ids=["dissociate", "score"])
-def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.MonkeyPatch, ways: Ways) -> None:
+def test_what_is_kept_is_never_an_old_result(
+    place: Path, monkeypatch: pytest.MonkeyPatch, ways: Ways
+) -> None:
     words, python, folder, split = ways
     first = words(place)
     with monkeypatch.context() as patch:
@@ -89,8 +95,13 @@ def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.Mo
             assert python(place) is not None
     for paths in (by_words, by_python):
         assert len(paths) < 40
-        assert {paths.count(path) for path in paths if path.endswith((".csv", ".safetensors", "tokenizer.json"))} == {1}
-    for name, value, said in (("seed", 1, "seed was 0 and is 1"), ("max_length", 5, "max_length was None and is 5")):
+        assert {
+            paths.count(path) for path in paths if path.endswith((".csv", ".safetensors", "tokenizer.json"))
+        } == {1}
+    for name, value, said in (
+        ("seed", 1, "seed was 0 and is 1"),
+        ("max_length", 5, "max_length was None and is 5"),
+    ):
         with pytest.raises(HeadwiseError, match=said):
             words(place, f"--{name.replace('_', '-')}", str(value))
         with pytest.raises(HeadwiseError, match=said):
@@ -102,7 +113,11 @@ def test_what_is_kept_is_never_an_old_result(place: Path, monkeypatch: pytest.Mo
     with pytest.raises(HeadwiseError, match=r"silenced was \[\] and is \[\[0, 0\]\]"):
         python(place, silenced=hw.HeadSet([(0, 0)]))
     changes = [
-        (f"mood-{split}.csv", other_row(split), f"the {'training' if split == 'train' else split} data of mood changed"),
+        (
+            f"mood-{split}.csv",
+            other_row(split),
+            f"the {'training' if split == 'train' else split} data of mood changed",
+        ),
         ("tasks.toml", other_metric, "the metric of animal was accuracy and is f1"),
         ("tasks.toml", fewer_tasks if folder == "s" else other_metric, "animal"),
     ]
@@ -129,7 +144,9 @@ def test_two_into_one_folder(place: Path, ways: Ways) -> None:
     words, python, folder, _ = ways
     with claimed_folder(place / folder):
         for start in (words, python):
-            with pytest.raises(HeadwiseError, match=rf"{folder} is being written by process {os.getpid()} on .*, since"):
+            with pytest.raises(
+                HeadwiseError, match=rf"{folder} is being written by process {os.getpid()} on .*, since"
+            ):
                 start(place)
     (place / folder).mkdir()
     (place / folder / "mine.txt").write_text("mine")
@@ -167,8 +184,15 @@ def test_a_report_reads_through_load(place: Path, tmp_path: Path) -> None:
     folders = [place / name for name in ("s", "d", "run")]
     titles = [section.title for section in read(folders)]
     assert titles == ["Importance of every head: s", "Which heads each task needs: d", "Training: run"]
-    assert "Importance of every head" in write_report(folders, tmp_path / "page.html").read_text(encoding="utf-8")
-    for folder, name in (("s", "scores.nc"), ("d", "predictions.parquet"), ("run", "scores.parquet"), ("run", "training.json")):
+    assert "Importance of every head" in write_report(folders, tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )
+    for folder, name in (
+        ("s", "scores.nc"),
+        ("d", "predictions.parquet"),
+        ("run", "scores.parquet"),
+        ("run", "training.json"),
+    ):
         file = place / folder / name
         whole = file.read_bytes()
         file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
@@ -194,7 +218,11 @@ def test_every_kind_of_folder_that_is_written_can_be_loaded() -> None:
         text = file.read_text(encoding="utf-8")
         models = re.findall(r'{"kind": ([A-Z]+)', text) if "save_model" in text or "def write" in text else []
         for kind in [*re.findall(r"manifest\.(?:write|new_folder)\([^,]+,\s*([\w\"-]+)", text), *models]:
-            named = re.search(rf'^{kind}(?:, \w+)* = "([\w-]+)"', text, re.MULTILINE) if not kind.startswith('"') else None
+            named = (
+                re.search(rf'^{kind}(?:, \w+)* = "([\w-]+)"', text, re.MULTILINE)
+                if not kind.startswith('"')
+                else None
+            )
             kinds.add(named[1] if named else kind.strip('"'))
     assert kinds == set(LOADERS)
     for loader in LOADERS.values():

@@ -35,17 +35,33 @@ def scored(model: Any, folder: Path | None = None, **more: Any) -> np.ndarray[An
 
 
 CHANGES: dict[str, tuple[Callable[[], Any], Change, str]] = {
-    "another adapter": (lambda: adapted("lora"), lambda m: m.set_adapter("two"), "attributes changed: _active_adapter"),
-    "adapters off": (lambda: adapted("lora"), lambda m: m.base_model.disable_adapter_layers(), "_disable_adapters"),
+    "another adapter": (
+        lambda: adapted("lora"),
+        lambda m: m.set_adapter("two"),
+        "attributes changed: _active_adapter",
+    ),
+    "adapters off": (
+        lambda: adapted("lora"),
+        lambda m: m.base_model.disable_adapter_layers(),
+        "_disable_adapters",
+    ),
     "a stronger adapter": (lambda: adapted("lora"), scaled, "attributes changed: scaling"),
-    "a merged adapter": (lambda: adapted("lora"), lambda m: m.merge_adapter(), "weights changed; .*: merged_adapters"),
+    "a merged adapter": (
+        lambda: adapted("lora"),
+        lambda m: m.merge_adapter(),
+        "weights changed; .*: merged_adapters",
+    ),
     "another DoRA": (lambda: adapted("dora"), lambda m: m.set_adapter("two"), "_active_adapter"),
     "another IA3": (lambda: adapted("ia3"), lambda m: m.set_adapter("two"), "_active_adapter"),
     "another prompt": (lambda: adapted("prompt"), lambda m: m.set_adapter("two"), "active_adapter"),
     "eps": (bert, with_eps, "attributes changed: eps"),
     "activation": (bert, with_relu, "modules changed: GELUActivation, ReLU"),
     "rotary": (llama, turned_slower, "buffers changed: inv_freq"),
-    "configuration": (bert, lambda m: setattr(m.config, "chunk_size_feed_forward", 2), "changed: chunk_size_feed_forward"),
+    "configuration": (
+        bert,
+        lambda m: setattr(m.config, "chunk_size_feed_forward", 2),
+        "changed: chunk_size_feed_forward",
+    ),
 }
 
 
@@ -64,16 +80,32 @@ def test_a_model_that_computes_something_else_is_another_model(name: str, tmp_pa
 
 def test_everything_that_is_kept_of_a_live_model_knows_it(tmp_path: Path) -> None:
     """Dissociations, roles, trainings, probings and `fingerprint`: one key."""
-    few: Any = {"fraction": 0.5, "random_draws": 1, "bootstrap": 0, "score_examples": 8, "tokenizer": TOKENIZER, "quiet": True}
+    few: Any = {
+        "fraction": 0.5,
+        "random_draws": 1,
+        "bootstrap": 0,
+        "score_examples": 8,
+        "tokenizer": TOKENIZER,
+        "quiet": True,
+    }
     quick: Any = {"epochs": 1, "batch_size": 16, "max_length": 16, "tokenizer": TOKENIZER, "quiet": True}
     shared = planted.model({"a": (0, 0), "b": (1, 1)}, planted.tasks(16))
-    roles: Any = {"roles": ("previous-token",), "sequences": 2, "repeated": 4, "tokenizer": TOKENIZER, "quiet": True}
+    roles: Any = {
+        "roles": ("previous-token",),
+        "sequences": 2,
+        "repeated": 4,
+        "tokenizer": TOKENIZER,
+        "quiet": True,
+    }
     probing: Any = {"controls": (), "tokenizer": TOKENIZER, "quiet": True}
     language = gpt2()
     keeping: list[tuple[Any, Callable[[Any], object]]] = [
         (shared, lambda m: hw.dissociate(m, TASKS, out=tmp_path / "dissociation", **few)),
         (language, lambda m: hw.roles(m, out=tmp_path / "roles", **roles)),
-        (bert().bert, lambda m: hw.train(copy.deepcopy(m), TASKS, "multi-task", out=tmp_path / "training", **quick)),
+        (
+            bert().bert,
+            lambda m: hw.train(copy.deepcopy(m), TASKS, "multi-task", out=tmp_path / "training", **quick),
+        ),
         (bert().bert, lambda m: hw.probe(m, TASKS[:1], folder=tmp_path / "recordings", **probing)),
     ]
     for model, keep in keeping:
@@ -104,12 +136,21 @@ def test_frozen_parameters_decide_a_training(tmp_path: Path) -> None:
 
 HARMLESS: dict[str, tuple[Callable[[], Any], Change]] = {
     "a pass": (bert, lambda m: m(torch.tensor([[2, 5, 3]]))),
-    "a pass with outputs": (bert, lambda m: m(torch.tensor([[2, 5, 3]]), output_attentions=True, output_hidden_states=True)),
+    "a pass with outputs": (
+        bert,
+        lambda m: m(torch.tensor([[2, 5, 3]]), output_attentions=True, output_hidden_states=True),
+    ),
     "a long pass of rotary embeddings": (
-        lambda: llama(max_position_embeddings=8, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}),
+        lambda: llama(
+            max_position_embeddings=8,
+            rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4},
+        ),
         lambda m: m(torch.arange(1, 21)[None]),
     ),
-    "generation": (gpt2, lambda m: m.generate(torch.tensor([[5, 6]]), max_new_tokens=3, do_sample=False, pad_token_id=0)),
+    "generation": (
+        gpt2,
+        lambda m: m.generate(torch.tensor([[5, 6]]), max_new_tokens=3, do_sample=False, pad_token_id=0),
+    ),
     "heads": (bert, lambda m: hw.Heads(m).install()),
     "silenced": (bert, lambda m: silenced_pass(m)),
     "training mode": (bert, lambda m: m.train()),
@@ -148,11 +189,17 @@ def test_what_changes_no_result_changes_no_key(name: str) -> None:
 
 
 @pytest.mark.parametrize("make", [gpt2, llama])
-def test_models_and_tokenizers_without_a_padding_token_are_read_twice(make: Callable[[], Any], tmp_path: Path) -> None:
+def test_models_and_tokenizers_without_a_padding_token_are_read_twice(
+    make: Callable[[], Any], tmp_path: Path
+) -> None:
     """Scoring gives them one, for good."""
     model, tokenizer = make(), planted.tokenizer()
     tokenizer.pad_token, tokenizer.eos_token = None, "[SEP]"
-    task = hw.Task("texts", data={"train": ["a0 w1 w2 b1", "w3 a1"]}, kind="next-token") if make is gpt2 else TASKS[0]
+    task = (
+        hw.Task("texts", data={"train": ["a0 w1 w2 b1", "w3 a1"]}, kind="next-token")
+        if make is gpt2
+        else TASKS[0]
+    )
     options: Any = {"tokenizer": tokenizer, "quiet": True, "out": tmp_path / "kept"}
     first = hw.score(model, task, **options)
     assert tokenizer.pad_token == "[SEP]"
@@ -168,12 +215,14 @@ def test_one_folder_opened_twice_is_one_model_in_every_process(tmp_path: Path) -
         keys.append(fingerprint(first))
         assert fingerprint(second) == keys[-1]
     lines = "import live_models, peft; from headwise.store import fingerprint; print()"
-    opened = (
-        f"print(*(fingerprint(peft.PeftModel.from_pretrained(live_models.bert(), {str(tmp_path)!r} + '/' + k)) for k in {kinds}))"
-    )
+    opened = f"print(*(fingerprint(peft.PeftModel.from_pretrained(live_models.bert(), {str(tmp_path)!r} + '/' + k)) for k in {kinds}))"
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
     run = subprocess.run(
-        [sys.executable, "-c", f"{lines}; {opened}"], capture_output=True, text=True, env=surroundings, check=True
+        [sys.executable, "-c", f"{lines}; {opened}"],
+        capture_output=True,
+        text=True,
+        env=surroundings,
+        check=True,
     )
     assert run.stdout.splitlines()[-1].split() == keys
 
@@ -193,7 +242,9 @@ def test_passes_of_a_trained_model_leave_its_key(method: str, tmp_path: Path) ->
     if method == "gated":
         model.contexts["a"] = model.contexts["b"]
         model.contexts["b"] = lambda: None
-        with pytest.raises(HeadwiseError, match=r"hangs on the passes of task 'b' \(context test_live_keys\."):
+        with pytest.raises(
+            HeadwiseError, match=r"hangs on the passes of task 'b' \(context test_live_keys\."
+        ):
             fingerprint(model)
 
 
@@ -213,9 +264,21 @@ def test_another_tokenizer_of_a_model_in_a_folder_is_noticed(tmp_path: Path) -> 
 
 
 def test_a_result_that_does_not_say_how_its_model_was_built_is_not_shown() -> None:
-    now = {"operation": "score", "version": 1, "settings": {}, "tasks": [], "model": model_parts(bert(), TOKENIZER)}
-    old = {**now, "model": dict.fromkeys(("given", "weights", "configuration", "tokenizer"), "") | {"given": "as a live model"}}
-    assert differences(old, now) == ["an earlier version of headwise kept it, which did not note how a live model was built"]
+    now = {
+        "operation": "score",
+        "version": 1,
+        "settings": {},
+        "tasks": [],
+        "model": model_parts(bert(), TOKENIZER),
+    }
+    old = {
+        **now,
+        "model": dict.fromkeys(("given", "weights", "configuration", "tokenizer"), "")
+        | {"given": "as a live model"},
+    }
+    assert differences(old, now) == [
+        "an earlier version of headwise kept it, which did not note how a live model was built"
+    ]
     assert differences(now, now) == []
 
 

@@ -42,14 +42,19 @@ def test_only_some_cells_and_what_they_need_are_computed_and_then_the_rest(tmp_p
 @pytest.mark.parametrize(
     ("only", "said"),
     [
-        (["sede=1"], r"--only sede: no cell has it \(did you mean 'seed'\?\); cells have width, seed, method"),
+        (
+            ["sede=1"],
+            r"--only sede: no cell has it \(did you mean 'seed'\?\); cells have width, seed, method",
+        ),
         (["seed=7"], "--only seed=7: no cell has it; seed is 0, 1"),
         (["seed=1", "method=plain", "width=9"], "--only width=9: no cell has it; width is 8, 16"),
         (["seed"], "--only seed: write it as name=value"),
         (["seed="], "--only seed=: write it as name=value"),
     ],
 )
-def test_what_no_cell_has_is_said_before_anything_is_computed(only: list[str], said: str, tmp_path: Path) -> None:
+def test_what_no_cell_has_is_said_before_anything_is_computed(
+    only: list[str], said: str, tmp_path: Path
+) -> None:
     with pytest.raises(HeadwiseError, match=said):
         go(grid, recipe(), tmp_path / "run", only=parse_only(only))
     assert not list((tmp_path / "run").rglob("provenance.json"))
@@ -57,7 +62,16 @@ def test_what_no_cell_has_is_said_before_anything_is_computed(only: list[str], s
 
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text(RECIPE)
-    words = ["study", "run", str(tmp_path / "recipe.toml"), "--out", str(tmp_path / "run"), "--jobs", "0", "--quiet"]
+    words = [
+        "study",
+        "run",
+        str(tmp_path / "recipe.toml"),
+        "--out",
+        str(tmp_path / "run"),
+        "--jobs",
+        "0",
+        "--quiet",
+    ]
     found = CliRunner().invoke(app, [*words, "--only", "seed=0", "--only", "seed=1", "--only", "width=8"])
     assert found.exit_code == 0, found.output
     assert f"7 cells left: headwise study run {tmp_path / 'run'}" in found.stdout
@@ -65,7 +79,9 @@ def test_the_command(tmp_path: Path) -> None:
     CliRunner().invoke(app, words)
     found = CliRunner().invoke(app, [*words, "--only", "seed=0"])
     assert "left" not in found.stdout
-    assert manifest.read(tmp_path / "run")["command"] == f"headwise {shlex.join(words)}"  # which makes all of it
+    assert (
+        manifest.read(tmp_path / "run")["command"] == f"headwise {shlex.join(words)}"
+    )  # which makes all of it
 
 
 @pytest.mark.parametrize(

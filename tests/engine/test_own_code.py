@@ -58,8 +58,16 @@ OTHERS: dict[str, tuple[Any, Any, Any]] = {  # one, the same once more, another
     "number": (lambda: Scaled(1.0), lambda: Scaled(1.0), lambda: Scaled(2.0)),
     "tensor": (lambda: Scaled(torch.ones(2)), lambda: Scaled(torch.ones(2)), lambda: Scaled(torch.zeros(2))),
     "array": (lambda: Scaled(np.ones(2)), lambda: Scaled(np.ones(2)), lambda: Scaled(np.zeros(2))),
-    "hidden module": (lambda: Scaled(1, linear(0)), lambda: Scaled(1, linear(0)), lambda: Scaled(1, linear(1))),
-    "lambda": (lambda: Scaled(lambda x: x + 1), lambda: Scaled(lambda x: x + 1), lambda: Scaled(lambda x: x + 2)),
+    "hidden module": (
+        lambda: Scaled(1, linear(0)),
+        lambda: Scaled(1, linear(0)),
+        lambda: Scaled(1, linear(1)),
+    ),
+    "lambda": (
+        lambda: Scaled(lambda x: x + 1),
+        lambda: Scaled(lambda x: x + 1),
+        lambda: Scaled(lambda x: x + 2),
+    ),
     "closure": (lambda: Scaled(plus(1)), lambda: Scaled(plus(1)), lambda: Scaled(plus(2))),
     "partial": (
         lambda: Scaled(functools.partial(plus, 1)),
@@ -67,9 +75,17 @@ OTHERS: dict[str, tuple[Any, Any, Any]] = {  # one, the same once more, another
         lambda: Scaled(functools.partial(plus, 2)),
     ),
     "code": (lambda: renamed("x * 2")(), lambda: renamed("x * 2")(), lambda: renamed("x * 3")()),
-    "called function": (lambda: renamed("nn.relu(x)")(), lambda: renamed("nn.relu(x)")(), lambda: renamed("nn.gelu(x)")()),
+    "called function": (
+        lambda: renamed("nn.relu(x)")(),
+        lambda: renamed("nn.relu(x)")(),
+        lambda: renamed("nn.gelu(x)")(),
+    ),
     "set": (lambda: Scaled({"a", "b", "c"}), lambda: Scaled({"c", "b", "a"}), lambda: Scaled({"a", "b"})),
-    "dict": (lambda: Scaled({"a": 1, "b": 2}), lambda: Scaled({"b": 2, "a": 1}), lambda: Scaled({"a": 1, "b": 3})),
+    "dict": (
+        lambda: Scaled({"a": 1, "b": 2}),
+        lambda: Scaled({"b": 2, "a": 1}),
+        lambda: Scaled({"a": 1, "b": 3}),
+    ),
 }
 
 
@@ -146,15 +162,30 @@ class Watching:
 
 
 FOREIGN: dict[str, tuple[Callable[[Any], object], str]] = {
-    "hook": (lambda m: m.bert.pooler.register_forward_hook(doubled), r"bert\.pooler \(forward hook test_own_code\.doubled\)"),
-    "partial": (lambda m: m.register_forward_hook(functools.partial(doubled)), r"BertForSeq\w+ \(forward hook .*doubled"),
-    "object": (lambda m: m.bert.register_forward_pre_hook(Watching()), r"bert \(forward pre-hook test_own_code\.Watching"),
+    "hook": (
+        lambda m: m.bert.pooler.register_forward_hook(doubled),
+        r"bert\.pooler \(forward hook test_own_code\.doubled\)",
+    ),
+    "partial": (
+        lambda m: m.register_forward_hook(functools.partial(doubled)),
+        r"BertForSeq\w+ \(forward hook .*doubled",
+    ),
+    "object": (
+        lambda m: m.bert.register_forward_pre_hook(Watching()),
+        r"bert \(forward pre-hook test_own_code\.Watching",
+    ),
     "decorated": (
         lambda m: m.bert.register_forward_pre_hook(torch.no_grad()(lambda *_: None)),
         r"pre-hook test_own_code\.<lambda>",
     ),
-    "backward": (lambda m: m.bert.register_full_backward_hook(lambda *_: None), r"bert \(backward hook test_own_code\.<lambda>"),
-    "gradient": (lambda m: m.classifier.weight.register_hook(lambda g: g * 2), r"classifier\.weight \(gradient hook"),
+    "backward": (
+        lambda m: m.bert.register_full_backward_hook(lambda *_: None),
+        r"bert \(backward hook test_own_code\.<lambda>",
+    ),
+    "gradient": (
+        lambda m: m.classifier.weight.register_hook(lambda g: g * 2),
+        r"classifier\.weight \(gradient hook",
+    ),
     "forward": (replaced, r"bert\.pooler \(forward test_own_code\.replaced\.<locals>\.forward"),
 }
 
@@ -162,13 +193,19 @@ FOREIGN: dict[str, tuple[Callable[[Any], object], str]] = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_code_that_hangs_on_a_model_is_refused_where_results_are_kept(name: str, tmp_path: Any) -> None:
     put, said = FOREIGN[name]
-    model, task, options = bert(), planted.tasks(16)["a"], {"tokenizer": planted.tokenizer(), "examples": 8, "quiet": True}
+    model, task, options = (
+        bert(),
+        planted.tasks(16)["a"],
+        {"tokenizer": planted.tokenizer(), "examples": 8, "quiet": True},
+    )
     first = hw.score(model, task, out=tmp_path / "kept", **options)
     put(model)
     with pytest.raises(HeadwiseError, match=f"code of your own hangs on .*{said}.*leave out out="):
         hw.score(model, task, out=tmp_path / "kept", **options)
     if name == "hook":
-        assert not np.allclose(hw.score(model, task, **options).values, first.values, rtol=1e-2)  # which is not kept
+        assert not np.allclose(
+            hw.score(model, task, **options).values, first.values, rtol=1e-2
+        )  # which is not kept
         model.bert.pooler._forward_hooks.clear()
         assert hw.score(model, task, out=tmp_path / "kept", **options).identical(first)
 
@@ -176,7 +213,9 @@ def test_code_that_hangs_on_a_model_is_refused_where_results_are_kept(name: str,
 def test_hooks_of_all_modules_are_refused() -> None:
     handle = torch.nn.modules.module.register_module_forward_hook(doubled)
     try:
-        with pytest.raises(HeadwiseError, match=r"hangs on all modules of torch \(hook test_own_code\.doubled"):
+        with pytest.raises(
+            HeadwiseError, match=r"hangs on all modules of torch \(hook test_own_code\.doubled"
+        ):
             fingerprint(bert())
     finally:
         handle.remove()

@@ -38,7 +38,11 @@ def cluster() -> Iterator[Any]:
 
 def recipe(pause: float) -> GridRecipe:
     return GridRecipe(
-        kind="grid", widths=(8, 16), seeds=(0, 1, 2, 3), training=TrainSettings(steps=12, pause=pause), overview=False
+        kind="grid",
+        widths=(8, 16),
+        seeds=(0, 1, 2, 3),
+        training=TrainSettings(steps=12, pause=pause),
+        overview=False,
     )
 
 
@@ -58,7 +62,9 @@ def test_a_killed_worker_changes_nothing(cluster: Any, tmp_path: Path) -> None:
 
     killer = Thread(target=kill_one)
     killer.start()
-    board = engine.run_study(grid, recipe(0.2), run, engine="ray", threads=1, address=cluster.address, quiet=True)
+    board = engine.run_study(
+        grid, recipe(0.2), run, engine="ray", threads=1, address=cluster.address, quiet=True
+    )
     killer.join()
     assert len(killed) == 1
     assert (board.total, board.computed, board.failed) == (24, 24, 0)
@@ -66,14 +72,18 @@ def test_a_killed_worker_changes_nothing(cluster: Any, tmp_path: Path) -> None:
     assert hosts == {socket.gethostname()}
     go(grid, recipe(0.2), tmp_path / "calm")
     assert digests(run) == digests(tmp_path / "calm")
-    again = engine.run_study(grid, recipe(0.2), run, engine="ray", threads=1, address=cluster.address, quiet=True)
+    again = engine.run_study(
+        grid, recipe(0.2), run, engine="ray", threads=1, address=cluster.address, quiet=True
+    )
     assert (again.found, again.computed) == (24, 0)
 
 
 def test_more_threads_than_any_node_has_are_refused(cluster: Any, tmp_path: Path) -> None:
     """Ray would wait for such a node for ever."""
     with pytest.raises(HeadwiseError, match="threads=2, but no node of the Ray cluster has more than 1 CPUs"):
-        engine.run_study(grid, recipe(0), tmp_path / "run", engine="ray", threads=2, address=cluster.address, quiet=True)
+        engine.run_study(
+            grid, recipe(0), tmp_path / "run", engine="ray", threads=2, address=cluster.address, quiet=True
+        )
 
 
 def test_a_node_that_does_not_share_the_folder_is_named(cluster: Any, tmp_path: Path) -> None:
@@ -82,7 +92,9 @@ def test_a_node_that_does_not_share_the_folder_is_named(cluster: Any, tmp_path: 
         pytest.skip("cannot make a mount of its own here")
     ray_command = Path(sys.executable).with_name("ray")
     hide = f"mount -t tmpfs none {tmp_path} && exec {ray_command} start --address={cluster.address} --num-cpus=1 --block"
-    node = subprocess.Popen(["unshare", "-m", "sh", "-c", hide], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    node = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", hide], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         cluster.connect() if not ray.is_initialized() else None
         while len([n for n in ray.nodes() if n["Alive"]]) < 3:

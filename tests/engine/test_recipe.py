@@ -20,14 +20,32 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (GOOD + "epoch = 3\n", r"training.epoch: unknown key; allowed here: learning_rate, optimizer, pause, steps, width"),
+        (
+            GOOD + "epoch = 3\n",
+            r"training.epoch: unknown key; allowed here: learning_rate, optimizer, pause, steps, width",
+        ),
         (GOOD.replace("steps", "stesp"), "training.stesp: unknown key; did you mean 'steps'?"),
         (GOOD.replace("widths", "witdhs"), "witdhs: unknown key; did you mean 'widths'?"),
-        (GOOD.replace("steps = 3", 'steps = "three"'), 'training.steps: given "three" (text); must be a valid integer'),
-        (GOOD.replace("steps = 3", 'steps = "3"'), 'training.steps: given "3" (text); must be a valid integer'),
-        (GOOD.replace("steps = 3", "steps = true"), "training.steps: given true (true/false); must be a valid integer"),
-        (GOOD.replace("steps = 3", "steps = 2.5"), "training.steps: given 2.5 (a number); must be a valid integer"),
-        (GOOD.replace("steps = 3", "steps = 0"), "training.steps: given 0 (a whole number); must be greater than 0"),
+        (
+            GOOD.replace("steps = 3", 'steps = "three"'),
+            'training.steps: given "three" (text); must be a valid integer',
+        ),
+        (
+            GOOD.replace("steps = 3", 'steps = "3"'),
+            'training.steps: given "3" (text); must be a valid integer',
+        ),
+        (
+            GOOD.replace("steps = 3", "steps = true"),
+            "training.steps: given true (true/false); must be a valid integer",
+        ),
+        (
+            GOOD.replace("steps = 3", "steps = 2.5"),
+            "training.steps: given 2.5 (a number); must be a valid integer",
+        ),
+        (
+            GOOD.replace("steps = 3", "steps = 0"),
+            "training.steps: given 0 (a whole number); must be greater than 0",
+        ),
         (
             GOOD.replace("steps = 3", 'optimizer = "adam"'),
             """given "adam" (text); must be 'adamw' or 'sgd'; did you mean 'adamw'?""",
@@ -35,15 +53,24 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
         (GOOD.replace("[8]", "8"), "widths: given 8 (a whole number); must be a valid array"),
         (GOOD.replace("[8]", '[8, "x"]'), 'widths.1: given "x" (text); must be a valid integer'),
         (GOOD.replace("[8]", "[]"), "widths"),
-        ('data = "mising.csv"\n' + GOOD, "data: looked for {here}/mising.csv, which does not exist; there is missing.csv"),
+        (
+            'data = "mising.csv"\n' + GOOD,
+            "data: looked for {here}/mising.csv, which does not exist; there is missing.csv",
+        ),
         ('data = "sub/x.csv"\n' + GOOD, "data: looked for {here}/sub/x.csv, which does not exist"),
         ('model = "./bert"\n' + GOOD, "model: looked for a model folder {here}/bert, which does not exist"),
         (
             'model = "empty"\n' + GOOD,
             "model: looked for a model in {here}/empty, which has neither config.json nor headwise.json",
         ),
-        ('model = "weightless"\n' + GOOD, "looked for a model in {here}/weightless, which has no weights as *.safetensors"),
-        ('model = "decoders"\n' + GOOD, "looked for a model in {here}/decoders/encoder, which has no weights as *.safetensors"),
+        (
+            'model = "weightless"\n' + GOOD,
+            "looked for a model in {here}/weightless, which has no weights as *.safetensors",
+        ),
+        (
+            'model = "decoders"\n' + GOOD,
+            "looked for a model in {here}/decoders/encoder, which has no weights as *.safetensors",
+        ),
         (
             'model = "bert-base"\n' + GOOD,
             "looked for a model folder {here}/bert-base and for 'bert-base' in the hub's cache (offline)",
@@ -56,7 +83,10 @@ GOOD = 'kind = "sample_study:grid"\nwidths = [8]\nseeds = [0]\n[training]\nsteps
         ),
         (GOOD.replace("kind", "knid"), "kind: missing"),
         ("kind = \n", "line 1"),
-        (GOOD.replace("[0]", "[]").replace("[training]", "overview = false\n[training]"), "the recipe has no cells"),
+        (
+            GOOD.replace("[0]", "[]").replace("[training]", "overview = false\n[training]"),
+            "the recipe has no cells",
+        ),
     ],
 )
 def test_mistakes(recipe: str, message: str, tmp_path: Path) -> None:
@@ -97,23 +127,39 @@ def test_overrides(tmp_path: Path) -> None:
     data = read_recipe_file(tmp_path / "recipe.toml")
     apply_overrides(
         data,
-        ["training.steps=9", "training.optimizer=sgd", "widths=[4, 6]", "widths.0=5", "title='a = b'", "training.width = 12"],
+        [
+            "training.steps=9",
+            "training.optimizer=sgd",
+            "widths=[4, 6]",
+            "widths.0=5",
+            "title='a = b'",
+            "training.width = 12",
+        ],
     )
     recipe = read_recipe(GridRecipe, data, tmp_path)
-    assert (recipe.training.steps, recipe.training.optimizer, recipe.widths, recipe.title) == (9, "sgd", (5, 6), "a = b")
+    assert (recipe.training.steps, recipe.training.optimizer, recipe.widths, recipe.title) == (
+        9,
+        "sgd",
+        (5, 6),
+        "a = b",
+    )
     assert recipe.training.width == 12
     for wrong in ("steps", "=3", "widths.7=1", "title.x=3", "training..steps=1"):
         with pytest.raises(RecipeError, match="--set"):
             apply_overrides(data, [wrong])
     models: dict[str, dict[str, str]] = {"models": {"MiniLM-L6": "hub"}}
-    apply_overrides(models, ['models."MiniLM-L6"=folder', 'models."gpt2.small"=other'])  # quoted as in the recipe
+    apply_overrides(
+        models, ['models."MiniLM-L6"=folder', 'models."gpt2.small"=other']
+    )  # quoted as in the recipe
     assert models == {"models": {"MiniLM-L6": "folder", "gpt2.small": "other"}}
     apply_overrides(data, ["training.stepz=9"])
     with pytest.raises(RecipeError, match=r"training\.stepz: unknown key; did you mean 'steps'\?"):
         read_recipe(GridRecipe, data, tmp_path)
 
 
-def test_paths_that_are_typed_start_at_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_that_are_typed_start_at_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("here", "recipes"):
         for name in ("model", "other"):
             (tmp_path / folder / name).mkdir(parents=True)
@@ -130,7 +176,9 @@ def test_paths_that_are_typed_start_at_the_current_folder(tmp_path: Path, monkey
         read_recipe(GridRecipe, data, tmp_path / "recipes")
     several = {"kind": "training", "models": [], "tasks": {"names": ["sst2"]}}
     apply_overrides(several, ['models=["other"]'])  # also within a list
-    assert read_recipe(TrainingRecipe, several, tmp_path / "recipes").models == (str(tmp_path / "here" / "other"),)
+    assert read_recipe(TrainingRecipe, several, tmp_path / "recipes").models == (
+        str(tmp_path / "here" / "other"),
+    )
 
 
 def test_a_model_counts_by_its_weights(tmp_path: Path) -> None:
@@ -142,7 +190,8 @@ def test_a_model_counts_by_its_weights(tmp_path: Path) -> None:
 
     def prints() -> list[str]:
         return [
-            read_recipe(GridRecipe, {"kind": "x", "model": name}, tmp_path).model.fingerprint() for name in ("first", "second")
+            read_recipe(GridRecipe, {"kind": "x", "model": name}, tmp_path).model.fingerprint()
+            for name in ("first", "second")
         ]
 
     assert len(set(prints())) == 1
@@ -152,7 +201,9 @@ def test_a_model_counts_by_its_weights(tmp_path: Path) -> None:
 
 def test_the_disk_is_checked_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text('kind = "sample_study:many"\ncells = 5\nmegabytes = 1e9\n')
-    result = CliRunner().invoke(app, ["study", "run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "run")])
+    result = CliRunner().invoke(
+        app, ["study", "run", str(tmp_path / "r.toml"), "--out", str(tmp_path / "run")]
+    )
     assert "needs about 5,000,000,000 MB for cells that are not done" in str(result.exception)
     assert not (tmp_path / "run").exists()
 

@@ -13,7 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "runs.md"
 FILE = re.compile(r'^```\w+ title="(.*?)"\n(.*?)^```', re.MULTILINE | re.DOTALL)
 
 
-def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = dict(FILE.findall(PAGE.read_text(encoding="utf-8")))
     assert list(files) == ["heights.toml", "heights.py", "read.py"]
     for name, text in files.items():

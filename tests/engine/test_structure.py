@@ -31,7 +31,9 @@ def test_interventions_that_are_open_are_refused_here_and_nothing_elsewhere(tmp_
     heads, before = hw.Heads(model), fingerprint(model)
     with heads.silenced(hw.HeadSet([(0, 0)])):
         with pytest.raises(HeadwiseError, match=r"a block .* is open on this BertForSequenceClassification"):
-            hw.score(model, task, heads=heads, tokenizer=planted.tokenizer(), quiet=True, out=tmp_path / "kept")
+            hw.score(
+                model, task, heads=heads, tokenizer=planted.tokenizer(), quiet=True, out=tmp_path / "kept"
+            )
         assert fingerprint(bert()) == before  # another model
         model(**heads.example)
     ended = threading.Event()
@@ -50,7 +52,9 @@ def test_interventions_that_are_open_are_refused_here_and_nothing_elsewhere(tmp_
         thread.join()
 
 
-@pytest.mark.parametrize("family", ["bert", "deberta-v2", "esm", "gpt2", "llama", "modernbert", "phi3", "qwen2_vl", "t5"])
+@pytest.mark.parametrize(
+    "family", ["bert", "deberta-v2", "esm", "gpt2", "llama", "modernbert", "phi3", "qwen2_vl", "t5"]
+)
 def test_passes_leave_nothing_that_counts_in_any_family(family: str) -> None:
     model = zoo.build(family)
     before = fingerprint(model)
@@ -77,7 +81,9 @@ def test_every_plain_attribute_of_every_module_counts(data: Any) -> None:
     ]
     module, name = data.draw(st.sampled_from(places))
     was = vars(module)[name]
-    vars(module)[name] = f"{was} other" if isinstance(was, str) else not was if isinstance(was, bool) else was + 1
+    vars(module)[name] = (
+        f"{was} other" if isinstance(was, str) else not was if isinstance(was, bool) else was + 1
+    )
     changed = structure(model, model.config)["attributes"]
     assert {key for key in changed if changed[key] != before["attributes"][key]} == {name}
     vars(module)[name] = was
@@ -127,7 +133,9 @@ def test_settings_of_generation_and_shared_parameters_count() -> None:
 
 class Shouting(type(planted.tokenizer())):  # type: ignore[misc]
     def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().__call__([one.upper() for one in text] if isinstance(text, list) else text.upper(), *args, **kwargs)
+        return super().__call__(
+            [one.upper() for one in text] if isinstance(text, list) else text.upper(), *args, **kwargs
+        )
 
 
 def test_tokenizers_count_by_all_that_they_read_by(tmp_path: Any) -> None:
@@ -138,12 +146,18 @@ def test_tokenizers_count_by_all_that_they_read_by(tmp_path: Any) -> None:
     asked = planted.tokenizer()
     asked(["a0 b1"], padding=True, truncation=True, max_length=4)
     assert key(asked) == before
-    for found in zip(key(Shouting(tokenizer_object=asked.backend_tokenizer, **asked.special_tokens_map)), before, strict=True):
+    for found in zip(
+        key(Shouting(tokenizer_object=asked.backend_tokenizer, **asked.special_tokens_map)),
+        before,
+        strict=True,
+    ):
         assert found[0] != found[1]
     asked.add_tokens(["new"])
     assert all(a != b for a, b in zip(key(asked), before, strict=True))
     for name in ("vocab.txt", "moved.txt"):
-        (tmp_path / name).write_text("\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWC", "<mask>"]))
+        (tmp_path / name).write_text(
+            "\n".join(["<cls>", "<pad>", "<eos>", "<unk>", *"LAGVSERTIDPKQNFYMHWC", "<mask>"])
+        )
         EsmTokenizer(str(tmp_path / name)).save_pretrained(tmp_path / name[:5])
     slow, same = (EsmTokenizer.from_pretrained(tmp_path / name) for name in ("vocab", "moved"))
     assert not slow.is_fast

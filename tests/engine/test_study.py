@@ -33,7 +33,9 @@ def small(**more: Any) -> GridRecipe:
 
 def digests(run: Path) -> dict[str, str]:
     """SHA-256 of every result file except the provenance, which holds times."""
-    files = sorted(path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json")
+    files = sorted(
+        path for path in (run / "results").rglob("*") if path.is_file() and path.name != "provenance.json"
+    )
     return {path.relative_to(run).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -67,7 +69,9 @@ for engine in ("local", "ray"):
     board = run_study(many, TrivialRecipe(kind="sample_study:many", cells=5), {str(tmp_path / "run")!r}, engine=engine, quiet=True)
     print(board.found, [name for name in ("torch", "pandas", "ray", "joblib") if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=True
+    )
     assert done.stdout == "5 []\n" * 2
 
 
@@ -86,7 +90,11 @@ def test_local_processes_give_the_same_bytes_and_one_that_dies_costs_one_batch(
     assert [found["value"] for found in engine.open(tmp_path / "many").json("gpu")] == [
         "6"
     ] * 10  # one worker per GPU sees that one
-    errors = {row["folder"]: row["error"] for row in engine.open(tmp_path / "many").cells() if row["state"] == "failed"}
+    errors = {
+        row["folder"]: row["error"]
+        for row in engine.open(tmp_path / "many").cells()
+        if row["state"] == "failed"
+    }
     assert len(errors) == 2
     assert {error.split(":")[0] for error in errors.values()} == {
         "ValueError",
@@ -103,22 +111,37 @@ def test_failed_cells_are_kept_retried_and_block_only_those_that_need_them(tmp_p
     rows = list(engine.open(tmp_path / "run").cells())
     assert [row["state"] for row in rows] == ["done"] * 3 + ["failed", "blocked", "blocked"]
     assert rows[3]["error"] == "ValueError: cell 3 fails on purpose"
-    assert "fails on purpose" in json.loads(next((tmp_path / "run" / "failures").iterdir()).read_text())["log"]
+    assert (
+        "fails on purpose" in json.loads(next((tmp_path / "run" / "failures").iterdir()).read_text())["log"]
+    )
     flag.unlink()
     board = go(many, recipe, tmp_path / "run")
     assert (board.found, board.computed, board.failed, board.blocked) == (3, 3, 0, 0)
     assert not list((tmp_path / "run" / "failures").iterdir())
-    assert [entry["value"]["before"] for entry in engine.open(tmp_path / "run").json("value")] == [0, 0, 1, 4, 9, 16]
+    assert [entry["value"]["before"] for entry in engine.open(tmp_path / "run").json("value")] == [
+        0,
+        0,
+        1,
+        4,
+        9,
+        16,
+    ]
 
 
-def test_a_cell_for_which_the_gpu_was_full_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_for_which_the_gpu_was_full_is_tried_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("headwise.engine._schedule.PAUSE_S", 0.1)
     flag = tmp_path / "flag"
     flag.touch()
-    board = go(many, TrivialRecipe(kind="many", cells=4, full=(2,), flag=flag, chained=True), tmp_path / "run")
+    board = go(
+        many, TrivialRecipe(kind="many", cells=4, full=(2,), flag=flag, chained=True), tmp_path / "run"
+    )
     assert (board.computed, board.failed, board.blocked) == (4, 0, 0)
     assert not list((tmp_path / "run" / "failures").iterdir())
-    board = go(many, TrivialRecipe(kind="many", cells=4, full=(2,), chained=True), tmp_path / "never")  # it never has room
+    board = go(
+        many, TrivialRecipe(kind="many", cells=4, full=(2,), chained=True), tmp_path / "never"
+    )  # it never has room
     assert (board.computed, board.failed, board.blocked) == (2, 1, 1)
     row = list(engine.open(tmp_path / "never").cells())[2]
     assert row["error"] == "OutOfMemoryError: CUDA out of memory"
@@ -225,10 +248,17 @@ def test_changing_settings_data_version_or_seed_changes_the_key_and_nothing_else
     twin.write_text("y")
     assert not set(plain) & set(keys(data=twin))
     assert len(set(plain)) == len(plain)
-    longer = [task["key"] for task, _ in tasks(grid.cells(GridRecipe(kind="grid", widths=(8,), seeds=(0, 1, 2), data=data)))]
+    longer = [
+        task["key"]
+        for task, _ in tasks(grid.cells(GridRecipe(kind="grid", widths=(8,), seeds=(0, 1, 2), data=data)))
+    ]
     assert not set(plain) & set(longer)  # other number of steps
     newer = engine.Step(sample_study.train.function, "train", 2)
-    assert engine.Cell(newer).key != engine.Cell(sample_study.train).key != engine.Cell(sample_study.train, seed=1).key
+    assert (
+        engine.Cell(newer).key
+        != engine.Cell(sample_study.train).key
+        != engine.Cell(sample_study.train, seed=1).key
+    )
 
 
 def test_a_larger_recipe_in_the_same_folder_reuses_what_is_there(copy: Path) -> None:
@@ -254,7 +284,9 @@ def test_reading_back(finished: Path) -> None:
         "collect": ["overview.parquet"],
     }
     assert load(finished).folder == finished
-    with pytest.raises(HeadwiseError, match=r"no finished cell .* has dissociation\.parquet; the run holds: best\.json"):
+    with pytest.raises(
+        HeadwiseError, match=r"no finished cell .* has dissociation\.parquet; the run holds: best\.json"
+    ):
         run.table("dissociation")
     with pytest.raises(HeadwiseError, match="there is no run"):
         engine.open(finished / "nowhere")
@@ -265,7 +297,17 @@ def test_export_has_every_number(finished: Path, tmp_path: Path) -> None:
     rows = engine.export(run, tmp_path / "numbers")
     parquet, csv = pd.read_parquet(tmp_path / "numbers.parquet"), pd.read_csv(tmp_path / "numbers.csv")
     assert len(parquet) == len(csv) == rows == 2 * 7 * 2 + 4 * 6 + 4 * 2 + 4 * 2
-    assert list(parquet.columns) == ["step", "width", "seed", "method", "item", "row", "labels", "variable", "value"]
+    assert list(parquet.columns) == [
+        "step",
+        "width",
+        "seed",
+        "method",
+        "item",
+        "row",
+        "labels",
+        "variable",
+        "value",
+    ]
     losses = parquet.query("item == 'losses' and variable == 'loss' and seed == 1")["value"].tolist()
     assert losses == run.table("losses", seed=1)["loss"].tolist()
     scores = parquet.query("item == 'scores' and seed == 0 and method == 'plain'")
@@ -294,7 +336,9 @@ class TrivialSaver:
 
 def test_what_a_step_may_not_save(tmp_path: Path) -> None:
     out = engine.Out(tmp_path, 0, {"seed": 3}, tmp_path)
-    with pytest.raises(HeadwiseError, match="'seed', which is also a coordinate of its cell with the value 3"):
+    with pytest.raises(
+        HeadwiseError, match="'seed', which is also a coordinate of its cell with the value 3"
+    ):
         out.table("scores", pd.DataFrame({"seed": [3, 4]}))
     out.json("a", 1)
     with pytest.raises(HeadwiseError, match="saved twice"):

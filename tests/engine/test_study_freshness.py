@@ -88,11 +88,15 @@ def test_exchanged_results_are_noticed(tmp_path: Path) -> None:
     assert totals(tmp_path) == {1: 6, 2: 12, 3: 18}
 
 
-def test_moved_data_are_the_same_data_and_nothing_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moved_data_are_the_same_data_and_nothing_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "numbers.txt").write_text("1 2 3")
     ran(tmp_path)
     (tmp_path / "numbers.txt").rename(tmp_path / "moved.txt")
-    monkeypatch.setattr("headwise.engine._schedule.damage", None)  # no checksum is computed: nobody wrote to the results
+    monkeypatch.setattr(
+        "headwise.engine._schedule.damage", None
+    )  # no checksum is computed: nobody wrote to the results
     recipe = Recipe(kind="totals", data=tmp_path / "moved.txt")
     assert engine.run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True).found == 3
 
@@ -111,7 +115,9 @@ def test_data_that_a_tasks_file_names_is_part_of_a_cells_key(path: str, tmp_path
     (tmp_path / "folder").mkdir()
     for name in ("a.csv", "b.csv", "c.csv", "folder/train.csv"):
         (tmp_path / name).write_text("text,label\nfine,1\n")
-    (tmp_path / "tasks.toml").write_text(f'[mine]\npath = {path}\n[other]\npath = "c.csv"\n[lost]\npath = "lost.csv"\n')
+    (tmp_path / "tasks.toml").write_text(
+        f'[mine]\npath = {path}\n[other]\npath = "c.csv"\n[lost]\npath = "lost.csv"\n'
+    )
 
     def key(*names: str, folder: Path = tmp_path) -> str:
         return fingerprint(TaskSource(file=folder / "tasks.toml", names=names))

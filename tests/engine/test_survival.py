@@ -31,7 +31,9 @@ def test_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> No
     kills = 0
     while True:
         process = subprocess.Popen(
-            [*COMMAND, "r.toml", "--jobs", "0", "--threads", "1", "--quiet"], cwd=tmp_path, stdout=subprocess.DEVNULL
+            [*COMMAND, "r.toml", "--jobs", "0", "--threads", "1", "--quiet"],
+            cwd=tmp_path,
+            stdout=subprocess.DEVNULL,
         )
         while process.poll() is None and not locks.running(run / "running"):
             time.sleep(0.01)  # until it computes: the time before that is Python's start
@@ -54,11 +56,15 @@ def test_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> No
 
 
 def test_two_processes_share_the_work_and_ctrl_c_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
-    (tmp_path / "r.toml").write_text(f'kind = "sample_study:many"\ncells = 16\nsleep = 0.3\ntrace = "{tmp_path}/trace"\n')
+    (tmp_path / "r.toml").write_text(
+        f'kind = "sample_study:many"\ncells = 16\nsleep = 0.3\ntrace = "{tmp_path}/trace"\n'
+    )
     run = tmp_path / "runs" / "r"
     command = [*COMMAND, "r.toml", "--jobs", "0", "--quiet"]
     quiet: Any = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
-    quiet["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background ignores it
+    quiet["preexec_fn"] = lambda: signal.signal(
+        signal.SIGINT, signal.SIG_DFL
+    )  # a test run in the background ignores it
     rivals = [subprocess.Popen(command, cwd=tmp_path, **quiet) for _ in range(2)]
     while not any((run / "results").glob("*")):
         assert all(rival.poll() is None for rival in rivals)
@@ -92,8 +98,12 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path) -> None:
     assert not engine.open(tmp_path / "run").damage()
 
 
-def test_a_disk_that_fills_up_keeps_what_was_finished(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwise.engine._study._check_size", lambda run, cells, needed: 100.0)  # else it is refused beforehand
+def test_a_disk_that_fills_up_keeps_what_was_finished(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "headwise.engine._study._check_size", lambda run, cells, needed: 100.0
+    )  # else it is refused beforehand
     recipe = TrivialRecipe(kind="many", cells=6, megabytes=1)
     run = small_disk / "run"
     subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True)
@@ -103,7 +113,10 @@ def test_a_disk_that_fills_up_keeps_what_was_finished(small_disk: Path, monkeypa
     assert board.failed >= 2
     assert not engine.open(run).damage()
     errors = [row["error"] for row in engine.open(run).cells() if row["state"] == "failed"]
-    assert all(error.startswith(f"NoSpace: no space left in {run}: 1.0 MB are needed there, and ") for error in errors)
+    assert all(
+        error.startswith(f"NoSpace: no space left in {run}: 1.0 MB are needed there, and ")
+        for error in errors
+    )
     subprocess.run(["mount", "-o", "remount,size=40m", small_disk], check=True)
     again = go(many, recipe, run)
     assert (again.found, again.computed, again.failed) == (board.computed, board.failed, 0)
@@ -138,5 +151,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with atomic_folder(tmp_path / "out") as first, atomic_folder(tmp_path / "out") as second:
         (first / "by").write_text("first")
         (second / "by").write_text("second")
-    assert (tmp_path / "out" / "by").read_text() == "second"  # the inner block ended first; the other was dropped
+    assert (
+        tmp_path / "out" / "by"
+    ).read_text() == "second"  # the inner block ended first; the other was dropped
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

@@ -13,7 +13,17 @@ from headwise.engine._engines import share_of_cores
 
 @pytest.mark.parametrize(
     ("variable", "workers", "threads"),
-    [(None, 2, 4), (None, 16, 1), ("1", 2, 1), ("3", 2, 3), ("8", 2, 4), ("2,1", 1, 2), ("many", 2, 4), ("0", 2, 4), ("", 2, 4)],
+    [
+        (None, 2, 4),
+        (None, 16, 1),
+        ("1", 2, 1),
+        ("3", 2, 3),
+        ("8", 2, 4),
+        ("2,1", 1, 2),
+        ("many", 2, 4),
+        ("0", 2, 4),
+        ("", 2, 4),
+    ],
 )
 def test_workers_share_the_cores_up_to_what_the_environment_says(
     monkeypatch: pytest.MonkeyPatch, variable: str | None, workers: int, threads: int
@@ -25,11 +35,15 @@ def test_workers_share_the_cores_up_to_what_the_environment_says(
     assert share_of_cores(workers) == threads
 
 
-def test_a_worker_computes_in_as_many_threads_as_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_worker_computes_in_as_many_threads_as_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(_engines, "cores", lambda: 8)
     monkeypatch.setattr(_engines, "visible_gpus", list)
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     for name, given, expected in (("said", None, 2), ("asked", 3, 3)):
-        engine.run_study(many, TrivialRecipe(kind="many", cells=1), tmp_path / name, jobs=1, threads=given, quiet=True)
+        engine.run_study(
+            many, TrivialRecipe(kind="many", cells=1), tmp_path / name, jobs=1, threads=given, quiet=True
+        )
         (record,) = (tmp_path / name / "results").rglob("provenance.json")
         assert json.loads(record.read_text())["device"]["threads"] == expected

@@ -78,7 +78,10 @@ def test_a_live_classifier_is_evaluated(classifier: Any, reviews: Task) -> None:
     table = found.table()
     assert list(table.columns) == ["task", "split", "example", "label", "prediction", "loss"]
     assert (table["label"] == table["prediction"]).mean() == found.score
-    assert hw.training.evaluate(classifier, reviews, tokenizer=planted.tokenizer(), quiet=True).score == found.score
+    assert (
+        hw.training.evaluate(classifier, reviews, tokenizer=planted.tokenizer(), quiet=True).score
+        == found.score
+    )
 
 
 def test_the_interval_is_a_bootstrap_over_examples(classifier: Any, reviews: Task) -> None:
@@ -98,7 +101,9 @@ def test_the_interval_is_a_bootstrap_over_examples(classifier: Any, reviews: Tas
     assert hw.evaluate(classifier, reviews, bootstrap=0, **options).no_interval.startswith("no resamples")
 
 
-def test_resamples_are_of_all_examples_and_differ_with_the_seed(classifier: Any, reviews: Task, tmp_path: Path) -> None:
+def test_resamples_are_of_all_examples_and_differ_with_the_seed(
+    classifier: Any, reviews: Task, tmp_path: Path
+) -> None:
     """Of 80 examples 60 are right: resamples have k ÷ 80 right, with the mean and spread of a binomial."""
     options: Any = {"tokenizer": planted.tokenizer(), "quiet": True, "bootstrap": 250}
     found = hw.evaluate(classifier, reviews, seed=4, out=tmp_path / "out", **options)
@@ -109,11 +114,27 @@ def test_resamples_are_of_all_examples_and_differ_with_the_seed(classifier: Any,
     assert abs(draws.mean() - 0.75) < 4 * spread / 250**0.5
     assert draws.std() == pytest.approx(spread, rel=0.2)
     assert not np.array_equal(draws, hw.evaluate(classifier, reviews, seed=5, **options)._draws)
-    kept = {name: found.settings[name] for name in ("examples", "seed", "precision", "bootstrap", "level", "silenced")}
-    assert kept == {"examples": None, "seed": 4, "precision": "float32", "bootstrap": 250, "level": 0.95, "silenced": []}
+    kept = {
+        name: found.settings[name]
+        for name in ("examples", "seed", "precision", "bootstrap", "level", "silenced")
+    }
+    assert kept == {
+        "examples": None,
+        "seed": 4,
+        "precision": "float32",
+        "bootstrap": 250,
+        "level": 0.95,
+        "silenced": [],
+    }
     summary = pd.read_csv(tmp_path / "out" / "summary.csv")
-    pd.testing.assert_frame_equal(summary.drop(columns="note"), found.summary().drop(columns="note"), check_dtype=False)
-    assert (found.summary()["note"][0], summary["score"][0], summary["low"][0]) == ("", 0.75, pytest.approx(found.interval[0]))
+    pd.testing.assert_frame_equal(
+        summary.drop(columns="note"), found.summary().drop(columns="note"), check_dtype=False
+    )
+    assert (found.summary()["note"][0], summary["score"][0], summary["low"][0]) == (
+        "",
+        0.75,
+        pytest.approx(found.interval[0]),
+    )
     (note,) = hw.evaluate(classifier, reviews, examples=20, **options).summary()["note"]
     assert note == "no interval: 20 held-out examples; 50 are needed"
 
@@ -126,7 +147,10 @@ def test_settings_are_those_of_scores_and_lesions(classifier: Any, reviews: Task
         np.testing.assert_array_equal(other.predictions, whole.predictions)
         np.testing.assert_allclose(other.losses, whole.losses, rtol=1e-5)
     drawn = {"examples": 30, "seed": 3, "split": "validation"}
-    few, lesioned = hw.evaluate(classifier, reviews, **options, **drawn), hw.lesion(classifier, reviews, {}, **options, **drawn)
+    few, lesioned = (
+        hw.evaluate(classifier, reviews, **options, **drawn),
+        hw.lesion(classifier, reviews, {}, **options, **drawn),
+    )
     np.testing.assert_array_equal(few.predictions, lesioned.tasks["reviews"].predictions[0])
     assert few.score == float(lesioned.performance.loc["intact", "reviews"])
     scores = hw.score(classifier, reviews, examples=30, seed=3, split="validation", **options)
@@ -160,25 +184,41 @@ def saved(model: Any, folder: Path) -> Path:
     return folder
 
 
-def test_folders_taggers_and_language_models_are_evaluated_too(classifier: Any, reviews: Task, tmp_path: Path) -> None:
+def test_folders_taggers_and_language_models_are_evaluated_too(
+    classifier: Any, reviews: Task, tmp_path: Path
+) -> None:
     with torch.inference_mode():  # where a server may call it
-        assert hw.evaluate(saved(classifier, tmp_path / "plain"), reviews, device="cpu", quiet=True).score == 0.75
+        assert (
+            hw.evaluate(saved(classifier, tmp_path / "plain"), reviews, device="cpu", quiet=True).score
+            == 0.75
+        )
     with pytest.raises(HeadwiseError, match="no trained"):  # from a folder without a head, as ever
         hw.evaluate(saved(classifier.bert, tmp_path / "encoder"), reviews, device="cpu", quiet=True)
     torch.manual_seed(0)
     tagger = BertForTokenClassification(BertConfig(**SIZE, id2label=NAMES)).eval()
-    sentences = [Sentence(tuple(text.split()), upos=tuple(NAMES[len(w) % 3] for w in text.split())) for text in texts(60)]
+    sentences = [
+        Sentence(tuple(text.split()), upos=tuple(NAMES[len(w) % 3] for w in text.split()))
+        for text in texts(60)
+    ]
     tags = Task("tags", data={"validation": sentences}, kind="tags", classes=["bad", "good", "so-so"])
     found, right = hw.evaluate(tagger, tags, tokenizer=planted.tokenizer(), quiet=True), []
     for sentence in sentences:
         with torch.no_grad():
-            own = tagger(**planted.tokenizer()(" ".join(sentence.words), return_tensors="pt")).logits[0, 1:-1].argmax(-1)
+            own = (
+                tagger(**planted.tokenizer()(" ".join(sentence.words), return_tensors="pt"))
+                .logits[0, 1:-1]
+                .argmax(-1)
+            )
         right += [NAMES[int(i)] == tag for i, tag in zip(own, sentence.upos or (), strict=True)]
     assert found.score == pytest.approx(np.mean(right))
     assert list(found.table().columns) == ["task", "split", "example", "correct", "predicted", "gold", "loss"]
     words = word_tokenizer([*LANGUAGE, *planted.FILLERS], "<s>")
-    lm = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=len(words))).eval()
-    text = Task("text", data={"validation": [(one,) for one in texts(60)]}, kind="next-token", metric="perplexity")
+    lm = GPT2LMHeadModel(
+        GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=16, vocab_size=len(words))
+    ).eval()
+    text = Task(
+        "text", data={"validation": [(one,) for one in texts(60)]}, kind="next-token", metric="perplexity"
+    )
     found, nll, count = hw.evaluate(lm, text, tokenizer=words, quiet=True), 0.0, 0
     for one in texts(60):
         ids = words(one, return_tensors="pt")["input_ids"]
@@ -197,7 +237,10 @@ def test_several_tasks_and_what_is_kept(tmp_path: Path) -> None:
         found = hw.evaluate(model, list(both.values()), out=tmp_path / "both", quiet=True)
     assert isinstance(found, Evaluations)
     assert found["a"].score == 1.0
-    assert found["a"].no_interval == "every resample of the examples has the same value, which says nothing about its spread"
+    assert (
+        found["a"].no_interval
+        == "every resample of the examples has the same value, which says nothing about its spread"
+    )
     summary = found.summary().set_index("task")
     assert list(summary["at_chance"]) == [False, True]
     assert set(summary["examples"]) == {64}
@@ -225,7 +268,9 @@ task = hw.Task("reviews", path={{"validation": {str(tmp_path / "reviews.csv")!r}
 print(hw.evaluate({str(tmp_path / "model")!r}, task, out={str(tmp_path / "out")!r}, device="cpu", quiet=True).score, "torch" in sys.modules)
 """
     said = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()[-2:]
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()[-2:]
         for _ in range(2)
     ]
     assert said == [["0.75", "True"], ["0.75", "False"]]
@@ -254,6 +299,8 @@ def test_what_cannot_be_evaluated_is_said(classifier: Any, reviews: Task) -> Non
     with pytest.raises(HeadwiseError, match="an encoder without a head"):
         hw.evaluate(BertModel(BertConfig(**SIZE)), reviews, **options)
     train = [("w0", "bad"), ("w1", "good")]
-    unlabelled = Task("reviews", data={"test": [(text, None) for text in texts(4)], "train": train}, kind="classes")
+    unlabelled = Task(
+        "reviews", data={"test": [(text, None) for text in texts(4)], "train": train}, kind="classes"
+    )
     with pytest.raises(HeadwiseError, match="has no labels"):
         hw.evaluate(classifier, unlabelled, split="test", **options)

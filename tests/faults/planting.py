@@ -80,7 +80,9 @@ class Fault:
         """Raises ValueError if the test does not exist."""
         path, _, function = self.test.partition("::")
         tree = ast.parse((TESTS / path).read_text(encoding="utf-8"))
-        if function.partition("[")[0] not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
+        if function.partition("[")[0] not in {
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef)
+        }:
             raise ValueError(f"tests/{path} has no test {function!r}")
 
 
@@ -125,7 +127,11 @@ def run_tests(
     for case in ElementTree.parse(report).iter("testcase") if report.is_file() else ():
         for failure in case.findall("failure"):
             failed[case.get("name", "")] = " ".join((failure.get("message") or "failed").split())[:200]
-    return process.exitcode or 0, failed, output.read_text(encoding="utf-8", errors="replace")[-2000:] if output.is_file() else ""
+    return (
+        process.exitcode or 0,
+        failed,
+        output.read_text(encoding="utf-8", errors="replace")[-2000:] if output.is_file() else "",
+    )
 
 
 def _child(command: list[str], source: str, output: str) -> None:
@@ -146,7 +152,9 @@ def _child(command: list[str], source: str, output: str) -> None:
 
 def copy_source(scratch: Path) -> Path:
     """A copy of the source."""
-    return Path(shutil.copytree(SOURCE, scratch / "src"))  # compiled files stay valid: times of change are copied too
+    return Path(
+        shutil.copytree(SOURCE, scratch / "src")
+    )  # compiled files stay valid: times of change are copied too
 
 
 def try_fault(fault: Fault) -> Verdict:
@@ -167,7 +175,9 @@ def try_fault(fault: Fault) -> Verdict:
     if status == 0:
         return Verdict(fault, "NOT CAUGHT", "the test stays green", seconds)
     if status != 1 or not failed:  # an error while collecting or setting up says nothing about the fault
-        return Verdict(fault, f"no verdict ({status})", tail.strip().splitlines()[-1] if tail.strip() else "", seconds)
+        return Verdict(
+            fault, f"no verdict ({status})", tail.strip().splitlines()[-1] if tail.strip() else "", seconds
+        )
     return Verdict(fault, "caught", next(iter(failed.values())), seconds)
 
 
@@ -181,17 +191,25 @@ def try_clean(path: str, nodes: Sequence[str]) -> dict[str, str]:
 def main() -> int:
     """Plants the chosen faults and prints the table; 0 if all are caught."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("words", nargs="*", help="only faults whose category, name or file holds one of these")
+    parser.add_argument(
+        "words", nargs="*", help="only faults whose category, name or file holds one of these"
+    )
     parser.add_argument("--workers", type=int, default=2, help="faults tried at the same time")
-    parser.add_argument("--no-slow", action="store_true", help="leave out the slow simulations of tests/statistics")
+    parser.add_argument(
+        "--no-slow", action="store_true", help="leave out the slow simulations of tests/statistics"
+    )
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 200)
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"  # children leave without tidying up
+    os.environ["PYTHONWARNINGS"] = (
+        "ignore::UserWarning:multiprocessing.resource_tracker"  # children leave without tidying up
+    )
     FORKS.set_forkserver_preload(LIBRARIES)
     faults = read_faults()
     if arguments.words:
-        faults = [f for f in faults if any(word in f"{f.category} {f.name} {f.file}" for word in arguments.words)]
+        faults = [
+            f for f in faults if any(word in f"{f.category} {f.name} {f.file}" for word in arguments.words)
+        ]
     tests: dict[str, set[str]] = {}
     for fault in faults:
         tests.setdefault(fault.test.partition("::")[0], set()).add(f"tests/{fault.test}")
@@ -200,7 +218,9 @@ def main() -> int:
     verdicts: list[Verdict] = []
     with Progress(*columns, console=console) as progress, ThreadPoolExecutor(arguments.workers) as pool:
         bar = progress.add_task("tests without a fault", total=len(tests))
-        for path, failed in pool.map(lambda item: (item[0], try_clean(item[0], sorted(item[1]))), tests.items()):
+        for path, failed in pool.map(
+            lambda item: (item[0], try_clean(item[0], sorted(item[1]))), tests.items()
+        ):
             red |= failed
             progress.console.print(f"{'RED' if failed else 'green'} without a fault: {path}", markup=False)
             progress.advance(bar)
@@ -208,16 +228,24 @@ def main() -> int:
         for future in as_completed([pool.submit(try_fault, fault) for fault in faults]):
             verdict = future.result()
             verdicts.append(verdict)
-            progress.console.print(f"{verdict.outcome}: {verdict.fault.name} ({verdict.seconds:.0f} s)", markup=False)
+            progress.console.print(
+                f"{verdict.outcome}: {verdict.fault.name} ({verdict.seconds:.0f} s)", markup=False
+            )
             progress.advance(bar)
     caught = sum(verdict.outcome == "caught" for verdict in verdicts)
     table = Table(title=f"{caught} of {len(faults)} faults caught")
     for name in ("where", "fault", "outcome", "test", "what it said"):
-        table.add_column(name, max_width={"test": 60, "what it said": 50}.get(name), no_wrap=name == "what it said")
+        table.add_column(
+            name, max_width={"test": 60, "what it said": 50}.get(name), no_wrap=name == "what it said"
+        )
     for verdict in sorted(verdicts, key=lambda v: faults.index(v.fault)):
         fault = verdict.fault
         table.add_row(
-            fault.category, fault.name, verdict.outcome, fault.test.replace("::", " :: "), verdict.said.replace("[", "\\[")
+            fault.category,
+            fault.name,
+            verdict.outcome,
+            fault.test.replace("::", " :: "),
+            verdict.said.replace("[", "\\["),
         )
     console.print(table)
     for name, said in red.items():

@@ -24,7 +24,12 @@ Axis = tuple[str, str, str]  # title, x axis, y axis
 MAP = xr.DataArray([[[0.1, 0.2], [0.3, 0.4]]], dims=("task", "layer", "head"), coords={"task": ["a"]})
 TWO = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=["a", "b"], columns=["a", "b"])
 PAIRS = pd.DataFrame(
-    {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [0.03, 0.05, 0.04]}
+    {
+        "task": ["a", "a", "b"],
+        "other": ["b", "c", "c"],
+        "DSE": [0.1, 0.2, 0.4],
+        "dissociation": [0.03, 0.05, 0.04],
+    }
 )
 TESTS = pd.DataFrame({"similarity": ["DSE"], "kind": ["pearson"], "correlation": [0.37], "p": [0.21]})
 CURVES = pd.DataFrame(
@@ -36,18 +41,35 @@ CURVES = pd.DataFrame(
     ]
 )
 STRENGTHS = pd.DataFrame({"split": "test", "strength": [0.0, 2.0], "effect": [0.0, 1.0], "kl": [0.0, 0.1]})
-STRENGTHS = STRENGTHS.assign(**{f"{name}_{end}": STRENGTHS[name] for name in ("effect", "kl") for end in ("low", "high")})
-LABELS = pd.DataFrame({"task": "dep", "label": ["x", "y"], "layer": [0, 1], "recall": [0.5, 0.75], "f1": 0.1, "gold": [10, 9]})
-LAYERS = pd.DataFrame({"task": "pos", "layer": [0, 1], "change": [0.01, -0.02], "low": [0.0, -0.03], "high": [0.02, -0.01]})
+STRENGTHS = STRENGTHS.assign(
+    **{f"{name}_{end}": STRENGTHS[name] for name in ("effect", "kl") for end in ("low", "high")}
+)
+LABELS = pd.DataFrame(
+    {"task": "dep", "label": ["x", "y"], "layer": [0, 1], "recall": [0.5, 0.75], "f1": 0.1, "gold": [10, 9]}
+)
+LAYERS = pd.DataFrame(
+    {"task": "pos", "layer": [0, 1], "change": [0.01, -0.02], "low": [0.0, -0.03], "high": [0.02, -0.01]}
+)
 EFFECTS = pd.DataFrame({"gates": ["l0"], "effect": ["a"], "mean": [0.01], "low": [-0.01], "high": [0.03]})
 LESIONS = pd.DataFrame(
-    {"model": "m", "weights": "trained", "silenced": ["none", "random"], "accuracy": [77.0, 71.0], "low": 70.0, "high": 80.0}
+    {
+        "model": "m",
+        "weights": "trained",
+        "silenced": ["none", "random"],
+        "accuracy": [77.0, 71.0],
+        "low": 70.0,
+        "high": 80.0,
+    }
 )
 DRAWS = pd.DataFrame({"model": "m", "weights": "trained", "accuracy": [70.0, 72.0]})
-HISTORY = pd.DataFrame({"step": [1, 2, 1], "task": "a", "loss": [0.5, 0.25, 9.0], "method": "iat", "seed": [0, 0, 1]})
+HISTORY = pd.DataFrame(
+    {"step": [1, 2, 1], "task": "a", "loss": [0.5, 0.25, 9.0], "method": "iat", "seed": [0, 0, 1]}
+)
 SHOTS = pd.DataFrame({"task": "a", "method": "iat", "shots": [4, 16], "mean": [50.0, 60.0], "sd": [1.0, 2.0]})
 SWEEP = pd.DataFrame({"fraction": [0.1], "D": [2.0], "D_low": [1.0], "D_high": [3.0], "D_a": [4.0]})
-PAIR = pd.DataFrame({"A": ["a"], "B": ["b"], "D": [5.0], "D_low": [1.0], "D_high": [9.0], "D_A": [4.0], "D_B": [6.0]})
+PAIR = pd.DataFrame(
+    {"A": ["a"], "B": ["b"], "D": [5.0], "D_low": [1.0], "D_high": [9.0], "D_A": [4.0], "D_B": [6.0]}
+)
 CHOSEN = pd.DataFrame({"a": [1, 2], "mean": [1.0, 2.0], "sigma": [0.0, 0.0]})
 TRAINED = pd.DataFrame(
     {
@@ -60,7 +82,9 @@ TRAINED = pd.DataFrame(
         "D": [6.0, 5.0],
     }
 )
-CLAIMS = xr.DataArray(np.ones((1, 2, 2, 2)), dims=("run", "task", "layer", "head"), coords={"task": ["a", "b"]})
+CLAIMS = xr.DataArray(
+    np.ones((1, 2, 2, 2)), dims=("run", "task", "layer", "head"), coords={"task": ["a", "b"]}
+)
 AGREEMENT = pd.DataFrame({"first": ["a"], "second": ["a"], "overlap": [0.5], "pearson": [-0.25]})
 
 FIGURES: dict[str, tuple[Callable[[], Any], list[Axis], list[str]]] = {
@@ -73,7 +97,11 @@ FIGURES: dict[str, tuple[Callable[[], Any], list[Axis], list[str]]] = {
     "overlap": (lambda: dissociation.overlap(TWO), [("", "", ""), ("", "", "heads shared (%)")], []),
     "pairs": (lambda: dissociation.pair_scores(PAIR), [("", "dissociation (%)", "")], ["D_A", "D_B", "D"]),
     "layers": (lambda: dissociation.heads_per_layer(CHOSEN), [("", "layer", "heads chosen")], ["mean", "a"]),
-    "sweep": (lambda: dissociation.sweep(SWEEP), [("", "heads silenced (%)", "dissociation (%)")], ["a", "D"]),
+    "sweep": (
+        lambda: dissociation.sweep(SWEEP),
+        [("", "heads silenced (%)", "dissociation (%)")],
+        ["a", "D"],
+    ),
     "nulls": (
         lambda: dissociation.nulls({"a, b": (0.07, np.linspace(-0.1, 0.1, 40), 0.15)}),
         [("a, b\np = 0.15", "D of re-splits (%)", "")],
@@ -92,11 +120,16 @@ FIGURES: dict[str, tuple[Callable[[], Any], list[Axis], list[str]]] = {
     ),
     "curves": (
         lambda: estimators.curves(CURVES, "accuracy"),
-        [(f"{order} important heads silenced", "heads silenced (%)", "accuracy (%)") for order in ("most", "least")],
+        [
+            (f"{order} important heads silenced", "heads silenced (%)", "accuracy (%)")
+            for order in ("most", "least")
+        ],
         ["iat", "random"],
     ),
     "cost": (
-        lambda: estimators.cost(pd.DataFrame({"estimator": ["iat", "random"], "seconds": [1.0, np.nan], "drop": [5.0, 1.0]})),
+        lambda: estimators.cost(
+            pd.DataFrame({"estimator": ["iat", "random"], "seconds": [1.0, np.nan], "drop": [5.0, 1.0]})
+        ),
         [("", "seconds", "mean drop (points)")],
         [],
     ),
@@ -106,7 +139,9 @@ FIGURES: dict[str, tuple[Callable[[], Any], list[Axis], list[str]]] = {
         ["chosen", "test"],
     ),
     "differences": (
-        lambda: language.differences(pd.DataFrame({"difference": [0.1], "low": [0.0], "high": [0.2]}, index=["x"])),
+        lambda: language.differences(
+            pd.DataFrame({"difference": [0.1], "low": [0.0], "high": [0.2]}, index=["x"])
+        ),
         [("", "changed − intact", "")],
         [],
     ),
@@ -127,13 +162,21 @@ FIGURES: dict[str, tuple[Callable[[], Any], list[Axis], list[str]]] = {
         [],
     ),
     "best layers": (lambda: stemcells.best_layers(LABELS, 2), [("dep (recall, %)", "layer", "")], []),
-    "label changes": (lambda: stemcells.label_changes(LABELS, LABELS), [("dep: multi − single", "points", "")], []),
+    "label changes": (
+        lambda: stemcells.label_changes(LABELS, LABELS),
+        [("dep: multi − single", "points", "")],
+        [],
+    ),
     "layer changes": (
         lambda: stemcells.layer_changes(LAYERS),
         [("trained together − trained alone", "layer", "change of probe score, points")],
         [],
     ),
-    "effects": (lambda: stemcells.effects(EFFECTS), [("", "points, mean and 95 % interval over runs and heads", "")], []),
+    "effects": (
+        lambda: stemcells.effects(EFFECTS),
+        [("", "points, mean and 95 % interval over runs and heads", "")],
+        [],
+    ),
     "scores": (
         lambda: training.scores(pd.DataFrame({"task": ["a", "b"], "method": "iat", "score": [0.5, 0.6]})),
         [("", "", "score (%)")],
@@ -167,9 +210,14 @@ def test_losses_are_of_the_first_seed_and_smoothed() -> None:
 
 
 def test_every_point_of_scores_stands_at_its_task() -> None:
-    table = pd.DataFrame({"task": ["a", "b", "a", "b"], "method": ["x", "x", "y", "y"], "score": [0.1, 0.2, 0.3, 0.4]})
+    table = pd.DataFrame(
+        {"task": ["a", "b", "a", "b"], "method": ["x", "x", "y", "y"], "score": [0.1, 0.2, 0.3, 0.4]}
+    )
     ax = training.scores(table).axes[0]
-    assert [line.get_ydata().tolist() for line in ax.lines] == [pytest.approx([10, 20]), pytest.approx([30, 40])]
+    assert [line.get_ydata().tolist() for line in ax.lines] == [
+        pytest.approx([10, 20]),
+        pytest.approx([30, 40]),
+    ]
     assert all(np.abs(line.get_xdata() - [0, 1]).max() < 0.2 for line in ax.lines)
     left, right = (line.get_xdata()[0] for line in ax.lines)
     assert left < 0 < right
@@ -195,7 +243,9 @@ def test_lesions_of_roles_stand_in_their_rows_with_intervals_and_draws() -> None
     assert set(marks) == {(77.0, "full"), (71.0, "full"), (1.0, "none"), (2.0, "none")}
     assert all(abs(y - row) < 0.3 for (x, _), y in marks.items() for row in [int(x in (71.0, 2.0))])
     assert marks[77.0, "full"] < marks[1.0, "none"]  # trained above random
-    spans = [line.get_xdata() for line in ax.lines if len(line.get_xdata()) == 2 and line.get_marker() == "None"]
+    spans = [
+        line.get_xdata() for line in ax.lines if len(line.get_xdata()) == 2 and line.get_marker() == "None"
+    ]
     assert [list(span) for span in spans] == [[70.0, 80.0]] * 2  # none without bounds
     (grey, _) = [line for line in ax.lines if line.get_marker() == "."]
     assert grey.get_xdata().tolist() == [70.0, 72.0]
@@ -281,7 +331,8 @@ def test_grouped_bars_stand_where_the_docstring_says_and_speak() -> None:
     ax = style.grouped_bars(table, "what").axes[0]
     bars = sorted(ax.patches, key=lambda bar: bar.get_height())
     expected = [
-        (row + (k - 1) * 0.8 / 3, value) for k, row, value in [(0, 0, 1), (0, 1, 2), (1, 0, 3), (1, 1, 4), (2, 0, 5), (2, 1, 6)]
+        (row + (k - 1) * 0.8 / 3, value)
+        for k, row, value in [(0, 0, 1), (0, 1, 2), (1, 0, 3), (1, 1, 4), (2, 0, 5), (2, 1, 6)]
     ]
     found = [(bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in bars]
     np.testing.assert_allclose(found, expected)
@@ -294,6 +345,9 @@ def test_what_the_mouse_is_told() -> None:
     bar = dissociation.pair_scores(PAIR).axes[0].patches[0]
     assert bar.get_gid() == "said:a – b: D 5.00 % (95 % interval 1.00 to 9.00), D_A 4.00, D_B 6.00"
     lines = estimators.curves(CURVES).axes[1].lines
-    assert [line.get_gid() for line in lines] == ["said:iat, least important heads", "said:random, least important heads"]
+    assert [line.get_gid() for line in lines] == [
+        "said:iat, least important heads",
+        "said:random, least important heads",
+    ]
     dots = roles.copying(LESIONS, DRAWS).axes[0].lines
     assert any((line.get_gid() or "").endswith("m, trained weights, silenced: none: 77.0 %") for line in dots)

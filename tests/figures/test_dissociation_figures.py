@@ -12,7 +12,9 @@ from headwise.figures._probing import heatmaps
 
 TASKS = ["qqp", "ag", "sst2"]
 MATRIX = pd.DataFrame(
-    [[60.0, 95.0, 90.0], [97.0, 70.0, np.nan], [91.0, 92.0, 80.0]], index=[f"{t}†" for t in TASKS], columns=TASKS
+    [[60.0, 95.0, 90.0], [97.0, 70.0, np.nan], [91.0, 92.0, 80.0]],
+    index=[f"{t}†" for t in TASKS],
+    columns=TASKS,
 )
 
 
@@ -29,7 +31,11 @@ def test_a_lesion_matrix_shows_every_value_and_frames_the_own_lesion() -> None:
     assert words(ax.get_xticklabels()) == TASKS
     assert words(ax.get_yticklabels()) == [f"{task}†" for task in TASKS]
     assert [patch.get_xy() for patch in ax.patches] == [(i - 0.5, i - 0.5) for i in range(3)]
-    assert (ax.get_xlabel(), ax.get_ylabel(), bar.get_ylabel()) == ("task", "heads silenced", "relative performance (%)")
+    assert (ax.get_xlabel(), ax.get_ylabel(), bar.get_ylabel()) == (
+        "task",
+        "heads silenced",
+        "relative performance (%)",
+    )
 
 
 def test_overlap_leaves_the_diagonal_out() -> None:
@@ -53,7 +59,9 @@ def test_pairs_show_d_with_its_interval_and_both_sides(known: bool) -> None:
     lines = {line.get_label(): line for line in ax.lines}
     assert lines["D_A"].get_xdata().tolist() == [12.0, -3.0]
     assert lines["D_B"].get_xdata().tolist() == [8.0, 5.0]
-    assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [10.0]  # where a dissociation is distinct
+    assert [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":"] == [
+        10.0
+    ]  # where a dissociation is distinct
     spans = [segment[:, 0].tolist() for part in ax.collections for segment in part.get_segments()]
     assert spans == ([[6.0, 13.0], [-2.0, 4.0]] if known else [])
     assert words(ax.get_yticklabels()) == ["a – b", "a – c"]
@@ -74,14 +82,18 @@ def test_names_of_pairs_and_numbers_of_heads_do_not_run_together() -> None:
     table = pd.DataFrame([{"A": a, "B": b, **numbers} for a, b in pairs])
     places = boxes(draw.pair_scores(table).axes[0].get_yticklabels())
     assert not any(a.overlaps(b) for i, a in enumerate(places) for b in places[i + 1 :])
-    scores = xr.DataArray(np.random.default_rng(0).random((5, 6, 12)), dims=("task", "layer", "head"), coords={"task": names})
+    scores = xr.DataArray(
+        np.random.default_rng(0).random((5, 6, 12)), dims=("task", "layer", "head"), coords={"task": names}
+    )
     for ax in heatmaps(scores, legend="importance").axes[:5]:
         places = boxes(ax.get_xticklabels())
         assert all(b.x0 - a.x1 > 2 for a, b in pairwise(places))  # pixels between two numbers
 
 
 def test_maps_of_unlike_scales_share_one_legend() -> None:
-    scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3) ** 2, dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    scores = xr.DataArray(
+        np.arange(12.0).reshape(2, 2, 3) ** 2, dims=("task", "layer", "head"), coords={"task": ["a", "b"]}
+    )
     first, second, bar = heatmaps(scores, legend="importance").axes
     for ax, task in ((first, "a"), (second, "b")):
         one = scores.sel(task=task).to_numpy()
@@ -92,7 +104,8 @@ def test_maps_of_unlike_scales_share_one_legend() -> None:
 
 def test_heads_per_layer_are_bars_and_sigma_stands_above() -> None:
     table = pd.DataFrame(
-        {"a": [1, 4], "b": [3, 0], "mean": [2.0, 2.0], "sigma": [1.0, 2.0]}, index=pd.RangeIndex(2, name="layer")
+        {"a": [1, 4], "b": [3, 0], "mean": [2.0, 2.0], "sigma": [1.0, 2.0]},
+        index=pd.RangeIndex(2, name="layer"),
     )
     ax = draw.heads_per_layer(table).axes[0]
     assert [bar.get_height() for bar in ax.patches] == [1, 4, 3, 0]
@@ -103,18 +116,30 @@ def test_heads_per_layer_are_bars_and_sigma_stands_above() -> None:
 
 
 def test_score_maps_frame_chosen_heads_and_keep_layer_0_at_the_bottom() -> None:
-    scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    scores = xr.DataArray(
+        np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]}
+    )
     chosen = {"a": [(0, 0), (1, 2)], "b": []}
     figure = heatmaps(scores, chosen=chosen)
     for ax, task in zip(figure.axes, ("a", "b"), strict=False):
         assert ax.get_title() == task
         np.testing.assert_array_equal(ax.collections[0].get_array(), scores.sel(task=task))
         assert ax.get_ylim()[0] < ax.get_ylim()[1]
-        assert [patch.get_xy() for patch in ax.patches] == [(head - 0.42, layer - 0.42) for layer, head in chosen[task]]
+        assert [patch.get_xy() for patch in ax.patches] == [
+            (head - 0.42, layer - 0.42) for layer, head in chosen[task]
+        ]
 
 
 def test_sweep_shows_d_of_every_share() -> None:
-    table = pd.DataFrame({"fraction": [0.1, 0.3], "D": [2.0, 9.0], "D_low": [1.0, 7.0], "D_high": [3.0, 11.0], "D_a": [4.0, 8.0]})
+    table = pd.DataFrame(
+        {
+            "fraction": [0.1, 0.3],
+            "D": [2.0, 9.0],
+            "D_low": [1.0, 7.0],
+            "D_high": [3.0, 11.0],
+            "D_a": [4.0, 8.0],
+        }
+    )
     ax = draw.sweep(table).axes[0]
     lines = {line.get_label(): line for line in ax.lines}
     assert lines["D"].get_xydata().tolist() == [[10.0, 2.0], [30.0, 9.0]]
@@ -138,12 +163,20 @@ def test_nulls_hold_every_resplit_and_the_observed_d() -> None:
 def test_a_grid_of_models_and_methods_and_sweeps_of_training() -> None:
     grid = pd.DataFrame({"a–b": [5.0, 7.0], "average": [5.0, 7.0]}, index=["bert", "gpt2"])
     assert words(draw.matrix(grid, "D").axes[0].texts) == ["5.0", "5.0", "7.0", "7.0"]
-    table = pd.DataFrame({"model": ["m"] * 4, "method": ["iat", "iat", "multi-task", "multi-task"], "D": [6.0, 8.0, 1.0, 3.0]})
+    table = pd.DataFrame(
+        {"model": ["m"] * 4, "method": ["iat", "iat", "multi-task", "multi-task"], "D": [6.0, 8.0, 1.0, 3.0]}
+    )
     ax = draw.methods(table).axes[0]
     assert [bar.get_height() for bar in ax.patches] == [7.0, 2.0]
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[6.0, 8.0], [1.0, 3.0]]
-    rows = [("m", "iat", 0.3, 81.0, 0.5), ("m", "iat", 0.1, 80.0, np.nan), ("m", "multi-task", 0.0, 79.0, 0.1)]
-    swept = draw.training_sweep(pd.DataFrame(rows, columns=["model", "method", "alpha", "average", "sd"]), "alpha").axes[0]
+    rows = [
+        ("m", "iat", 0.3, 81.0, 0.5),
+        ("m", "iat", 0.1, 80.0, np.nan),
+        ("m", "multi-task", 0.0, 79.0, 0.1),
+    ]
+    swept = draw.training_sweep(
+        pd.DataFrame(rows, columns=["model", "method", "alpha", "average", "sd"]), "alpha"
+    ).axes[0]
     assert swept.lines[0].get_xydata().tolist() == [[10.0, 80.0], [30.0, 81.0]]
     assert "α" in swept.get_xlabel()
     assert [line.get_ydata()[0] for line in swept.lines if line.get_linestyle() == ":"] == [79.0]
@@ -152,7 +185,9 @@ def test_a_grid_of_models_and_methods_and_sweeps_of_training() -> None:
 def test_what_lesions_leave_stands_with_the_map() -> None:
     from headwise.figures import Effect
 
-    scores = xr.DataArray(np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
+    scores = xr.DataArray(
+        np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]}
+    )
     effects = {name: [Effect("own", 60.0, 50.0, 130.0), Effect("others", 90.0)] for name in "ab"}
     axes = heatmaps(scores, legend="importance", effects=effects, effect="of intact").axes
     bars = axes[2]
@@ -160,7 +195,9 @@ def test_what_lesions_leave_stands_with_the_map() -> None:
     assert [list(line.get_xdata()) for line in bars.lines] == [[50.0, 130.0]]
     effects["b"] = [Effect("own", np.nan), Effect("others", 110.0)]
     assert words(heatmaps(scores, legend="importance", effects=effects).axes[3].texts) == [" undefined"]
-    assert [ax.get_xlim() for ax in heatmaps(scores, legend="importance", effects=effects).axes[2:4]] == [(0, 130)] * 2
+    assert [ax.get_xlim() for ax in heatmaps(scores, legend="importance", effects=effects).axes[2:4]] == [
+        (0, 130)
+    ] * 2
     assert bars.get_xlim() == (0, 130)
     assert words(bars.get_yticklabels()) == ["own", "others"]
     alone = heatmaps(scores[:1], legend="importance", effects=effects, effect="of intact")

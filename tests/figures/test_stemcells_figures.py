@@ -33,7 +33,15 @@ def test_overlap_is_symmetric_with_runs_on_the_diagonal() -> None:
 
 def labels(shift: float) -> pd.DataFrame:
     rows = [
-        {"task": "dep", "label": f"r{i}", "layer": i % 4, "recall": 0.5 + shift * i, "f1": 0.1, "gold": 10 - i} for i in range(6)
+        {
+            "task": "dep",
+            "label": f"r{i}",
+            "layer": i % 4,
+            "recall": 0.5 + shift * i,
+            "f1": 0.1,
+            "gold": 10 - i,
+        }
+        for i in range(6)
     ]
     return pd.DataFrame(rows)
 
@@ -51,7 +59,13 @@ def test_best_layers_stand_at_their_layer() -> None:
 
 def test_effects_with_an_infinite_interval_are_drawn() -> None:
     table = pd.DataFrame(
-        {"gates": ["subset", "l0"], "effect": ["a", "b"], "mean": [-0.1, 0.0], "low": [-0.2, -np.inf], "high": [0, np.inf]}
+        {
+            "gates": ["subset", "l0"],
+            "effect": ["a", "b"],
+            "mean": [-0.1, 0.0],
+            "low": [-0.2, -np.inf],
+            "high": [0, np.inf],
+        }
     )
     ax = draw.effects(table).axes[0]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["subset: a", "l0: b"]
@@ -67,7 +81,13 @@ def test_text_in_pdfs_stays_text(tmp_path: Path) -> None:
 def test_changes_of_layers_are_drawn_where_they_are() -> None:
     table = pd.DataFrame(
         [
-            {"task": task, "layer": layer, "change": -0.01 * layer * k, "low": -0.01 * layer * k - 0.02, "high": np.inf}
+            {
+                "task": task,
+                "layer": layer,
+                "change": -0.01 * layer * k,
+                "low": -0.01 * layer * k - 0.02,
+                "high": np.inf,
+            }
             for k, task in enumerate(("pos", "ner"), 1)
             for layer in range(3)
         ]
@@ -75,5 +95,8 @@ def test_changes_of_layers_are_drawn_where_they_are() -> None:
     ax = draw.layer_changes(table).axes[0]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["pos", "ner"]
     lines = [line for line in ax.get_lines() if len(line.get_xdata()) == 3 and line.get_linestyle() == "-"]
-    assert [line.get_ydata().tolist() for line in lines] == [pytest.approx([0, -1, -2]), pytest.approx([0, -2, -4])]
+    assert [line.get_ydata().tolist() for line in lines] == [
+        pytest.approx([0, -1, -2]),
+        pytest.approx([0, -2, -4]),
+    ]
     assert all(np.abs(line.get_xdata() - [0, 1, 2]).max() < 0.2 for line in lines)

@@ -11,7 +11,15 @@ import pytest
 from headwise.figures import _dissociation as dissociation, _training as training, panels, save_figure, svg
 
 PAIRS = pd.DataFrame(
-    {"A": ["a<b>"], "B": ['id="x" url(#y)'], "D_A": [1.0], "D_B": [2.0], "D": [1.5], "D_low": [1.0], "D_high": [2.0]}
+    {
+        "A": ["a<b>"],
+        "B": ['id="x" url(#y)'],
+        "D_A": [1.0],
+        "D_B": [2.0],
+        "D": [1.5],
+        "D_low": [1.0],
+        "D_high": [2.0],
+    }
 )
 
 
@@ -38,7 +46,12 @@ def test_identifiers_belong_to_one_figure_and_all_are_there() -> None:
         ids = [part.get("id") for part in root.iter() if part.get("id")]
         assert len(ids) == len(set(ids))
         assert ids
-        used = {value for part in root.iter() if part.tag != "text" for value in re.findall(r"#(\w+-\w+)", str(part.attrib))}
+        used = {
+            value
+            for part in root.iter()
+            if part.tag != "text"
+            for value in re.findall(r"#(\w+-\w+)", str(part.attrib))
+        }
         assert used == set(ids)  # clip paths and marks, none missing and none unused
         names[name] = used
     assert not names["one"] & names["two"]
@@ -71,7 +84,13 @@ def test_names_with_dollars_are_names(name: str, tmp_path: Path) -> None:
 
 def test_logarithmic_axes_show_plain_numbers() -> None:
     table = pd.DataFrame(
-        {"task": "cola", "method": "iat", "shots": [4, 16, 1000], "mean": [50.0, 55.0, 60.0], "sd": [1.0, 1.0, float("nan")]}
+        {
+            "task": "cola",
+            "method": "iat",
+            "shots": [4, 16, 1000],
+            "mean": [50.0, 55.0, 60.0],
+            "sd": [1.0, 1.0, float("nan")],
+        }
     )
     shown = texts(svg(training.transfer(table), "one"))
     assert {"4", "16", "1000"} <= set(shown)

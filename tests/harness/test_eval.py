@@ -61,7 +61,11 @@ def test_examples_are_paired_whatever_their_order() -> None:
 
 def test_other_examples_are_not_paired_and_metrics_without_numbers_are_named() -> None:
     intact = {"a": [sample(0, 1.0), sample(1, 0.0)]}
-    for wrong in ([sample(0, 1.0)], [sample(0, 1.0), sample(2, 0.0)], [sample(0, 1.0), sample(1, 0.0, prompt_hash="other")]):
+    for wrong in (
+        [sample(0, 1.0)],
+        [sample(0, 1.0), sample(2, 0.0)],
+        [sample(0, 1.0), sample(1, 0.0, prompt_hash="other")],
+    ):
         with pytest.raises(HeadwiseError, match="evaluations of a are not of the same examples"):
             paired(intact, {"a": wrong})
     tuples = {"a": [sample(0, 1.0, metrics=["acc", "word_perplexity"], word_perplexity=(-3.0, 2))]}
@@ -73,7 +77,9 @@ def test_other_examples_are_not_paired_and_metrics_without_numbers_are_named() -
 def model() -> Any:
     torch.manual_seed(0)
     sizes: Any = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 50}
-    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.3)).eval()
+    return GPT2LMHeadModel(
+        GPT2Config(**sizes, bos_token_id=1, eos_token_id=2, pad_token_id=0, initializer_range=0.3)
+    ).eval()
 
 
 def tokenizer() -> Any:
@@ -83,7 +89,9 @@ def tokenizer() -> Any:
 def steering(strength: float = 2.0) -> Steering:
     torch.manual_seed(1)
     heads = pd.DataFrame([{"layer": 0, "head": 1}])
-    return Steering(pd.DataFrame({"strength": [0.0]}), heads, {(0, 1): torch.randn(8)}, strength, {"task": "x"}, [])
+    return Steering(
+        pd.DataFrame({"strength": [0.0]}), heads, {(0, 1): torch.randn(8)}, strength, {"task": "x"}, []
+    )
 
 
 def test_files_say_what_is_changed(tmp_path: Path) -> None:
@@ -99,7 +107,12 @@ def test_files_say_what_is_changed(tmp_path: Path) -> None:
         "gates": heads.gated(torch.from_numpy(gates)),
         "steer": heads.steered(steering().vectors, 2.0),
     }
-    for name, file in (("silence", "heads.json"), ("gates", "gates.json"), ("gates", "gates.npy"), ("steer", "steered")):
+    for name, file in (
+        ("silence", "heads.json"),
+        ("gates", "gates.json"),
+        ("gates", "gates.npy"),
+        ("steer", "steered"),
+    ):
         _, change = changing(Evaluate(**{name: str(tmp_path / file)}))
         own = hw.Heads(plain)
         with torch.no_grad(), change(own):
@@ -126,7 +139,9 @@ def test_changes_that_are_none_are_refused(tmp_path: Path) -> None:
 
 def test_without_the_harness_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"lm-eval is not installed; install it with: pip install 'headwise\[eval\]'"):
+    with pytest.raises(
+        MissingExtra, match=r"lm-eval is not installed; install it with: pip install 'headwise\[eval\]'"
+    ):
         run_harness(model(), "x", silence=[(0, 1)])
 
 
@@ -155,7 +170,8 @@ def test_a_local_task_is_run_on_both_models(
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)
     docs = [
-        dict(zip(("start", "good", "bad"), (f"w{i}" for i in rng.choice(47, 3, replace=False)), strict=True)) for _ in range(30)
+        dict(zip(("start", "good", "bad"), (f"w{i}" for i in rng.choice(47, 3, replace=False)), strict=True))
+        for _ in range(30)
     ]
     (tmp_path / "tasks").mkdir()
     (tmp_path / "docs.jsonl").write_text("\n".join(map(json.dumps, docs)))
@@ -164,7 +180,15 @@ def test_a_local_task_is_run_on_both_models(
     plain.save_pretrained(tmp_path / "model")
     words.save_pretrained(tmp_path / "model")
     (tmp_path / "heads.json").write_text(hw.HeadSet([(0, 1), (1, 0), (1, 3)]).to_json())
-    arguments = ["eval", "--model", str(tmp_path / "model"), "--silence", str(tmp_path / "heads.json"), "--tasks", "copied"]
+    arguments = [
+        "eval",
+        "--model",
+        str(tmp_path / "model"),
+        "--silence",
+        str(tmp_path / "heads.json"),
+        "--tasks",
+        "copied",
+    ]
     arguments += ["--include", str(tmp_path / "tasks"), "--out", str(tmp_path / "out"), "--device", "cpu"]
     shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert "copied" in shown.output
@@ -182,7 +206,9 @@ def test_a_local_task_is_run_on_both_models(
             good, bad = (words(doc[side])["input_ids"][0] for side in ("good", "bad"))
             right.append(float(last[good] > last[bad]))
         np.testing.assert_array_equal(examples["changed" if column == "changed" else "intact"], right)
-    assert found.table.loc[0, "difference"] == pytest.approx((examples["changed"] - examples["intact"]).mean())
+    assert found.table.loc[0, "difference"] == pytest.approx(
+        (examples["changed"] - examples["intact"]).mean()
+    )
     assert not np.array_equal(examples["changed"], examples["intact"])
 
     import lm_eval
@@ -195,9 +221,13 @@ def test_a_local_task_is_run_on_both_models(
         return result
 
     monkeypatch.setattr(lm_eval, "simple_evaluate", noted)
-    few = run_harness(plain, "copied", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words, fewshot=2, limit=5)
+    few = run_harness(
+        plain, "copied", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words, fewshot=2, limit=5
+    )
     assert len(few.examples) == 5
     assert len(asked) == 2 * 5 * 2  # intact and changed, two choices each
-    assert {len(prompt.split()) for prompt in asked} == {2 * 2 + 1}  # two examples of a start and its answer, then a start
+    assert {len(prompt.split()) for prompt in asked} == {
+        2 * 2 + 1
+    }  # two examples of a start and its answer, then a start
     with pytest.raises(HeadwiseError, match="lm-eval has no task 'copid'"):
         run_harness(plain, "copid", silence=[(0, 1)], include=tmp_path / "tasks", tokenizer=words)

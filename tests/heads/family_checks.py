@@ -28,7 +28,11 @@ def same(one: list[Tensor], other: list[Tensor], tolerance: float = 0.0) -> bool
         return False
     if not tolerance:
         return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-    return all((a - b).abs().max() <= tolerance * (1 + b.abs().max()) for a, b in zip(one, other, strict=True) if a.numel())
+    return all(
+        (a - b).abs().max() <= tolerance * (1 + b.abs().max())
+        for a, b in zip(one, other, strict=True)
+        if a.numel()
+    )
 
 
 def some_heads(heads: Heads, seed: int = 0) -> HeadSet:
@@ -37,7 +41,9 @@ def some_heads(heads: Heads, seed: int = 0) -> HeadSet:
     weights = [heads.model.get_submodule(site.path).weight for site in heads.sites]
     draws = {id(weight): torch.rand(heads.shape[1], generator=generator) for weight in dict.fromkeys(weights)}
     picked = [draws[id(weight)] < 0.35 for weight in weights]
-    return HeadSet((s.index, h) for s in heads.sites for h in range(s.n_heads) if picked[s.index][h]) or HeadSet([(0, 0)])
+    return HeadSet(
+        (s.index, h) for s in heads.sites for h in range(s.n_heads) if picked[s.index][h]
+    ) or HeadSet([(0, 0)])
 
 
 def ones_change_nothing(heads: Heads, inputs: Inputs) -> None:
@@ -59,7 +65,9 @@ def silenced_equals_zeroed(heads: Heads, inputs: Inputs, tolerance: float) -> No
         before = {path: weight.clone() for path, weight in weights.items()}
         for layer, head in chosen:
             site = heads.sites[layer]
-            weights[site.path].movedim(input_axis(heads.model.get_submodule(site.path)), 0)[site.columns(head)] = 0
+            weights[site.path].movedim(input_axis(heads.model.get_submodule(site.path)), 0)[
+                site.columns(head)
+            ] = 0
         zeroed = outputs(heads.model, inputs)
         for path, weight in weights.items():
             weight.copy_(before[path])
@@ -67,7 +75,9 @@ def silenced_equals_zeroed(heads: Heads, inputs: Inputs, tolerance: float) -> No
         assert not same(silenced, outputs(heads.model, inputs)), "silencing changes nothing"
 
 
-def gradients_equal_differences(heads: Heads, inputs: Inputs, steps: tuple[float, ...], tolerance: float) -> None:
+def gradients_equal_differences(
+    heads: Heads, inputs: Inputs, steps: tuple[float, ...], tolerance: float
+) -> None:
     """The gradient by the gates equals a central difference along a random direction.
 
     Several steps are tried: large ones cross the kinks of ReLUs, small ones drown in the rounding of norms kept in float32.
@@ -84,7 +94,10 @@ def gradients_equal_differences(heads: Heads, inputs: Inputs, steps: tuple[float
     (gradient,) = torch.autograd.grad(answer(gates), gates)
     expected = (gradient * direction).sum()
     with torch.no_grad():
-        differences = [(answer(gates + step * direction) - answer(gates - step * direction)) / (2 * step) for step in steps]
+        differences = [
+            (answer(gates + step * direction) - answer(gates - step * direction)) / (2 * step)
+            for step in steps
+        ]
     error = min((expected - difference).abs() for difference in differences)
     scale = (gradient * direction).norm() + 1e-9
     assert error <= tolerance * scale, (
@@ -104,16 +117,21 @@ def rows_equal_separate_runs(heads: Heads, inputs: Inputs, tolerance: float) -> 
             together = outputs(heads.model, inputs)
         for row in range(batch):
             alone = {
-                k: v.chunk(batch)[row] if isinstance(v, Tensor) and v.shape[0] % batch == 0 else v for k, v in inputs.items()
+                k: v.chunk(batch)[row] if isinstance(v, Tensor) and v.shape[0] % batch == 0 else v
+                for k, v in inputs.items()
             }
             with heads.gated(gates[row]):
                 single = outputs(heads.model, alone)
             pairs = _row_pairs(together, single, batch, row)
             assert pairs, "no output has a row for each row of the input"
-            assert all(same([a], [b], tolerance) for a, b in pairs), "a row with its own gates differs from a run of its own"
+            assert all(same([a], [b], tolerance) for a, b in pairs), (
+                "a row with its own gates differs from a run of its own"
+            )
 
 
-def _row_pairs(together: list[Tensor], single: list[Tensor], batch: int, row: int) -> list[tuple[Tensor, Tensor]]:
+def _row_pairs(
+    together: list[Tensor], single: list[Tensor], batch: int, row: int
+) -> list[tuple[Tensor, Tensor]]:
     """A row's part of each output, beside what the row gives alone; not of outputs that compare rows, as CLIP's logits do."""
     pairs = [(a, b) for a, b in zip(together, single, strict=True) if a.numel() == batch * b.numel()]
     return [(a.reshape(batch, -1)[row], b.reshape(-1)) for a, b in pairs]
@@ -136,7 +154,9 @@ def nothing_is_left(heads: Heads, inputs: Inputs) -> None:
     if _draws(heads.model, inputs):  # the model's own doing
         torch.random.set_rng_state(random)
     assert _state(heads.model) == before, "a trace is left"
-    assert all(torch.equal(a, b) for a, b in zip(plain, heads.model.state_dict().values(), strict=True)), "weights changed"
+    assert all(torch.equal(a, b) for a, b in zip(plain, heads.model.state_dict().values(), strict=True)), (
+        "weights changed"
+    )
     assert torch.equal(torch.random.get_rng_state(), random), "the random state changed"
 
 
@@ -151,7 +171,14 @@ def _draws(model: nn.Module, inputs: Inputs) -> bool:
 
 def _state(model: nn.Module) -> list[Any]:
     return [
-        (name, m.training, len(m._forward_pre_hooks), len(m._forward_hooks), m.forward.__qualname__, sorted(m.__dict__))
+        (
+            name,
+            m.training,
+            len(m._forward_pre_hooks),
+            len(m._forward_hooks),
+            m.forward.__qualname__,
+            sorted(m.__dict__),
+        )
         for name, m in model.named_modules()
     ] + [(name, p.requires_grad, p.grad is None) for name, p in model.named_parameters()]
 
@@ -165,8 +192,12 @@ def removed_equals_silenced(heads: Heads, inputs: Inputs, tolerance: float) -> N
     smaller = heads.remove(chosen)
     with torch.no_grad(), heads.silenced(chosen):
         silenced = outputs(heads.model, inputs)
-        assert same(outputs(smaller, inputs), silenced, tolerance), "the model without the heads differs from the silenced one"
-    assert sum(p.numel() for p in smaller.parameters()) < sum(p.numel() for p in heads.model.parameters()), "it is not smaller"
+        assert same(outputs(smaller, inputs), silenced, tolerance), (
+            "the model without the heads differs from the silenced one"
+        )
+    assert sum(p.numel() for p in smaller.parameters()) < sum(p.numel() for p in heads.model.parameters()), (
+        "it is not smaller"
+    )
 
 
 def doubled(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]] | None:
@@ -175,9 +206,13 @@ def doubled(model: nn.Module, inputs: Inputs) -> tuple[nn.Module, dict[str, Any]
         model = copy.deepcopy(model).double()
     except RuntimeError:  # a model that keeps results of its last pass
         return None
-    inputs = {k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in inputs.items()}
+    inputs = {
+        k: v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in inputs.items()
+    }
     try:
-        finite = not any(bool((t == 1e9).any()) for t in outputs(model, inputs))  # what `tensors_in` makes of NaN
+        finite = not any(
+            bool((t == 1e9).any()) for t in outputs(model, inputs)
+        )  # what `tensors_in` makes of NaN
     except (RuntimeError, TypeError):
         return None
     return (model, inputs) if finite else None
@@ -202,7 +237,9 @@ def check_family(model: nn.Module, example: Inputs | None = None) -> dict[str, s
             check(*args)
             results[name] = ""
         except Exception as error:
-            results[name] = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            results[name] = (
+                str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+            )
 
     run("ones", ones_change_nothing, heads, inputs)
     run("zeroed", silenced_equals_zeroed, precise, given, tolerance)

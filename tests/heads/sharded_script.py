@@ -23,7 +23,10 @@ def passes(heads: Heads) -> list[torch.Tensor]:
     with torch.no_grad():
         with heads.silenced(CHOSEN), heads.recorded("last", attention="last") as tape:
             silenced = heads.model(IDS).logits
-        with heads.patched(CHOSEN, {"input_ids": IDS.flip(0)}), heads.steered({(1, 0): torch.ones(8)}, tokens="last"):
+        with (
+            heads.patched(CHOSEN, {"input_ids": IDS.flip(0)}),
+            heads.steered({(1, 0): torch.ones(8)}, tokens="last"),
+        ):
             patched = heads.model(IDS).logits
     return [silenced, patched, tape.outputs, tape.attention[1]]
 

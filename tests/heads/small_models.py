@@ -13,19 +13,29 @@ TOKENS = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 BUILDERS = {
     "bert": lambda: t.BertForSequenceClassification(t.BertConfig(**FFN, max_position_embeddings=32)),
-    "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=50, **TOKENS)),
+    "gpt2": lambda: t.GPT2LMHeadModel(
+        t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=50, **TOKENS)
+    ),
     "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**FFN, num_key_value_heads=2, **TOKENS)),
     "neox": lambda: t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**FFN, **TOKENS)),
-    "bloom": lambda: t.BloomForCausalLM(t.BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=50, **TOKENS)),
-    "falcon-mha": lambda: t.FalconForCausalLM(t.FalconConfig(**COMMON, multi_query=False, alibi=True, **TOKENS)),
+    "bloom": lambda: t.BloomForCausalLM(
+        t.BloomConfig(hidden_size=32, n_layer=2, n_head=4, vocab_size=50, **TOKENS)
+    ),
+    "falcon-mha": lambda: t.FalconForCausalLM(
+        t.FalconConfig(**COMMON, multi_query=False, alibi=True, **TOKENS)
+    ),
     "falcon-mqa": lambda: t.FalconForCausalLM(t.FalconConfig(**COMMON, multi_query=True, **TOKENS)),
-    "falcon-gqa": lambda: t.FalconForCausalLM(t.FalconConfig(**COMMON, num_kv_heads=2, new_decoder_architecture=True, **TOKENS)),
+    "falcon-gqa": lambda: t.FalconForCausalLM(
+        t.FalconConfig(**COMMON, num_kv_heads=2, new_decoder_architecture=True, **TOKENS)
+    ),
     "modernbert": lambda: t.ModernBertModel(
         t.ModernBertConfig(**FFN, **TOKENS, cls_token_id=1, sep_token_id=2, attn_implementation="sdpa")
     ),
     "phi3": lambda: t.Phi3ForCausalLM(t.Phi3Config(**FFN, num_key_value_heads=2, **TOKENS)),
     "t5": lambda: t.T5ForConditionalGeneration(
-        t.T5Config(d_model=32, d_kv=8, num_layers=2, num_heads=4, d_ff=24, vocab_size=50, decoder_start_token_id=0)
+        t.T5Config(
+            d_model=32, d_kv=8, num_layers=2, num_heads=4, d_ff=24, vocab_size=50, decoder_start_token_id=0
+        )
     ),
     "bart": lambda: t.BartModel(
         t.BartConfig(
@@ -56,7 +66,9 @@ BUILDERS = {
         )
     ),
     "olmo2": lambda: t.Olmo2Model(t.Olmo2Config(**FFN, **TOKENS)),
-    "vit": lambda: t.ViTModel(t.ViTConfig(**{k: v for k, v in FFN.items() if k != "vocab_size"}, image_size=16, patch_size=8)),
+    "vit": lambda: t.ViTModel(
+        t.ViTConfig(**{k: v for k, v in FFN.items() if k != "vocab_size"}, image_size=16, patch_size=8)
+    ),
 }
 
 

@@ -40,14 +40,18 @@ def both(heads: Heads, rows: Any, run: Any) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("padding", list(MASKS))
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "t5", "bart", "neox", "bloom", "falcon-gqa", "bert"])
+@pytest.mark.parametrize(
+    "family", ["gpt2", "llama", "gemma2", "t5", "bart", "neox", "bloom", "falcon-gqa", "bert"]
+)
 def test_rows_are_those_of_eager_attention(family: str, padding: str) -> None:
     heads = Heads(gemma2() if family == "gemma2" else build(family))
     mask = MASKS[padding]
     rows = [0, 3, -1]
     ours, theirs = both(heads, rows, lambda: heads.model(**inputs(family, mask)))
     last, _ = both(heads, "last", lambda: heads.model(**inputs(family, mask)))
-    for site, one, whole, end in zip(heads.sites, ours.attention, theirs.attention, last.attention, strict=True):
+    for site, one, whole, end in zip(
+        heads.sites, ours.attention, theirs.attention, last.attention, strict=True
+    ):
         own = mask if site.kind == "self" else torch.ones(3, 5)  # of the queries
         assert one.shape == (3, site.n_heads, 3, whole.shape[-1])
         for row in range(3):
@@ -79,12 +83,16 @@ def test_generation_keeps_one_row_a_step(family: str, cached: bool) -> None:
 def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """transformers from 5.23 on calls fused attention for one query with (batch, key heads, heads per key head, dim), the mask too."""
 
-    def packing(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any) -> Any:
+    def packing(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+    ) -> Any:
         heads, size = query.shape[1], query.shape[-1]
         if query.shape[2] > 1 or mask is None:
             repeated = [one.repeat_interleave(heads // one.shape[1], 1) for one in (key, value)]
             return nn.functional.scaled_dot_product_attention(query, *repeated, mask).transpose(1, 2), None
-        per_head = mask.expand(-1, heads, -1, -1) - torch.arange(heads).view(1, heads, 1, 1)  # a bias that softmax does not see
+        per_head = mask.expand(-1, heads, -1, -1) - torch.arange(heads).view(
+            1, heads, 1, 1
+        )  # a bias that softmax does not see
         shape = (len(query), key.shape[1], heads // key.shape[1])
         mixed = nn.functional.scaled_dot_product_attention(
             query.reshape(*shape, size), key, value, per_head.reshape(*shape, key.shape[2])
@@ -97,7 +105,9 @@ def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: 
         run()
     attend = ALL_ATTENTION_FUNCTIONS["sdpa"]
     monkeypatch.setitem(
-        ALL_ATTENTION_FUNCTIONS._global_mapping, "sdpa", lambda m, q, k, v, mask, **o: packing(m, q, k, v, _added(mask, q), **o)
+        ALL_ATTENTION_FUNCTIONS._global_mapping,
+        "sdpa",
+        lambda m, q, k, v, mask, **o: packing(m, q, k, v, _added(mask, q), **o),
     )
     with torch.no_grad(), heads.recorded("last", attention="last") as packed:
         run()
@@ -109,7 +119,9 @@ def test_heads_packed_as_queries_of_their_key_head_are_heads_again(monkeypatch: 
 
 def _added(mask: Tensor | None, query: Tensor) -> Tensor | None:
     """A mask of truth values as one that is added to scores."""
-    return mask if mask is None or mask.dtype != torch.bool else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+    return (
+        mask if mask is None or mask.dtype != torch.bool else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
+    )
 
 
 def test_positions_that_come_later_are_kept_when_they_come() -> None:
@@ -131,11 +143,15 @@ def test_positions_that_come_later_are_kept_when_they_come() -> None:
 def test_half_precision() -> None:
     heads = Heads(build("llama").to(torch.bfloat16))
     ours, theirs = both(heads, "last", lambda: heads.model(IDS, attention_mask=LEFT))
-    torch.testing.assert_close(ours.attention[0][:, :, 0], theirs.attention[0][:, :, -1].float(), rtol=0, atol=1e-2)
+    torch.testing.assert_close(
+        ours.attention[0][:, :, 0], theirs.attention[0][:, :, -1].float(), rtol=0, atol=1e-2
+    )
     torch.testing.assert_close(ours.attention[0].sum(-1), torch.ones(3, 4, 1))
 
 
-def hidden_flash(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kw: Any) -> tuple[Tensor, None]:
+def hidden_flash(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **kw: Any
+) -> tuple[Tensor, None]:
     """A kernel that shows nothing: causal, with a window and capped scores; its mask covers keys, (batch, keys)."""
     with torch._C.DisableTorchFunction():
         groups, queries, keys = query.shape[1] // key.shape[1], query.shape[2], key.shape[2]
@@ -187,12 +203,17 @@ def test_other_threads_and_other_models_are_left_alone(flash: str) -> None:
 def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     heads: Any = Heads(build("llama"))
 
-    def kernel(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+    def kernel(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, None]:
         return hidden_flash(module, query, key, value, None, **kwargs)
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hidden_kernel", kernel)
     heads.model.config._attn_implementation = "hidden_kernel"
-    with pytest.raises(HeadwiseError, match="attends by 'hidden_kernel'"), heads.recorded("last", attention="last"):
+    with (
+        pytest.raises(HeadwiseError, match="attends by 'hidden_kernel'"),
+        heads.recorded("last", attention="last"),
+    ):
         heads.model(IDS)
     heads.model.config._attn_implementation = "sdpa"
     for wrong, message in (
@@ -213,13 +234,19 @@ def test_what_cannot_be_followed_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_masks_of_a_static_cache_are_refused_in_words(family: str) -> None:
     heads = Heads(gemma2() if family == "gemma2" else build(family))
     options = {**NEW, "cache_implementation": "static", "disable_compile": True}
-    with pytest.raises(HeadwiseError, match=r"does not say which .* real: pass one of \(batch, tokens\)"), heads.recorded("last"):
+    with (
+        pytest.raises(HeadwiseError, match=r"does not say which .* real: pass one of \(batch, tokens\)"),
+        heads.recorded("last"),
+    ):
         heads.model.generate(IDS, attention_mask=LEFT, **options)
     padded = {**options, "pad_token_id": 0}
     with pytest.raises(HeadwiseError, match=r"give it to generate\(\) as attention_mask="):  # noqa: SIM117
         with heads.steered({(0, 0): torch.ones(8)}, tokens="last"):
             heads.model.generate(IDS * LEFT, **padded)
-    with heads.steered({(0, 0): torch.ones(8)}), heads.silenced(HeadSet([(1, 1)])):  # these ask for no positions
+    with (
+        heads.steered({(0, 0): torch.ones(8)}),
+        heads.silenced(HeadSet([(1, 1)])),
+    ):  # these ask for no positions
         heads.model.generate(IDS, attention_mask=LEFT, **options)
 
 
@@ -245,7 +272,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.slow
 def test_32000_tokens_fit() -> None:
-    done = subprocess.run([sys.executable, "-c", LONG], capture_output=True, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", LONG], capture_output=True, text=True, check=True, timeout=300
+    )
     assert int(done.stdout) < 200_000  # kB; whole maps would take 8 GB
 
 

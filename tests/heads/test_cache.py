@@ -63,7 +63,11 @@ def in_pieces(model: Any, sizes: list[int], cache: Any) -> Tensor:
 
 def interventions(heads: Heads) -> dict[str, Callable[[], AbstractContextManager[Any]]]:
     part = slice(0, PROMPT)
-    source = {"input_ids": IDS.flip(0)[:, part], "attention_mask": MASK[:, part], "position_ids": PLACES[:, part]}
+    source = {
+        "input_ids": IDS.flip(0)[:, part],
+        "attention_mask": MASK[:, part],
+        "position_ids": PLACES[:, part],
+    }
     return {
         "gates": lambda: heads.gated(torch.linspace(0, 1, heads.total).view(heads.shape)),
         "gates by row": lambda: heads.gated(torch.linspace(0, 1, 3 * heads.total).view(3, *heads.shape)),
@@ -87,7 +91,9 @@ CACHES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("cache", CACHES)
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])  # Gemma 2: one layer in two keeps a window of four tokens
+@pytest.mark.parametrize(
+    "family", ["gpt2", "llama", "gemma2"]
+)  # Gemma 2: one layer in two keeps a window of four tokens
 def test_pieces_are_as_near_to_one_pass_as_without_the_intervention(family: str, cache: str) -> None:
     heads = Heads(made(family))
     model: Any = heads.model
@@ -100,7 +106,9 @@ def test_pieces_are_as_near_to_one_pass_as_without_the_intervention(family: str,
         distances = []
         for sizes in chunkings:
             with block():
-                distances.append(float((in_pieces(model, sizes, CACHES[cache](model.config)) - whole).abs().max()))
+                distances.append(
+                    float((in_pieces(model, sizes, CACHES[cache](model.config)) - whole).abs().max())
+                )
         return whole, max(distances)
 
     plain, without = apart(nullcontext)
@@ -119,7 +127,9 @@ def steered_by_hand(heads: Heads, ids: Tensor, prompt: int, tokens: str) -> Tens
 def check_steps(out: Any, row: int, expected: Tensor, start: int) -> None:
     """Logits of each step of `generate()` against those of one pass over all it wrote; the prompt has `start` tokens."""
     for step, logits in enumerate(out.logits):
-        torch.testing.assert_close(logits[row].to(expected.dtype), expected[start - 1 + step], rtol=1e-4, atol=3e-5)
+        torch.testing.assert_close(
+            logits[row].to(expected.dtype), expected[start - 1 + step], rtol=1e-4, atol=3e-5
+        )
 
 
 def draft() -> Any:
@@ -131,7 +141,10 @@ def filled(model: Any, columns: int, rows: slice, mask: Tensor = MASK) -> Any:
     """A cache of the first columns, filled outside any block."""
     with torch.no_grad():
         return model(
-            IDS[rows, :columns], attention_mask=mask[rows, :columns], position_ids=PLACES[rows, :columns], use_cache=True
+            IDS[rows, :columns],
+            attention_mask=mask[rows, :columns],
+            position_ids=PLACES[rows, :columns],
+            use_cache=True,
         ).past_key_values
 
 
@@ -168,7 +181,9 @@ def test_only_what_follows_a_cached_beginning_can_be_passed(llama: Heads) -> Non
     for tokens in ("last", "generated"):
         cache = filled(model, 4, ALL)
         with llama.steered(DIRECTIONS, 2.0, tokens):
-            out = model.generate(IDS[:, 4:], attention_mask=MASK, position_ids=PLACES[:, 4:], past_key_values=cache, **NEW)
+            out = model.generate(
+                IDS[:, 4:], attention_mask=MASK, position_ids=PLACES[:, 4:], past_key_values=cache, **NEW
+            )
         for row in range(3):
             length = int(MASK[row].sum())
             text = torch.cat((IDS[row][MASK[row].bool()], out.sequences[row, 5:]))
@@ -186,7 +201,9 @@ def test_a_patch_of_the_last_token_finds_it(way: str) -> None:
     for row in range(len(out.sequences)):
         text = out.sequences[row][int((MASK[rows][row] == 0).sum()) :]
         length = int(MASK[rows][row].sum())
-        expected = test_patching.by_hand(heads, {"input_ids": text[None]}, source, CHOSEN, [(5, length - 1)])[0]
+        expected = test_patching.by_hand(heads, {"input_ids": text[None]}, source, CHOSEN, [(5, length - 1)])[
+            0
+        ]
         check_steps(out, row, expected, length)
 
 
@@ -201,14 +218,18 @@ def test_a_prompt_keeps_its_drawn_example_for_all_passes(llama: Heads, way: str)
     mask = torch.cat((MASK[rows], torch.ones(len(out.sequences), 5, dtype=torch.long)), 1)
     with torch.no_grad(), llama.silenced(CHOSEN, "resample", reference, seed=5):
         for one in (out, again):  # draws follow the order of prompts, not the number of passes
-            whole = model(one.sequences, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+            whole = model(
+                one.sequences, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)
+            ).logits
             for row in range(len(out.sequences)):
                 check_steps(one, row, whole[row], IDS.shape[1])
 
 
 def test_beams_of_a_prompt_share_its_example(llama: Heads) -> None:
     with llama.silenced(CHOSEN, "resample", {"input_ids": OTHERS}, seed=5), llama.recorded("all") as tape:
-        llama.model.generate(IDS, attention_mask=MASK, num_beams=3, max_new_tokens=4, min_new_tokens=4, pad_token_id=0)
+        llama.model.generate(
+            IDS, attention_mask=MASK, num_beams=3, max_new_tokens=4, min_new_tokens=4, pad_token_id=0
+        )
     with torch.no_grad(), llama.recorded("all") as bank:
         llama.model(OTHERS)
     drawn = torch.randint(4, (3,), generator=torch.Generator().manual_seed(5))
@@ -244,14 +265,25 @@ def test_outside_generate_the_prompt_is_said_or_refused(llama: Heads) -> None:
         lambda **prompt: llama.recorded("last", attention=[-1], **prompt),
     ]
     for block in blocks:
-        with pytest.raises(HeadwiseError, match=r"continues from a cache of 4 tokens outside generate\(\).*prompt="), block():
+        with (
+            pytest.raises(
+                HeadwiseError, match=r"continues from a cache of 4 tokens outside generate\(\).*prompt="
+            ),
+            block(),
+        ):
             in_pieces(model, [4, 5], None)
         with block(prompt=5):
             in_pieces(model, [4, 5], None)
     for wrong in (0, -1, 2.5, True, "5"):
-        with pytest.raises(HeadwiseError, match="prompt is the number of tokens"), llama.steered(DIRECTIONS, prompt=wrong):  # type: ignore[arg-type]
+        with (
+            pytest.raises(HeadwiseError, match="prompt is the number of tokens"),
+            llama.steered(DIRECTIONS, prompt=wrong),
+        ):  # type: ignore[arg-type]
             pass
-    with pytest.raises(HeadwiseError, match="prompt= says where the prompt ends"), llama.steered(DIRECTIONS, 1.0, "generated"):
+    with (
+        pytest.raises(HeadwiseError, match="prompt= says where the prompt ends"),
+        llama.steered(DIRECTIONS, 1.0, "generated"),
+    ):
         in_pieces(model, [9], None)
 
 
@@ -264,11 +296,16 @@ def test_a_longer_text_is_not_the_continuation_of_the_one_before(llama: Heads) -
 
 def test_padding_behind_a_prompt_in_pieces_is_refused(llama: Heads) -> None:
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1] * 6])
-    with pytest.raises(HeadwiseError, match=r"row 0 .* padding after its text"), llama.steered(DIRECTIONS, 1.0, "last", prompt=6):
+    with (
+        pytest.raises(HeadwiseError, match=r"row 0 .* padding after its text"),
+        llama.steered(DIRECTIONS, 1.0, "last", prompt=6),
+    ):
         llama.model(
             IDS[:2, 2:6],
             attention_mask=mask,
-            past_key_values=llama.model(IDS[:2, :2], attention_mask=mask[:, :2], use_cache=True).past_key_values,
+            past_key_values=llama.model(
+                IDS[:2, :2], attention_mask=mask[:, :2], use_cache=True
+            ).past_key_values,
         )
 
 
@@ -294,11 +331,20 @@ def test_a_generate_that_makes_its_own_prompts() -> None:
 
 
 def test_what_hides_the_prompt_is_refused(llama: Heads) -> None:
-    with pytest.raises(HeadwiseError, match="guidance_scale= also runs the model"), llama.steered(DIRECTIONS, 2.0, "generated"):
+    with (
+        pytest.raises(HeadwiseError, match="guidance_scale= also runs the model"),
+        llama.steered(DIRECTIONS, 2.0, "generated"),
+    ):
         llama.model.generate(IDS, guidance_scale=1.5, **NEW)
-    with pytest.raises(HeadwiseError, match="cu_seq_lens_q= does not say where"), llama.steered(DIRECTIONS, 2.0, "last"):
+    with (
+        pytest.raises(HeadwiseError, match="cu_seq_lens_q= does not say where"),
+        llama.steered(DIRECTIONS, 2.0, "last"),
+    ):
         llama.model(IDS, cu_seq_lens_q=torch.tensor([0, 3, 9]))
-    with pytest.raises(HeadwiseError, match="type tuple does not say how many tokens"), llama.steered(DIRECTIONS, 2.0, "last"):
+    with (
+        pytest.raises(HeadwiseError, match="type tuple does not say how many tokens"),
+        llama.steered(DIRECTIONS, 2.0, "last"),
+    ):
         llama.model(IDS, past_key_values=())
 
 
@@ -307,7 +353,11 @@ def test_decoders_with_a_text_of_their_own() -> None:
     decoder = {key: vector for key, vector in DIRECTIONS.items() if key[0] == 1}
     lookup = {"prompt_lookup_num_tokens": 2}
     start = heads.model.config.decoder_start_token_id
-    for text, columns in ((None, 1), (IDS[:1, :3], 4), (torch.cat((torch.tensor([[start]]), IDS[:1, :3]), 1), 4)):
+    for text, columns in (
+        (None, 1),
+        (IDS[:1, :3], 4),
+        (torch.cat((torch.tensor([[start]]), IDS[:1, :3]), 1), 4),
+    ):
         for options in ({}, lookup):
             with heads.steered(decoder, 2.0, "generated"), heads.recorded("all"):
                 out = heads.model.generate(IDS[1:2], decoder_input_ids=text, num_beams=1, **options, **NEW)

@@ -78,7 +78,9 @@ def test_a_function_may_be_compiled_with_its_block() -> None:
     assert torch.equal(torch.compile(lesioned, backend="eager")(SHORT), expected)
     torch._dynamo.reset()
     torch.compile(heads.model, backend="eager")(SHORT)
-    with pytest.raises(HeadsDidNotFire):  # inside, code that was compiled without hooks is taken: said, if not computed
+    with pytest.raises(
+        HeadsDidNotFire
+    ):  # inside, code that was compiled without hooks is taken: said, if not computed
         torch.compile(lesioned, backend="eager")(SHORT)
 
 

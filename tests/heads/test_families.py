@@ -11,10 +11,36 @@ from headwise.heads._headset import HeadSet
 
 FAMILIES = {
     **dict.fromkeys(
-        ["bert", "roberta", "deberta-v2", "albert", "distilbert", "modernbert", "mpnet", "gpt2", "gpt_neox", "bloom"], ""
+        [
+            "bert",
+            "roberta",
+            "deberta-v2",
+            "albert",
+            "distilbert",
+            "modernbert",
+            "mpnet",
+            "gpt2",
+            "gpt_neox",
+            "bloom",
+        ],
+        "",
     ),
     **dict.fromkeys(
-        ["falcon", "llama", "mistral", "phi3", "t5", "bart", "whisper", "vit", "wav2vec2", "deepseek_v3", "clip", "swin"], ""
+        [
+            "falcon",
+            "llama",
+            "mistral",
+            "phi3",
+            "t5",
+            "bart",
+            "whisper",
+            "vit",
+            "wav2vec2",
+            "deepseek_v3",
+            "clip",
+            "swin",
+        ],
+        "",
     ),
     "bitnet": "normalizes all heads of a layer together",
     "convbert": "can be silenced but not removed",
@@ -86,7 +112,9 @@ def _build(family: str) -> PreTrainedModel:
     if family == "resnet":
         from transformers import ResNetConfig, ResNetModel
 
-        return ResNetModel(ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic"))
+        return ResNetModel(
+            ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], layer_type="basic")
+        )
     return zoo.build(family)
 
 

@@ -23,7 +23,9 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "AdamW-foreach": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, foreach=True),
     "AdamW-fused": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, fused=True),
     "SGD": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.1),
-    "SGD-nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.1, nesterov=True, foreach=True),
+    "SGD-nesterov": lambda p: torch.optim.SGD(
+        p, lr=0.05, momentum=0.9, weight_decay=0.1, nesterov=True, foreach=True
+    ),
     "SGD-fused": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=0.1, fused=True),
     "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True, weight_decay=0.1),
     "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.01, weight_decay=0.1, initial_accumulator_value=0.1),
@@ -34,12 +36,16 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "ASGD": lambda p: torch.optim.ASGD(p, weight_decay=0.1),
     "Rprop": lambda p: torch.optim.Rprop(p),
     "Adafactor": lambda p: torch.optim.Adafactor(p, lr=0.01, weight_decay=0.1),
-    "Adafactor-transformers": lambda p: Adafactor(p, lr=0.01, relative_step=False, beta1=0.9, weight_decay=0.1),
+    "Adafactor-transformers": lambda p: Adafactor(
+        p, lr=0.01, relative_step=False, beta1=0.9, weight_decay=0.1
+    ),
 }
 CHOSEN = HeadSet([(0, 1), (0, 2)])  # so layer 1 is frozen as a whole
 
 
-def step(model: nn.Module, optimizer: Any, seed: int, backward: Callable[[Tensor], None] = Tensor.backward) -> None:
+def step(
+    model: nn.Module, optimizer: Any, seed: int, backward: Callable[[Tensor], None] = Tensor.backward
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(5, 50, (3, 6), generator=generator)
     optimizer.zero_grad()
@@ -75,7 +81,8 @@ def frozen_part(tensor: Tensor, dim: int, frozen: Tensor) -> bytes:
 
 @pytest.mark.parametrize("warm", [0, 2], ids=["fresh", "with momentum"])
 @pytest.mark.parametrize(
-    ("name", "masked"), [*((name, True) for name in OPTIMIZERS), *((name, False) for name in ("AdamW-fused", "Adamax", "SGD"))]
+    ("name", "masked"),
+    [*((name, True) for name in OPTIMIZERS), *((name, False) for name in ("AdamW-fused", "Adamax", "SGD"))],
 )
 def test_frozen_heads_keep_every_bit_and_all_else_learns(name: str, masked: bool, warm: int) -> None:
     model = build("bert").train()
@@ -98,7 +105,9 @@ def test_frozen_heads_keep_every_bit_and_all_else_learns(name: str, masked: bool
         if now.shape != before[parameter, ""].shape:
             continue  # a step counter, or Adafactor's rows and columns
         if old is not None:
-            assert frozen_part(now, dim, frozen) == frozen_part(old, dim, frozen), f"{key or 'weight'} of {parameter} moved"
+            assert frozen_part(now, dim, frozen) == frozen_part(old, dim, frozen), (
+                f"{key or 'weight'} of {parameter} moved"
+            )
         else:
             first = now.movedim(dim, 0)[frozen] - (0.01 if key == "step_size" else 0)
             assert (first.abs() <= 1e-29).all(), f"{key} of {parameter} was not born with its first value"
@@ -113,7 +122,9 @@ def test_frozen_heads_keep_every_bit_and_all_else_learns(name: str, masked: bool
     w_o=st.booleans(),
     later=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 3))),
 )
-def test_any_sequence_of_head_sets(free: set[tuple[int, int]], name: str, w_o: bool, later: set[tuple[int, int]]) -> None:
+def test_any_sequence_of_head_sets(
+    free: set[tuple[int, int]], name: str, w_o: bool, later: set[tuple[int, int]]
+) -> None:
     model = build("bert").train()
     heads, optimizer = Heads(model), OPTIMIZERS[name](model.parameters())
     for i, chosen in enumerate([HeadSet(free), HeadSet(later), HeadSet(free)]):
@@ -176,7 +187,9 @@ def test_clipping_sees_only_what_learns() -> None:
     for name, parameter in model.named_parameters():
         grad = parameter.grad
         assert grad is not None
-        squares += float((grad.movedim(slices[name][0], 0)[~slices[name][1]] if name in slices else grad).square().sum())
+        squares += float(
+            (grad.movedim(slices[name][0], 0)[~slices[name][1]] if name in slices else grad).square().sum()
+        )
     assert norms["clipped"] == pytest.approx(squares**0.5, rel=1e-5)
 
 
@@ -195,7 +208,9 @@ def test_accumulated_gradients_and_those_from_before_are_masked() -> None:
         optimizer.step()
     for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
         for key in ("", "momentum_buffer"):
-            assert frozen_part(snapshot(model, optimizer)[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
+            assert frozen_part(snapshot(model, optimizer)[name, key], dim, frozen) == frozen_part(
+                before[name, key], dim, frozen
+            )
 
 
 def test_a_step_that_fails_half_way_is_undone_and_nothing_stays_behind() -> None:
@@ -212,7 +227,9 @@ def test_a_step_that_fails_half_way_is_undone_and_nothing_stays_behind() -> None
     with pytest.raises(RuntimeError, match="out of memory"), heads.training_only(CHOSEN, optimizer):
         step(model, optimizer, 0)
     for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
-        assert frozen_part(snapshot(model, optimizer)[name, ""], dim, frozen) == frozen_part(before[name, ""], dim, frozen)
+        assert frozen_part(snapshot(model, optimizer)[name, ""], dim, frozen) == frozen_part(
+            before[name, ""], dim, frozen
+        )
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
     assert not any(parameter._post_accumulate_grad_hooks for parameter in model.parameters())
@@ -231,7 +248,9 @@ def test_nested_blocks_train_what_all_of_them_name() -> None:
     after = snapshot(model, optimizer)
     for name, (dim, frozen) in bert_slices(model, HeadSet([(0, 2)])).items():
         assert frozen_part(after[name, ""], dim, frozen) == frozen_part(before[name, ""], dim, frozen)
-        assert frozen_part(after[name, "exp_avg"], dim, frozen) == frozen_part(before[name, "exp_avg"], dim, frozen)
+        assert frozen_part(after[name, "exp_avg"], dim, frozen) == frozen_part(
+            before[name, "exp_avg"], dim, frozen
+        )
         assert frozen.all() or not torch.equal(after[name, ""], before[name, ""])
 
 
@@ -248,7 +267,9 @@ def test_nested_blocks_train_what_all_of_them_name() -> None:
         ("latent", [], {"layers.0.self_attn.kv_a_proj_with_mqa.weight": slice(0, 16)}, {"layers.0.self_attn.kv_b_proj.weight": slice(0, 64)}),
     ],
 )  # fmt: skip
-def test_other_families(family: str, free: list[tuple[int, int]], moves: dict[str, slice], stays: dict[str, slice]) -> None:
+def test_other_families(
+    family: str, free: list[tuple[int, int]], moves: dict[str, slice], stays: dict[str, slice]
+) -> None:
     model = build(family)
     heads, optimizer = Heads(model), OPTIMIZERS["AdamW"](model.parameters())
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -326,7 +347,9 @@ def test_data_parallel_training(views: bool, tmp_path: Path) -> None:
     for name, (dim, frozen) in bert_slices(model, CHOSEN).items():
         for key in ("", "exp_avg", "exp_avg_sq"):
             assert frozen_part(after[name, key], dim, frozen) == frozen_part(before[name, key], dim, frozen)
-        assert frozen_part(trained[name, "exp_avg"], dim, frozen) != frozen_part(after[name, "exp_avg"], dim, frozen)
+        assert frozen_part(trained[name, "exp_avg"], dim, frozen) != frozen_part(
+            after[name, "exp_avg"], dim, frozen
+        )
 
 
 def test_gradient_scaler_skips_and_steps() -> None:

@@ -24,14 +24,22 @@ BY_HAND: dict[str, tuple[str, dict[str, tuple[int, list[set[int]]]]]] = {
         "layers.{}.self_attn.",
         {
             "q_proj": (0, ONE_EACH),
-            **dict.fromkeys(("k_proj", "v_proj"), (0, [set[int](), {1}])),  # heads 2 and 3 of layer 1 are a whole group
+            **dict.fromkeys(
+                ("k_proj", "v_proj"), (0, [set[int](), {1}])
+            ),  # heads 2 and 3 of layer 1 are a whole group
             "o_proj": (1, ONE_EACH),
         },
     ),
-    "gpt2": ("h.{}.attn.", {"c_attn": (1, [{1, 5, 9}, {2, 3, 6, 7, 10, 11}]), "c_proj": (0, ONE_EACH)}),  # transposed
+    "gpt2": (
+        "h.{}.attn.",
+        {"c_attn": (1, [{1, 5, 9}, {2, 3, 6, 7, 10, 11}]), "c_proj": (0, ONE_EACH)},
+    ),  # transposed
     "bert": (
         "layer.{}.attention.",
-        {**dict.fromkeys(("self.query", "self.key", "self.value"), (0, ONE_EACH)), "output.dense": (1, ONE_EACH)},
+        {
+            **dict.fromkeys(("self.query", "self.key", "self.value"), (0, ONE_EACH)),
+            "output.dense": (1, ONE_EACH),
+        },
     ),
 }
 
@@ -47,7 +55,10 @@ def adapted(family: str, **options: Any) -> Any:
 def effective(model: Any, adapter: str = "default") -> dict[str, Tensor]:
     """What each adapted projection multiplies by: its weight and its update."""
     layers = {path: module for path, module in model.named_modules() if hasattr(module, "get_delta_weight")}
-    return {path: (layer.base_layer.weight + layer.get_delta_weight(adapter)).detach() for path, layer in layers.items()}
+    return {
+        path: (layer.base_layer.weight + layer.get_delta_weight(adapter)).detach()
+        for path, layer in layers.items()
+    }
 
 
 def steps(heads: Heads, optimizer: Any, count: int = 2) -> None:
@@ -87,7 +98,9 @@ def test_all_heads_chosen_is_plain_training_bit_for_bit() -> None:
     steps(heads[0], optimizers[0])
     with heads[1].training_only(heads[1].all(), optimizers[1]):
         steps(heads[1], optimizers[1])
-    assert all(torch.equal(one, other) for one, other in zip(plain.parameters(), chosen.parameters(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(plain.parameters(), chosen.parameters(), strict=True)
+    )
 
 
 def test_adapters_that_are_added_or_switched_to_later_are_kept_too() -> None:
@@ -111,7 +124,9 @@ def test_adapters_put_on_after_the_heads_were_found_are_kept_too() -> None:
     heads = Heads(plain)
     with heads.training_only(CHOSEN, optimizer := OPTIMIZERS["SGD"](plain.parameters())):
         steps(heads, optimizer, 1)
-    get_peft_model(plain, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))  # changes the model in place
+    get_peft_model(
+        plain, LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
+    )  # changes the model in place
     path = "model.layers.0.self_attn.q_proj"
     before = effective(plain)[path]
     with heads.training_only(CHOSEN, optimizer := OPTIMIZERS["SGD"](plain.parameters())):
@@ -138,7 +153,9 @@ def test_adapters_whose_update_is_no_product_are_refused_by_name(settings: Any, 
 
 
 def test_adapters_outside_attention_may_be_of_any_type_and_learn() -> None:
-    model = get_peft_model(build("llama"), LoraConfig(use_dora=True, target_modules=["up_proj"], init_lora_weights=False))
+    model = get_peft_model(
+        build("llama"), LoraConfig(use_dora=True, target_modules=["up_proj"], init_lora_weights=False)
+    )
     heads, optimizer = Heads(model), OPTIMIZERS["SGD"](model.parameters())
     before = effective(model)
     with heads.training_only(CHOSEN, optimizer):

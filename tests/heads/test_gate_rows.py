@@ -30,10 +30,16 @@ def rows_of(heads: Heads, *leading: int) -> Tensor:
     ],
 )
 @pytest.mark.parametrize("values", ["numbers", "truth"])
-def test_other_rows_or_tokens_are_refused_with_both_numbers(leading: tuple[int, ...], said: str, values: str) -> None:
+def test_other_rows_or_tokens_are_refused_with_both_numbers(
+    leading: tuple[int, ...], said: str, values: str
+) -> None:
     heads = Heads(build("bert"))
     gates = rows_of(heads, *leading)
-    with pytest.raises(HeadwiseError, match=said), torch.no_grad(), heads.gated(gates if values == "numbers" else gates > 0.5):
+    with (
+        pytest.raises(HeadwiseError, match=said),
+        torch.no_grad(),
+        heads.gated(gates if values == "numbers" else gates > 0.5),
+    ):
         heads.model(TOKENS)
 
 
@@ -50,7 +56,9 @@ def test_beams_say_how_to_repeat_rows_and_repeated_rows_are_right(family: str) -
         together = model.generate(**prompts, **NEW, num_beams=3)
     for row in range(4):
         with heads.gated(gates[row]):
-            alone = model.generate(**{name: one[row : row + 1] for name, one in prompts.items()}, **NEW, num_beams=3)
+            alone = model.generate(
+                **{name: one[row : row + 1] for name, one in prompts.items()}, **NEW, num_beams=3
+            )
         assert torch.equal(alone[0], together[row])
 
 
@@ -70,7 +78,9 @@ def test_an_encoder_cannot_treat_the_beams_of_a_prompt_differently() -> None:
 
 def swin() -> Any:
     torch.manual_seed(0)
-    config = t.SwinConfig(image_size=16, patch_size=2, embed_dim=8, depths=[2], num_heads=[2], window_size=4, num_channels=3)
+    config = t.SwinConfig(
+        image_size=16, patch_size=2, embed_dim=8, depths=[2], num_heads=[2], window_size=4, num_channels=3
+    )
     return t.SwinModel(config).eval()
 
 
@@ -84,24 +94,43 @@ def test_rows_that_a_model_cuts_into_windows_keep_their_gates() -> None:
     for row in range(3):
         with heads.gated(gates[row]):
             torch.testing.assert_close(together[row], heads.model(images[row : row + 1]).last_hidden_state[0])
-    with pytest.raises(HeadwiseError, match="gates for 6 rows met a pass of 3 rows"), heads.gated(rows_of(heads, 6)):
+    with (
+        pytest.raises(HeadwiseError, match="gates for 6 rows met a pass of 3 rows"),
+        heads.gated(rows_of(heads, 6)),
+    ):
         heads.model(images)
-    with pytest.raises(HeadwiseError, match="cuts each row up, so which token is which"), heads.gated(rows_of(heads, 3, 64)):
+    with (
+        pytest.raises(HeadwiseError, match="cuts each row up, so which token is which"),
+        heads.gated(rows_of(heads, 3, 64)),
+    ):
         heads.model(images)
 
 
 def clip() -> Any:
     torch.manual_seed(0)
     common = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    text = {**common, "vocab_size": 50, "max_position_embeddings": 16, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
-    return t.CLIPModel(t.CLIPConfig(text_config=text, vision_config={**common, "image_size": 8, "patch_size": 4})).eval()
+    text = {
+        **common,
+        "vocab_size": 50,
+        "max_position_embeddings": 16,
+        "eos_token_id": 2,
+        "bos_token_id": 1,
+        "pad_token_id": 0,
+    }
+    return t.CLIPModel(
+        t.CLIPConfig(text_config=text, vision_config={**common, "image_size": 8, "patch_size": 4})
+    ).eval()
 
 
 @torch.no_grad()
 def test_rows_of_a_second_input_are_not_taken_for_those_of_the_first() -> None:
     heads = Heads(clip())
     images = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(2))
-    for block in (lambda: heads.gated(rows_of(heads, 2)), lambda: heads.recorded("all"), lambda: heads.recorded("cls")):
+    for block in (
+        lambda: heads.gated(rows_of(heads, 2)),
+        lambda: heads.recorded("all"),
+        lambda: heads.recorded("cls"),
+    ):
         with pytest.raises(HeadwiseError, match="sees 4 rows in a pass of 2"), block():  # type: ignore[no-untyped-call]
             heads.model(input_ids=TOKENS[:2], pixel_values=images)
     with heads.recorded("cls") as tape:

@@ -13,7 +13,9 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadsDidNotFire, HeadSet
 from headwise.heads._sites import input_axis
 
-SHAPES = st.tuples(st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8]))  # layers, heads, head_dim
+SHAPES = st.tuples(
+    st.integers(1, 3), st.sampled_from([1, 2, 3, 4]), st.sampled_from([4, 8])
+)  # layers, heads, head_dim
 FEW = settings(max_examples=12, deadline=None)
 
 
@@ -22,7 +24,9 @@ def build(kind: str, layers: int, heads: int, head_dim: int) -> nn.Module:
     size = heads * head_dim
     if kind == "gpt2":
         return GPT2Model(
-            GPT2Config(vocab_size=40, n_layer=layers, n_head=heads, n_embd=size, bos_token_id=1, eos_token_id=1)
+            GPT2Config(
+                vocab_size=40, n_layer=layers, n_head=heads, n_embd=size, bos_token_id=1, eos_token_id=1
+            )
         ).eval()
     common = {
         "vocab_size": 40,
@@ -71,7 +75,9 @@ def test_nested_gates_multiply(kind: str, shape: tuple[int, int, int], seed: int
 @given(st.sampled_from(["bert", "gpt2", "llama"]), SHAPES, st.data())
 @FEW
 @torch.no_grad()
-def test_silencing_any_set_zeroes_its_columns(kind: str, shape: tuple[int, int, int], data: st.DataObject) -> None:
+def test_silencing_any_set_zeroes_its_columns(
+    kind: str, shape: tuple[int, int, int], data: st.DataObject
+) -> None:
     heads = Heads(build(kind, *shape))
     chosen = HeadSet(data.draw(st.sets(st.sampled_from(sorted(heads.all())))))
     gates = 1 - torch.from_numpy(chosen.to_mask(heads.shape)).float()
@@ -80,7 +86,10 @@ def test_silencing_any_set_zeroes_its_columns(kind: str, shape: tuple[int, int, 
     torch.testing.assert_close(out, scaled(heads, gates)(tokens)[0], rtol=1e-5, atol=1e-6)
 
 
-@given(st.lists(st.sampled_from(["gate", "silence", "record", "raise"]), min_size=1, max_size=6), st.integers(0, 10_000))
+@given(
+    st.lists(st.sampled_from(["gate", "silence", "record", "raise"]), min_size=1, max_size=6),
+    st.integers(0, 10_000),
+)
 @settings(max_examples=20, deadline=None)
 @torch.no_grad()
 def test_any_nesting_survives_exceptions_and_leaves_nothing(plan: list[str], seed: int) -> None:
@@ -118,7 +127,9 @@ def test_any_nesting_survives_exceptions_and_leaves_nothing(plan: list[str], see
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "llama"])
 def test_gate_gradients_equal_finite_differences(kind: str) -> None:
     heads = Heads(build(kind, 2, 2, 4).double())
-    gates = torch.rand(3, 5, *heads.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    gates = torch.rand(
+        3, 5, *heads.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
 
     def answer(values: Tensor) -> Tensor:
         with heads.gated(values):
@@ -131,8 +142,12 @@ def test_gate_gradients_equal_finite_differences(kind: str) -> None:
         nudge[entry] = step
         with torch.no_grad():
             change = (answer(gates + nudge) - answer(gates - nudge)) / (2 * step)  # (batch,)
-        assert change.sum() == pytest.approx(gradient[entry].item(), rel=2e-2 if kind == "llama" else 1e-5, abs=1e-6)
-        assert change[[row for row in range(3) if row != entry[0]]].abs().max() == 0  # a row's gate moves that row alone
+        assert change.sum() == pytest.approx(
+            gradient[entry].item(), rel=2e-2 if kind == "llama" else 1e-5, abs=1e-6
+        )
+        assert (
+            change[[row for row in range(3) if row != entry[0]]].abs().max() == 0
+        )  # a row's gate moves that row alone
 
 
 @torch.no_grad()
@@ -143,7 +158,9 @@ def test_rows_and_tokens_may_have_gates_of_their_own() -> None:
         together = heads.model(tokens)[0]
     for row in range(3):
         with heads.gated(gates[row]):
-            torch.testing.assert_close(together[row], heads.model(tokens[row : row + 1])[0][0], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                together[row], heads.model(tokens[row : row + 1])[0][0], rtol=1e-4, atol=1e-5
+            )
     with heads.gated(gates[:, None].expand(-1, 5, -1, -1)):  # the same gates at every token
         torch.testing.assert_close(heads.model(tokens)[0], together, rtol=1e-5, atol=1e-6)
 
@@ -171,7 +188,9 @@ def test_gates_are_copied_unless_they_learn() -> None:
 
 def test_gates_of_another_shape_or_kind_are_refused() -> None:
     heads = Heads(build("bert", 2, 3, 4))
-    with pytest.raises(HeadwiseError, match=r"\(3, 2\) do not fit this model of 2 layers and 3 heads.*another model"):
+    with pytest.raises(
+        HeadwiseError, match=r"\(3, 2\) do not fit this model of 2 layers and 3 heads.*another model"
+    ):
         heads.gated(torch.ones(3, 2))
     with pytest.raises(HeadwiseError, match="torch tensor"):
         heads.gated([[1.0] * 3] * 2)  # type: ignore[arg-type]
@@ -179,25 +198,41 @@ def test_gates_of_another_shape_or_kind_are_refused() -> None:
         heads.silenced(HeadSet([(2, 0)]))
     with pytest.raises(HeadwiseError, match=r"head \(0, 5\) is not in this BertModel: layer 0 has 3 heads"):
         heads.silenced(HeadSet([(0, 5)]))
-    with pytest.raises(HeadwiseError, match="gates for 2 rows met a pass of 3 rows"), heads.gated(torch.zeros(2, *heads.shape)):
+    with (
+        pytest.raises(HeadwiseError, match="gates for 2 rows met a pass of 3 rows"),
+        heads.gated(torch.zeros(2, *heads.shape)),
+    ):
         heads.model(tokens)
-    with pytest.raises(HeadwiseError, match="of 4 tokens met an input"), heads.gated(torch.zeros(3, 4, *heads.shape)):
+    with (
+        pytest.raises(HeadwiseError, match="of 4 tokens met an input"),
+        heads.gated(torch.zeros(3, 4, *heads.shape)),
+    ):
         heads.model(tokens)
     assert not any(m._forward_pre_hooks for m in heads.model.modules())
 
 
 def test_a_pass_that_misses_the_heads_raises() -> None:
     heads = Heads(build("bert", 2, 2, 4))
-    with pytest.raises(HeadsDidNotFire, match="no forward pass inside this block"), heads.silenced(HeadSet([(0, 0)])):
+    with (
+        pytest.raises(HeadsDidNotFire, match="no forward pass inside this block"),
+        heads.silenced(HeadSet([(0, 0)])),
+    ):
         build("bert", 2, 2, 4)(tokens)
-    with pytest.raises(HeadsDidNotFire, match=r"layer.1.attention"), heads.silenced(HeadSet([(0, 0), (1, 0)])):
+    with (
+        pytest.raises(HeadsDidNotFire, match=r"layer.1.attention"),
+        heads.silenced(HeadSet([(0, 0), (1, 0)])),
+    ):
         heads.model.encoder.layer[0](heads.model.embeddings(tokens))  # half of the model
     with pytest.raises(HeadwiseError, match="head_mask= was passed"), heads.silenced(HeadSet([(0, 0)])):
         heads.model(tokens, head_mask=torch.ones(2, 2))
 
 
 def test_a_lesion_kept_from_an_evaluation_serves_in_training() -> None:
-    model = BertModel(BertConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=20))
+    model = BertModel(
+        BertConfig(
+            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, vocab_size=20
+        )
+    )
     heads, tokens = Heads(model), torch.tensor([[1, 2, 3]])
     for _ in range(2):  # the gates are made in the first evaluation
         with torch.inference_mode(), heads.silenced(HeadSet([(0, 1)])):

@@ -33,13 +33,20 @@ def test_inspect_as_json(saved: Path) -> None:
     site = found["sites"][0]
     assert (site["kind"], site["path"]) == ("self", "model.layers.0.self_attn.o_proj")
     assert (site["heads"], site["head_dim"], site["groups"]) == (4, 8, 2)
-    assert site["parameters_per_head"] == 4 * 8 * 32  # a head's rows of Q, its group's of K and V, its columns of O
+    assert (
+        site["parameters_per_head"] == 4 * 8 * 32
+    )  # a head's rows of Q, its group's of K and V, its columns of O
 
 
 def test_inspect_as_a_table(saved: Path) -> None:
     result = CliRunner().invoke(app, ["inspect", str(saved)])
     assert result.exit_code == 0
-    for text in ("model.layers.1.self_attn.o_proj", "2 shared by 2 heads each", "1,024", "8 heads in 2 layers"):
+    for text in (
+        "model.layers.1.self_attn.o_proj",
+        "2 shared by 2 heads each",
+        "1,024",
+        "8 heads in 2 layers",
+    ):
         assert text in result.stdout
 
 
@@ -70,4 +77,6 @@ def test_the_embedded_model_and_the_demo() -> None:
     pairs = found["lesion"]["tables"]["cosines"]
     alike, _, apart = (pair["intact"] for pair in pairs)
     assert alike > 0.5 > apart
-    assert all(value != pair["intact"] for pair in pairs for name, value in pair.items() if name.endswith("silenced"))
+    assert all(
+        value != pair["intact"] for pair in pairs for name, value in pair.items() if name.endswith("silenced")
+    )

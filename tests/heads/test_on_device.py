@@ -7,7 +7,13 @@ from transformers import BertConfig, BertModel
 from headwise.heads import Heads, HeadSet
 from headwise.heads._freeze.ownership import ownership
 
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 20}
+SIZE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 16,
+    "vocab_size": 20,
+}
 CHOSEN = HeadSet([(0, 1), (1, 2)])
 
 

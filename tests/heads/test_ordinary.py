@@ -28,7 +28,9 @@ FAMILIES = {
     "qwen3": lambda: t.Qwen3ForCausalLM(t.Qwen3Config(**GQA, head_dim=8)),
     "gemma": lambda: t.GemmaForCausalLM(t.GemmaConfig(**GQA, head_dim=8)),
     "gemma2": lambda: t.Gemma2ForCausalLM(t.Gemma2Config(**GQA, head_dim=8)),
-    "classifier": lambda: t.LlamaForSequenceClassification(t.LlamaConfig(**{**GQA, "num_key_value_heads": 4}, num_labels=3)),
+    "classifier": lambda: t.LlamaForSequenceClassification(
+        t.LlamaConfig(**{**GQA, "num_key_value_heads": 4}, num_labels=3)
+    ),
 }
 # a process that has no headwise
 OPENING = """
@@ -75,7 +77,10 @@ def test_evenly_pruned_models_open_without_headwise(tmp_path: Path, seeded: None
         else:
             save_removed(smaller, folder)
             assert (folder / "README.md").read_text().startswith("Open this folder with transformers:")
-        inputs = {"input_ids": torch.randint(3, 50, (2, 7)), "attention_mask": torch.ones(2, 7, dtype=torch.long)}
+        inputs = {
+            "input_ids": torch.randint(3, 50, (2, 7)),
+            "attention_mask": torch.ones(2, 7, dtype=torch.long),
+        }
         save_file(inputs, folder / "inputs.st")
         with torch.no_grad(), heads.silenced(gone):
             expected[name] = model(**inputs).logits
@@ -83,21 +88,31 @@ def test_evenly_pruned_models_open_without_headwise(tmp_path: Path, seeded: None
             assert (model(**inputs).logits - expected[name]).abs().max() > 1e-3  # the heads did something
         kind = "AutoModelForSequenceClassification" if name == "classifier" else "AutoModelForCausalLM"
         arguments += [str(folder), kind]
-        assert json.loads((folder / "config.json").read_text())["headwise_removed"] == [[list(head) for head in gone]]
+        assert json.loads((folder / "config.json").read_text())["headwise_removed"] == [
+            [list(head) for head in gone]
+        ]
     subprocess.run([sys.executable, "-c", OPENING, *arguments], check=True, capture_output=True)
     for name in FAMILIES:
-        torch.testing.assert_close(load_file(tmp_path / name / "logits.st")["logits"], expected[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            load_file(tmp_path / name / "logits.st")["logits"], expected[name], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_an_ordinary_model_is_like_any_other(tmp_path: Path, seeded: None) -> None:
     model = enlivened(FAMILIES["llama"]())
     for parameter in model.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16)  # as from_pretrained does: the rotary frequencies stay as they are
+        parameter.data = parameter.data.to(
+            torch.bfloat16
+        )  # as from_pretrained does: the rotary frequencies stay as they are
     model.model.embed_tokens.weight.requires_grad_(False)
     heads = Heads(model)
     smaller: Any = heads.remove(even_set(heads))
     assert type(smaller) is type(model)
-    assert (smaller.config.num_attention_heads, smaller.config.num_key_value_heads, smaller.config.head_dim) == (2, 1, 8)
+    assert (
+        smaller.config.num_attention_heads,
+        smaller.config.num_key_value_heads,
+        smaller.config.head_dim,
+    ) == (2, 1, 8)
     assert (model.config.num_attention_heads, model.config.num_key_value_heads) == (4, 2)
     assert next(smaller.parameters()).dtype == torch.bfloat16
     assert not smaller.model.embed_tokens.weight.requires_grad
@@ -105,7 +120,9 @@ def test_an_ordinary_model_is_like_any_other(tmp_path: Path, seeded: None) -> No
     loaded = headwise.load(tmp_path)
     with torch.no_grad():
         assert torch.equal(loaded(**heads.example).logits, smaller(**heads.example).logits)
-    whole: Any = Heads(smaller).remove(HeadSet([(0, 0), (0, 1)]))  # a layer without heads: only headwise opens that
+    whole: Any = Heads(smaller).remove(
+        HeadSet([(0, 0), (0, 1)])
+    )  # a layer without heads: only headwise opens that
     whole.save_pretrained(tmp_path / "uneven")
     again = headwise.load(tmp_path / "uneven")
     with torch.no_grad():
@@ -130,7 +147,10 @@ def test_layers_of_different_sizes_where_the_family_can_say_so(tmp_path: Path, s
     assert [layer.num_attention_heads for layer in opened.config.per_layer_config] == [2, 4]
     second: Any = Heads(opened).remove(HeadSet([(1, 2), (1, 3)]))
     second.save_pretrained(tmp_path / "again")
-    for found, gone in ((opened, first), (type(step).from_pretrained(tmp_path / "again"), first | HeadSet([(1, 2), (1, 3)]))):
+    for found, gone in (
+        (opened, first),
+        (type(step).from_pretrained(tmp_path / "again"), first | HeadSet([(1, 2), (1, 3)])),
+    ):
         with torch.no_grad(), heads.silenced(gone):
             expected = step(**heads.example)[0]
         with torch.no_grad():
@@ -140,7 +160,9 @@ def test_layers_of_different_sizes_where_the_family_can_say_so(tmp_path: Path, s
 @pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
 def test_save_pretrained_of_other_models_writes_what_headwise_opens(family: str, tmp_path: Path) -> None:
     heads = Heads(small(family))
-    smaller: Any = deepcopy(heads.remove(HeadSet([(0, 1), (1, 1)])))  # a copy saves itself, not what it is a copy of
+    smaller: Any = deepcopy(
+        heads.remove(HeadSet([(0, 1), (1, 1)]))
+    )  # a copy saves itself, not what it is a copy of
     with torch.no_grad():
         next(smaller.parameters()).add_(1)
     smaller.save_pretrained(tmp_path)
@@ -158,14 +180,20 @@ def test_save_pretrained_of_other_models_writes_what_headwise_opens(family: str,
     assert all(not tensor.any() for tensor in headwise.load(tmp_path / "given").state_dict().values())
 
 
-@pytest.mark.parametrize(("groups", "fraction", "count"), [(4, 0.5, 2), (4, 0.3, 1), (2, 0.5, 1), (4, 0.76, 3)])
-def test_the_even_choice_is_the_least_of_all_even_sets(groups: int, fraction: float, count: int, seeded: None) -> None:
+@pytest.mark.parametrize(
+    ("groups", "fraction", "count"), [(4, 0.5, 2), (4, 0.3, 1), (2, 0.5, 1), (4, 0.76, 3)]
+)
+def test_the_even_choice_is_the_least_of_all_even_sets(
+    groups: int, fraction: float, count: int, seeded: None
+) -> None:
     heads = Heads(t.LlamaModel(t.LlamaConfig(**{**GQA, "num_key_value_heads": groups})).eval())
     scores = np.random.default_rng(groups).normal(size=(2, 4))
     width = 4 // groups
     best = min(
         product(combinations(range(groups), count), repeat=2),
-        key=lambda chosen: sum(scores[layer, g * width + i] for layer in (0, 1) for g in chosen[layer] for i in range(width)),
+        key=lambda chosen: sum(
+            scores[layer, g * width + i] for layer in (0, 1) for g in chosen[layer] for i in range(width)
+        ),
     )
     expected = HeadSet((layer, g * width + i) for layer in (0, 1) for g in best[layer] for i in range(width))
     assert heads.prunable_evenly(scores, fraction) == expected
@@ -174,7 +202,9 @@ def test_the_even_choice_is_the_least_of_all_even_sets(groups: int, fraction: fl
 def test_even_choices_of_shared_and_unlike_layers() -> None:
     albert = Heads(small("albert"))
     scores = np.random.default_rng(0).normal(size=(3, 4))
-    assert albert.prunable_evenly(scores, 0.25) == HeadSet((layer, int(scores.sum(0).argmin())) for layer in range(3))
+    assert albert.prunable_evenly(scores, 0.25) == HeadSet(
+        (layer, int(scores.sum(0).argmin())) for layer in range(3)
+    )
     albert.remove(albert.prunable_evenly(scores, 0.25))
     with pytest.raises(HeadwiseError, match="none can go without the whole layer"):
         Heads(small("falcon-mqa")).prunable_evenly(np.ones((2, 4)), 0.5)

@@ -27,7 +27,11 @@ BY_HAND = {
     "bert": (
         "bert.encoder.layer.0.attention.",
         {
-            **{f"self.{part}.{kind}": (0, EACH) for part in ("query", "key", "value") for kind in ("weight", "bias")},
+            **{
+                f"self.{part}.{kind}": (0, EACH)
+                for part in ("query", "key", "value")
+                for kind in ("weight", "bias")
+            },
             "output.dense.weight": (1, EACH),
         },
     ),
@@ -38,7 +42,12 @@ BY_HAND = {
     ),
     "llama": (
         "model.layers.0.self_attn.",
-        {"q_proj.weight": (0, EACH), "k_proj.weight": (0, PAIRS), "v_proj.weight": (0, PAIRS), "o_proj.weight": (1, EACH)},
+        {
+            "q_proj.weight": (0, EACH),
+            "k_proj.weight": (0, PAIRS),
+            "v_proj.weight": (0, PAIRS),
+            "o_proj.weight": (1, EACH),
+        },
     ),
     # q, k, v of one head after another
     "neox": (
@@ -59,7 +68,10 @@ BY_HAND = {
     ),
     "falcon-mha": (
         "transformer.h.0.self_attention.",
-        {"query_key_value.weight": (0, rows(*[[h] for h in range(4) for _ in "qkv"])), "dense.weight": (1, EACH)},
+        {
+            "query_key_value.weight": (0, rows(*[[h] for h in range(4) for _ in "qkv"])),
+            "dense.weight": (1, EACH),
+        },
     ),
     # all queries, then one key and one value
     "falcon-mqa": (
@@ -75,7 +87,10 @@ BY_HAND = {
         },
     ),
     "modernbert": ("layers.0.attn.", {"Wqkv.weight": (0, EACH * 3), "Wo.weight": (1, EACH)}),
-    "phi3": ("model.layers.0.self_attn.", {"qkv_proj.weight": (0, EACH + PAIRS + PAIRS), "o_proj.weight": (1, EACH)}),
+    "phi3": (
+        "model.layers.0.self_attn.",
+        {"qkv_proj.weight": (0, EACH + PAIRS + PAIRS), "o_proj.weight": (1, EACH)},
+    ),
     # nothing of the compressed states, nor of the rotary key that all heads share; rows per head: 8 + 4 of queries, 8 + 8 of keys and values
     "latent": (
         "layers.0.self_attn.",
@@ -123,7 +138,10 @@ def test_layers_that_share_weights_own_them_together() -> None:
 def test_a_table_of_position_biases_belongs_to_the_heads_of_all_layers() -> None:
     heads = Heads(build("t5"))
     tables = {owned.name: owned for owned in ownership(heads) if "relative_attention_bias" in owned.name}
-    kinds = {name.split(".")[0]: [heads.sites[site].kind for site in owned.owners] for name, owned in tables.items()}
+    kinds = {
+        name.split(".")[0]: [heads.sites[site].kind for site in owned.owners]
+        for name, owned in tables.items()
+    }
     assert kinds == {"encoder": ["self", "self"], "decoder": ["decoder", "decoder"]}
     assert all(
         owned.dim == 1 and owners(marks) == [(0,), (1,), (2,), (3,)]
@@ -155,7 +173,9 @@ def test_finding_owners_leaves_no_trace() -> None:
     assert torch.equal(random, torch.get_rng_state())
     assert all(module.training for module in model.modules())
     assert not frozen.requires_grad
-    assert sum(parameter.requires_grad for parameter in model.parameters()) == len(list(model.parameters())) - 1
+    assert (
+        sum(parameter.requires_grad for parameter in model.parameters()) == len(list(model.parameters())) - 1
+    )
     assert all(parameter.grad is None for parameter in model.parameters())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
@@ -180,6 +200,12 @@ def test_layers_are_tied_where_heads_of_one_number_share_parameters() -> None:
     kinds = [[t5.sites[layer].kind for layer in group] for group in tied_layers(t5)]
     assert kinds == [["self", "self"], ["decoder", "decoder"]]
     assert all(tied_layers(Heads(build(family))) == () for family in ("bert", "gpt2", "llama"))
-    two = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 40, "embedding_size": 16}
+    two = {
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "intermediate_size": 32,
+        "vocab_size": 40,
+        "embedding_size": 16,
+    }
     grouped = AlbertModel(AlbertConfig(num_hidden_layers=4, num_hidden_groups=2, **two))
     assert tied_layers(Heads(grouped)) == ((0, 1), (2, 3))

@@ -50,7 +50,9 @@ def logits(heads: Heads, **inputs: Any) -> Tensor:
     return out.logits if hasattr(out, "logits") else out[0]
 
 
-def by_hand(heads: Heads, inputs: dict[str, Any], source: dict[str, Any], head_set: HeadSet, pairs: Any) -> Tensor:
+def by_hand(
+    heads: Heads, inputs: dict[str, Any], source: dict[str, Any], head_set: HeadSet, pairs: Any
+) -> Tensor:
     """One row's logits with the projection inputs of `head_set` overwritten column by column; `pairs`: (source, target) columns."""
     kept: dict[int, Tensor] = {}
 
@@ -129,8 +131,15 @@ def test_rows_with_positions_of_their_own(gpt2: Heads) -> None:
         with gpt2.patched(SETS, {"input_ids": OTHER}, tokens=tokens):
             together = logits(gpt2, input_ids=CLEAN)
         for row in range(4):
-            pairs = [tuple(p) for p in (aligned if tokens is aligned else torch.stack((own, own), -1))[row].remainder(6).tolist()]
-            expected = by_hand(gpt2, {"input_ids": CLEAN[[row]]}, {"input_ids": OTHER[[row]]}, SETS[row], pairs)
+            pairs = [
+                tuple(p)
+                for p in (aligned if tokens is aligned else torch.stack((own, own), -1))[row]
+                .remainder(6)
+                .tolist()
+            ]
+            expected = by_hand(
+                gpt2, {"input_ids": CLEAN[[row]]}, {"input_ids": OTHER[[row]]}, SETS[row], pairs
+            )
             torch.testing.assert_close(together[[row]], expected, rtol=0, atol=1e-12)
 
 
@@ -166,8 +175,12 @@ def test_padding_on_either_side_changes_nothing(side: str) -> None:
     for row in range(4):
         n, m = lengths[row], theirs[row]
         pairs = [(there % m, here % n) for there, here in tokens]
-        expected = by_hand(heads, {"input_ids": CLEAN[[row], :n]}, {"input_ids": OTHER[[row], :m]}, SETS[row], pairs)
-        torch.testing.assert_close(together[row][inputs["attention_mask"][row].bool()], expected[0], rtol=0, atol=1e-9)
+        expected = by_hand(
+            heads, {"input_ids": CLEAN[[row], :n]}, {"input_ids": OTHER[[row], :m]}, SETS[row], pairs
+        )
+        torch.testing.assert_close(
+            together[row][inputs["attention_mask"][row].bool()], expected[0], rtol=0, atol=1e-9
+        )
 
 
 def test_a_recording_is_a_source(gpt2: Heads) -> None:
@@ -195,19 +208,31 @@ def test_gradients_reach_the_source_of_a_patch(gpt2: Heads) -> None:
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2"])
 def test_generation_under_a_patch_with_left_padding(family: str, cached: bool) -> None:
-    heads = Heads(gemma2()) if family == "gemma2" else found(family)  # Gemma 2 in float64 makes NaN of left padding
+    heads = (
+        Heads(gemma2()) if family == "gemma2" else found(family)
+    )  # Gemma 2 in float64 makes NaN of left padding
     mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6, [0, 1, 1, 1, 1, 1], [1] * 6])
     source = {"input_ids": OTHER, "attention_mask": mask, "position_ids": (mask.cumsum(1) - 1).clamp(min=0)}
-    options = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False, "use_cache": cached, "pad_token_id": 0}
+    options = {
+        "max_new_tokens": 4,
+        "min_new_tokens": 4,
+        "do_sample": False,
+        "use_cache": cached,
+        "pad_token_id": 0,
+    }
     with heads.patched(SETS, source):
-        together = heads.model.generate(CLEAN, attention_mask=mask, output_logits=True, return_dict_in_generate=True, **options)
+        together = heads.model.generate(
+            CLEAN, attention_mask=mask, output_logits=True, return_dict_in_generate=True, **options
+        )
     for row in range(4):
         real = mask[row].bool()
         ids = CLEAN[row][real][None]
         for step in range(4):  # a plain pass over what there is, the prompt patched by hand
             pairs = [(t, t) for t in range(int(real.sum()))]
             out = by_hand(heads, {"input_ids": ids}, {"input_ids": OTHER[row][real][None]}, SETS[row], pairs)
-            torch.testing.assert_close(together.logits[step][row].double(), out[0, -1].double(), rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                together.logits[step][row].double(), out[0, -1].double(), rtol=0, atol=1e-5
+            )
             ids = torch.cat((ids, together.sequences[row, 6 + step].view(1, 1)), 1)
 
 
@@ -215,7 +240,12 @@ def test_a_generated_position_can_be_patched(gpt2: Heads) -> None:
     long = torch.cat((OTHER, OTHER[:, :3]), 1)
     with gpt2.patched(SETS, {"input_ids": long}, tokens=[7]):
         out = gpt2.model.generate(
-            CLEAN, max_new_tokens=4, min_new_tokens=4, do_sample=False, output_logits=True, return_dict_in_generate=True
+            CLEAN,
+            max_new_tokens=4,
+            min_new_tokens=4,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
         )
     for row in range(4):
         ids = out.sequences[[row], :8]
@@ -233,7 +263,12 @@ def test_what_does_not_fit_says_so(gpt2: Heads) -> None:
         ("position 6 is not in row 0 of the source, which has 6 tokens", one, source, {"tokens": [6]}),
         ("position -7 is not in row 0 of the input", one, source, {"tokens": [(0, -7)]}),
         ("position 9 of row 0 was never reached", one, source, {"tokens": [(0, 9)]}),
-        ("positions for 2 rows met a pass of 4", one, source, {"tokens": torch.zeros(2, 1, dtype=torch.long)}),
+        (
+            "positions for 2 rows met a pass of 4",
+            one,
+            source,
+            {"tokens": torch.zeros(2, 1, dtype=torch.long)},
+        ),
         ("names no head", HeadSet(), source, {}),
         ("boolean", torch.ones(4, 2, 4), source, {}),
         (r"head \(5, 0\) is not in this", HeadSet([(5, 0)]), source, {}),

@@ -29,7 +29,12 @@ DIRECTIONS = {(0, 1): torch.linspace(-1, 1, 8), (1, 2): torch.ones(8)}
 def everything(heads: Heads) -> list[Tensor]:
     """Generation inside each kind of block: logits of every step, outputs and rows of attention."""
     model: Any = heads.model
-    options: dict[str, Any] = {"max_new_tokens": 3, "min_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+    options: dict[str, Any] = {
+        "max_new_tokens": 3,
+        "min_new_tokens": 3,
+        "do_sample": False,
+        "pad_token_id": 0,
+    }
     options |= {"output_logits": True, "return_dict_in_generate": True, "attention_mask": LEFT}
     found: list[Tensor] = []
     source = {"input_ids": IDS.flip(0), "attention_mask": LEFT}
@@ -105,7 +110,10 @@ def test_one_and_a_half_bits(tmp_path: Path) -> None:
     handle.remove()
     with pytest.raises(UnsupportedModel, match=r"torch\.uint8 .* bake\(\) writes into plain weights"):
         heads.bake(DIRECTIONS)
-    with pytest.raises(HeadwiseError, match=r"q_proj \(BitLinear .* hands no true gradient back"), with_gradients(loaded):
+    with (
+        pytest.raises(HeadwiseError, match=r"q_proj \(BitLinear .* hands no true gradient back"),
+        with_gradients(loaded),
+    ):
         pass  # it rounds what it reads
 
 
@@ -113,9 +121,19 @@ def test_one_and_a_half_bits(tmp_path: Path) -> None:
 def test_sharded_weights_in_two_processes(tmp_path: Path) -> None:
     here = Path(__file__).parent
     paths = os.pathsep.join([str(here), str(Path(headwise.__file__).parent.parent)])
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c10d"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc_per_node",
+        "2",
+        "--rdzv_backend",
+        "c10d",
+    ]
     command += ["--rdzv_endpoint", "localhost:0", str(here / "sharded_script.py"), str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     record = json.loads((tmp_path / "sharded.json").read_text())
     for order in ("before", "after"):

@@ -53,7 +53,12 @@ def test_a_pass_that_comes_in_past_the_model_is_not_pooled(way: str) -> None:
         lambda: heads.silenced(HeadSet([(0, 0)]), how="resample", reference={"input_ids": TOKENS}),
     ]
     for block in blocks:
-        with pytest.raises(HeadwiseError, match=r"was reached past BertModel\(...\).*call the BertModel itself"), block():
+        with (
+            pytest.raises(
+                HeadwiseError, match=r"was reached past BertModel\(...\).*call the BertModel itself"
+            ),
+            block(),
+        ):
             run(model(TOKENS, attention_mask=MASK))
     with heads.recorded("all") as tape:  # these need no more than the numbers
         model(TOKENS[:2])
@@ -92,7 +97,9 @@ def test_positional_arguments_of_a_wrapper_that_hands_them_on(pooling: str) -> N
 @torch.no_grad()
 def test_virtual_tokens_are_no_part_of_a_text(pooling: str, padded: bool) -> None:
     peft = pytest.importorskip("peft")
-    model = peft.get_peft_model(build("bert"), peft.PromptTuningConfig(num_virtual_tokens=2, task_type="SEQ_CLS")).eval()
+    model = peft.get_peft_model(
+        build("bert"), peft.PromptTuningConfig(num_virtual_tokens=2, task_type="SEQ_CLS")
+    ).eval()
     heads = Heads(model)
     mask = MASK if padded else None
     with heads.recorded("all") as whole, heads.recorded(pooling) as tape:
@@ -107,9 +114,16 @@ def test_virtual_tokens_are_no_part_of_a_text(pooling: str, padded: bool) -> Non
 
 def test_a_soft_prompt_in_generation_is_refused_where_it_matters() -> None:
     peft = pytest.importorskip("peft")
-    model = peft.get_peft_model(build("llama"), peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")).eval()
+    model = peft.get_peft_model(
+        build("llama"), peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM")
+    ).eval()
     heads = Heads(model)
-    prompt = {"input_ids": TOKENS, "attention_mask": torch.ones_like(TOKENS), "max_new_tokens": 2, "do_sample": False}
+    prompt = {
+        "input_ids": TOKENS,
+        "attention_mask": torch.ones_like(TOKENS),
+        "max_new_tokens": 2,
+        "do_sample": False,
+    }
     with pytest.raises(HeadwiseError, match="has a soft prompt"), heads.recorded("mean"):
         model.generate(**prompt)
     with heads.recorded("all"), heads.steered({(0, 0): torch.ones(8)}):
@@ -182,8 +196,14 @@ def test_rows_of_a_failed_pass_do_not_stand_among_others() -> None:
 
 
 def test_rows_of_dropped_layers_are_not_taken_for_those_of_other_passes() -> None:
-    sizes = {**dict.fromkeys(("encoder_layers", "decoder_layers"), 2), "encoder_attention_heads": 4, "decoder_attention_heads": 4}
-    config = t.BartConfig(d_model=32, vocab_size=50, **sizes, encoder_ffn_dim=24, decoder_ffn_dim=24, encoder_layerdrop=0.5)
+    sizes = {
+        **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+        "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4,
+    }
+    config = t.BartConfig(
+        d_model=32, vocab_size=50, **sizes, encoder_ffn_dim=24, decoder_ffn_dim=24, encoder_layerdrop=0.5
+    )
     torch.manual_seed(1)
     model = t.BartModel(config).train()
     heads = Heads(model)

@@ -57,7 +57,9 @@ class Int8(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in KEPT:
             return cls(args[0].integers, args[0].scale, args[0].dynamic)
-        raise NotImplementedError(f"Int8 dispatch: attempting to run unimplemented operator/function: func={func}")
+        raise NotImplementedError(
+            f"Int8 dispatch: attempting to run unimplemented operator/function: func={func}"
+        )
 
 
 def quantised(family: str, dynamic: bool = False) -> Any:
@@ -104,13 +106,17 @@ def test_heads_of_quantised_models_are_silenced(family: str) -> None:
 def test_scores_of_quantised_models_are_those_of_the_same_plain_numbers(method: str) -> None:
     task, tokenizer = sentences()
     found, expected = (
-        hw.score(m, task, method=method, tokenizer=tokenizer, quiet=True) for m in (quantised("llama"), rounded("llama"))
+        hw.score(m, task, method=method, tokenizer=tokenizer, quiet=True)
+        for m in (quantised("llama"), rounded("llama"))
     )
-    torch.testing.assert_close(torch.tensor(found.values), torch.tensor(expected.values), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        torch.tensor(found.values), torch.tensor(expected.values), rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    "method", ["gate-gradient", "integrated-gradients", "l0", "subset", "taylor-mean", "attention-attribution"]
+    "method",
+    ["gate-gradient", "integrated-gradients", "l0", "subset", "taylor-mean", "attention-attribution"],
 )
 def test_layers_that_hand_no_gradient_back_are_refused_where_gradients_count(method: str) -> None:
     """A few quantised layers are enough: what reaches a gate past them is a part of its gradient, and looks like one."""
@@ -119,7 +125,10 @@ def test_layers_that_hand_no_gradient_back_are_refused_where_gradients_count(met
     model.model.layers[1].self_attn.q_proj.weight = nn.Parameter(
         Int8.of(model.model.layers[1].self_attn.q_proj.weight, True), requires_grad=False
     )
-    with pytest.raises(HeadwiseError, match=r"layers\.1\.self_attn\.q_proj \(Linear .*hands no true gradient back.*'ablation'"):
+    with pytest.raises(
+        HeadwiseError,
+        match=r"layers\.1\.self_attn\.q_proj \(Linear .*hands no true gradient back.*'ablation'",
+    ):
         hw.score(model, task, method=method, tokenizer=tokenizer, quiet=True)
     assert bool((hw.score(model, task, method="ablation", tokenizer=tokenizer, quiet=True) != 0).any())
 
@@ -127,7 +136,9 @@ def test_layers_that_hand_no_gradient_back_are_refused_where_gradients_count(met
 def test_what_writes_or_reads_weights_says_that_they_are_not_plain() -> None:
     model = quantised("llama")
     heads = Heads(model)
-    with pytest.raises(HeadwiseError, match=r"is kept as Int8 of torch.float32 on cpu, and heads are removed from plain"):
+    with pytest.raises(
+        HeadwiseError, match=r"is kept as Int8 of torch.float32 on cpu, and heads are removed from plain"
+    ):
         heads.remove(HeadSet([(0, 0), (0, 1)]))
     with (
         pytest.raises(HeadwiseError, match="not a plain parameter"),
@@ -141,5 +152,9 @@ def test_what_writes_or_reads_weights_says_that_they_are_not_plain() -> None:
 
 def test_results_of_quantised_models_are_kept_by_their_integers() -> None:
     weight = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
-    keys = {fingerprint(Int8.of(w, dynamic)) for w in (weight, weight.clone(), 2 * weight, -weight) for dynamic in (False, True)}
+    keys = {
+        fingerprint(Int8.of(w, dynamic))
+        for w in (weight, weight.clone(), 2 * weight, -weight)
+        for dynamic in (False, True)
+    }
     assert len(keys) == 6

@@ -50,7 +50,9 @@ def averaged(heads: Heads, number: int) -> Tensor:
 
 
 def resampled(heads: Heads, number: int) -> Tensor:
-    with heads.silenced(LESIONS[number], how="resample", reference={"input_ids": OTHERS[number]}, seed=number):
+    with heads.silenced(
+        LESIONS[number], how="resample", reference={"input_ids": OTHERS[number]}, seed=number
+    ):
         return logits(heads.model)
 
 
@@ -124,7 +126,9 @@ def test_every_thread_gets_what_it_gets_alone(way: Callable[[Heads, int], Tensor
         assert all(torch.equal(one, alone) for one in mine)
     assert all(torch.equal(one, plain) for one in beside)
     assert all(module.training for module in heads.model.modules())
-    assert not any(m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in heads.model.modules())
+    assert not any(
+        m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in heads.model.modules()
+    )
 
 
 WATCHED: dict[str, list[nn.Module]] = {}  # models that must stay as they are
@@ -141,7 +145,9 @@ class Spy(nn.Module):
                     SEEN.append(f"{path} is in evaluation mode")
                 if module._forward_pre_hooks or module._forward_hooks:
                     SEEN.append(f"{path} has hooks")
-            SEEN.extend(f"{name} is frozen" for name, weight in model.named_parameters() if not weight.requires_grad)
+            SEEN.extend(
+                f"{name} is frozen" for name, weight in model.named_parameters() if not weight.requires_grad
+            )
             if model.config._attn_implementation != "sdpa":
                 SEEN.append("attention was switched")
         return x

@@ -29,7 +29,9 @@ def size(model: nn.Module) -> int:
 def some_groups(family: str, heads: Heads) -> HeadSet:
     """Another group (or head) of every layer; the same of each if layers share weights, and no layer as a whole."""
     width = GROUPED.get(family, 1)
-    groups = [0] * len(heads.sites) if family == "albert" else [site.index % (4 // width) for site in heads.sites]
+    groups = (
+        [0] * len(heads.sites) if family == "albert" else [site.index % (4 // width) for site in heads.sites]
+    )
     if family == "falcon-mqa":
         return HeadSet((1, head) for head in range(4))
     return HeadSet((site, group * width + i) for site, group in enumerate(groups) for i in range(width))
@@ -67,10 +69,16 @@ def by_hand(model: Any, gone: HeadSet, weight: str, transposed: bool) -> nn.Modu
 
 
 @settings(max_examples=10, deadline=None)
-@given(gone=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 3))), family=st.sampled_from(["bert", "gpt2"]))
+@given(
+    gone=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 3))), family=st.sampled_from(["bert", "gpt2"])
+)
 def test_any_set_of_heads_against_zeroed_weights(gone: set[tuple[int, int]], family: str) -> None:
     """Whole layers included; every head takes exactly its own parameters with it."""
-    name = "bert.encoder.layer.{}.attention.output.dense.weight" if family == "bert" else "transformer.h.{}.attn.c_proj.weight"
+    name = (
+        "bert.encoder.layer.{}.attention.output.dense.weight"
+        if family == "bert"
+        else "transformer.h.{}.attn.c_proj.weight"
+    )
     model = build(family)
     heads = Heads(model)
     smaller = heads.remove(HeadSet(gone))
@@ -87,7 +95,9 @@ def test_a_layer_without_heads(family: str) -> None:
     gone = HeadSet((0, head) for head in range(4))
     smaller = heads.remove(gone)
     with heads.silenced(gone):
-        torch.testing.assert_close(output(smaller, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            output(smaller, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5
+        )
     assert len(Heads(smaller).sites) == len(heads.sites) - 1
 
 
@@ -114,15 +124,25 @@ def test_removing_twice_and_switching_the_attention_code(family: str) -> None:
     first = HeadSet((0, head) for head in (0, 1))
     second = HeadSet((1, head) for head in (2, 3))
     smaller = Heads(heads.remove(first)).remove(second)
-    again = Heads(smaller).remove(HeadSet((0, head) for head in (0, 1)) if family == "phi3" else HeadSet([(0, 1)]))
+    again = Heads(smaller).remove(
+        HeadSet((0, head) for head in (0, 1)) if family == "phi3" else HeadSet([(0, 1)])
+    )
     with heads.silenced(first | second):
-        torch.testing.assert_close(output(smaller, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5)
-    with heads.silenced(first | second | (HeadSet([(0, 2), (0, 3)]) if family == "phi3" else HeadSet([(0, 3)]))):
-        torch.testing.assert_close(output(again, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            output(smaller, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5
+        )
+    with heads.silenced(
+        first | second | (HeadSet([(0, 2), (0, 3)]) if family == "phi3" else HeadSet([(0, 3)]))
+    ):
+        torch.testing.assert_close(
+            output(again, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5
+        )
         if family != "falcon-mha":  # whose alibi takes another way in each implementation
             for changed in (model, again):
                 changed.set_attn_implementation("eager")  # type: ignore[operator]
-            torch.testing.assert_close(output(again, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                output(again, heads.example), output(model, heads.example), rtol=1e-4, atol=1e-5
+            )
 
 
 def test_the_smaller_model_trains_like_any_other() -> None:
@@ -143,7 +163,8 @@ def test_the_smaller_model_trains_like_any_other() -> None:
 def test_half_a_group_is_refused_with_the_groups() -> None:
     heads = Heads(build("llama"))
     with pytest.raises(
-        HeadwiseError, match=r"layer 1 .* groups are \[\[0, 1\], \[2, 3\]\], and the set has only some heads of \[\[2, 3\]\]"
+        HeadwiseError,
+        match=r"layer 1 .* groups are \[\[0, 1\], \[2, 3\]\], and the set has only some heads of \[\[2, 3\]\]",
     ):
         heads.remove(HeadSet([(0, 0), (0, 1), (1, 2)]))
     with pytest.raises(HeadwiseError, match=r"groups are \[\[0, 1, 2, 3\]\]"):
@@ -182,13 +203,18 @@ def test_half_precision_and_adapters() -> None:
     heads = Heads(build("bert").to(torch.bfloat16))
     assert next(heads.remove(HeadSet([(0, 1), (1, 2)])).parameters()).dtype == torch.bfloat16
     adapted = get_peft_model(
-        build("llama"), LoraConfig(r=2, target_modules=["q_proj", "v_proj", "o_proj"], init_lora_weights=False)
+        build("llama"),
+        LoraConfig(r=2, target_modules=["q_proj", "v_proj", "o_proj"], init_lora_weights=False),
     )
     heads = Heads(adapted)
     gone = HeadSet([(0, 0), (0, 1)])
     smaller = heads.remove(gone)
     with heads.silenced(gone):
-        torch.testing.assert_close(output(smaller, heads.example), output(adapted, heads.example), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            output(smaller, heads.example), output(adapted, heads.example), rtol=1e-4, atol=1e-5
+        )
     merged = smaller.merge_and_unload()  # type: ignore[operator]
     with heads.silenced(gone):
-        torch.testing.assert_close(output(merged, heads.example), output(adapted, heads.example), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            output(merged, heads.example), output(adapted, heads.example), rtol=1e-4, atol=1e-4
+        )

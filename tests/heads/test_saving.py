@@ -71,7 +71,9 @@ def test_half_precision_and_other_files_stay(tmp_path: Path) -> None:
     random = torch.get_rng_state()
     model: Any = build("llama")
     for parameter in model.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16)  # as from_pretrained does: the rotary frequencies stay as they are
+        parameter.data = parameter.data.to(
+            torch.bfloat16
+        )  # as from_pretrained does: the rotary frequencies stay as they are
     heads = Heads(model)
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1)]))
     save_removed(smaller, tmp_path)
@@ -89,7 +91,9 @@ def test_half_precision_and_other_files_stay(tmp_path: Path) -> None:
 def test_adapters_are_merged_first(tmp_path: Path) -> None:
     from peft import LoraConfig, get_peft_model
 
-    adapted = get_peft_model(build("llama"), LoraConfig(r=2, target_modules=["q_proj", "o_proj"], init_lora_weights=False))
+    adapted = get_peft_model(
+        build("llama"), LoraConfig(r=2, target_modules=["q_proj", "o_proj"], init_lora_weights=False)
+    )
     heads = Heads(adapted)
     smaller: Any = heads.remove(HeadSet([(0, 0), (0, 1), *((1, head) for head in range(4))]))
     with pytest.raises(HeadwiseError, match="merge adapters"):

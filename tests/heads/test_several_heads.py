@@ -88,7 +88,10 @@ def test_what_belongs_to_a_head_is_found_as_without_a_lesion() -> None:
     free = HeadSet([(0, 1)])
     expected = [part.frozen(free).tolist() for part in ownership(Heads(build("bert")))]
     heads = Heads(model)
-    with heads.silenced(HeadSet([(0, 0)])), heads.training_only(free, torch.optim.SGD(model.parameters(), 0.1)):
+    with (
+        heads.silenced(HeadSet([(0, 0)])),
+        heads.training_only(free, torch.optim.SGD(model.parameters(), 0.1)),
+    ):
         model(TOKENS).logits.sum().backward()
     assert [part.frozen(free).tolist() for part in ownership(heads)] == expected
 

@@ -31,7 +31,11 @@ def replaced_by_hand(heads: Heads, values: dict[int, Tensor], tokens: Tensor) ->
         site = heads.sites[layer]
 
         def hook(
-            module: object, args: tuple[Tensor], layer: int = layer, members: tuple[int, ...] = members, site: object = site
+            module: object,
+            args: tuple[Tensor],
+            layer: int = layer,
+            members: tuple[int, ...] = members,
+            site: object = site,
         ) -> tuple[Tensor]:
             x = args[0].clone()
             for head in members:
@@ -49,7 +53,11 @@ def test_mean_over_real_tokens(heads: Heads) -> None:
     batches = [{"input_ids": TOKENS, "attention_mask": MASK}, {"input_ids": OTHERS}]
     means = heads.mean_outputs(batches)
     total, count = torch.zeros(*heads.shape, 8, dtype=torch.float64), 0
-    examples = [TOKENS[row][MASK[row].bool()] for row in range(3)] if heads.model.config.model_type == "bert" else None
+    examples = (
+        [TOKENS[row][MASK[row].bool()] for row in range(3)]
+        if heads.model.config.model_type == "bert"
+        else None
+    )
     with torch.no_grad(), heads.recorded("all") as tape:
         heads.model(TOKENS, attention_mask=MASK)
     for row in range(3):
@@ -70,11 +78,15 @@ def test_mean_over_real_tokens(heads: Heads) -> None:
 
 
 def test_resampling_takes_another_example_token_by_token(heads: Heads) -> None:
-    with heads.silenced(CHOSEN, how="resample", reference={"input_ids": TOKENS[:1, :3]}):  # one example of three tokens
+    with heads.silenced(
+        CHOSEN, how="resample", reference={"input_ids": TOKENS[:1, :3]}
+    ):  # one example of three tokens
         out = logits(heads, OTHERS[:1])
     with torch.no_grad(), heads.recorded("all") as tape:
         heads.model(TOKENS[:1, :3])
-    values = {layer: tape.outputs[0, [0, 1, 2, 0, 1], layer] for layer in CHOSEN.layers()}  # starting over after three
+    values = {
+        layer: tape.outputs[0, [0, 1, 2, 0, 1], layer] for layer in CHOSEN.layers()
+    }  # starting over after three
     torch.testing.assert_close(out, replaced_by_hand(heads, values, OTHERS[:1]), rtol=1e-4, atol=1e-5)
 
 
@@ -92,9 +104,17 @@ def test_resampling_does_not_depend_on_batches_or_padding() -> None:
     position_ids = torch.arange(6).repeat(3, 1)
     positions = torch.cat((torch.zeros(3, 2, dtype=torch.long), position_ids), 1)
     mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]] * 3)
-    with heads.recorded("cls") as plain, heads.silenced(CHOSEN, how="resample", reference=reference, seed=3), torch.no_grad():
+    with (
+        heads.recorded("cls") as plain,
+        heads.silenced(CHOSEN, how="resample", reference=reference, seed=3),
+        torch.no_grad(),
+    ):
         heads.model(TOKENS, position_ids=position_ids)
-    with heads.recorded("cls") as shifted, heads.silenced(CHOSEN, how="resample", reference=reference, seed=3), torch.no_grad():
+    with (
+        heads.recorded("cls") as shifted,
+        heads.silenced(CHOSEN, how="resample", reference=reference, seed=3),
+        torch.no_grad(),
+    ):
         heads.model(padded, attention_mask=mask, position_ids=positions)
     torch.testing.assert_close(plain.outputs, shifted.outputs, rtol=1e-4, atol=1e-5)
 

@@ -18,7 +18,11 @@ IDS = torch.randint(5, 50, (3, 6), generator=torch.Generator().manual_seed(0))
 LEFT = torch.tensor([[0, 0, 1, 1, 1, 1], [1] * 6, [0, 1, 1, 1, 1, 1]])
 NEW: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0}
 G = torch.Generator().manual_seed(1)
-DIRECTIONS = {(0, 1): torch.randn(8, generator=G), (1, 3): torch.randn(8, generator=G), (1, 0): torch.randn(8, generator=G)}
+DIRECTIONS = {
+    (0, 1): torch.randn(8, generator=G),
+    (1, 3): torch.randn(8, generator=G),
+    (1, 0): torch.randn(8, generator=G),
+}
 
 
 def opt() -> Any:
@@ -35,9 +39,19 @@ def opt() -> Any:
 
 
 def bart() -> Any:
-    sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("attention_heads", 4))}
+    sizes = {
+        f"{side}_{name}": n
+        for side in ("encoder", "decoder")
+        for name, n in (("layers", 1), ("attention_heads", 4))
+    }
     config = t.BartConfig(
-        d_model=32, vocab_size=50, encoder_ffn_dim=24, decoder_ffn_dim=24, **sizes, forced_eos_token_id=None, pad_token_id=0
+        d_model=32,
+        vocab_size=50,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        **sizes,
+        forced_eos_token_id=None,
+        pad_token_id=0,
     )
     return t.BartForConditionalGeneration(config)
 
@@ -46,7 +60,9 @@ OTHERS = {
     "gemma2": gemma2,
     "opt": opt,
     "bart-lm": bart,
-    "mistral": lambda: t.MistralForCausalLM(t.MistralConfig(**FFN, num_key_value_heads=2, head_dim=8, **TOKENS)),
+    "mistral": lambda: t.MistralForCausalLM(
+        t.MistralConfig(**FFN, num_key_value_heads=2, head_dim=8, **TOKENS)
+    ),
     "qwen3": lambda: t.Qwen3ForCausalLM(t.Qwen3Config(**FFN, num_key_value_heads=2, head_dim=8, **TOKENS)),
 }
 
@@ -78,7 +94,9 @@ def by_hand(heads: Heads, ids: Tensor, columns: list[int]) -> Tensor:
 
     with ExitStack() as stack, torch.no_grad():
         for site in heads.sites:
-            stack.callback(heads.model.get_submodule(site.path).register_forward_pre_hook(adding(site.index)).remove)
+            stack.callback(
+                heads.model.get_submodule(site.path).register_forward_pre_hook(adding(site.index)).remove
+            )
         return heads.model(ids, use_cache=False).logits
 
 
@@ -89,7 +107,12 @@ def test_generation_with_left_padding(family: str, tokens: str, cached: bool) ->
     heads = Heads(made(family))
     with heads.steered(DIRECTIONS, scale=2.0, tokens=tokens):
         out = heads.model.generate(
-            IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, use_cache=cached, **NEW
+            IDS,
+            attention_mask=LEFT,
+            output_logits=True,
+            return_dict_in_generate=True,
+            use_cache=cached,
+            **NEW,
         )
     for row in range(3):
         real = int(LEFT[row].sum())
@@ -99,7 +122,9 @@ def test_generation_with_left_padding(family: str, tokens: str, cached: bool) ->
             first = {"all": 0, "last": real - 1, "generated": real}[tokens]
             expected = by_hand(heads, ids, list(range(first, ids.shape[1])))
             torch.testing.assert_close(out.logits[step][row], expected[0, -1], rtol=1e-4, atol=2e-5)
-    plain = heads.model.generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
+    plain = heads.model.generate(
+        IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW
+    )
     assert (plain.logits[0] - out.logits[0]).abs().max() > 1e-3 or tokens == "generated"
     assert (plain.logits[1] - out.logits[1]).abs().max() > 1e-3
 
@@ -116,18 +141,26 @@ def test_the_last_token_of_a_plain_pass(side: str) -> None:
         torch.testing.assert_close(out[row][real], expected[0], rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama", "gemma2", "opt", "bart-lm", "neox", "qwen3", "falcon-gqa"])
-def test_a_baked_model_is_an_ordinary_one_and_generates_what_steering_does(family: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "family", ["gpt2", "llama", "gemma2", "opt", "bart-lm", "neox", "qwen3", "falcon-gqa"]
+)
+def test_a_baked_model_is_an_ordinary_one_and_generates_what_steering_does(
+    family: str, tmp_path: Path
+) -> None:
     model = made(family)
     heads = Heads(model)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     with heads.steered(DIRECTIONS, scale=2.0):
-        expected = model.generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
+        expected = model.generate(
+            IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW
+        )
     baked: Any = heads.bake(DIRECTIONS, scale=2.0)
     baked.save_pretrained(tmp_path)
     loaded, problems = type(model).from_pretrained(tmp_path, output_loading_info=True)
     assert not any(problems[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
-    ours = loaded.eval().generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
+    ours = loaded.eval().generate(
+        IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW
+    )
     assert torch.equal(ours.sequences, expected.sequences)
     plain = model.generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
     for one, other, intact in zip(ours.logits, expected.logits, plain.logits, strict=True):
@@ -160,7 +193,9 @@ def test_bf16_keeps_its_type_in_generation() -> None:
     heads = Heads(made("llama").to(torch.bfloat16))
     for tokens in ("all", "last", "generated"):
         with heads.steered(DIRECTIONS, tokens=tokens), heads.recorded("last", attention="last") as tape:
-            out = heads.model.generate(IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW)
+            out = heads.model.generate(
+                IDS, attention_mask=LEFT, output_logits=True, return_dict_in_generate=True, **NEW
+            )
         assert out.sequences.shape == (3, 12)
         assert tape.outputs.dtype == torch.bfloat16
 
@@ -185,12 +220,19 @@ def test_what_does_not_fit_says_so() -> None:
         ("no pass inside this block had a token to steer at", DIRECTIONS, {"tokens": "generated"}),
     ]
     for message, directions, options in wrong:
-        with pytest.raises(HeadwiseError, match=message), torch.no_grad(), heads.steered(directions, **options):
+        with (
+            pytest.raises(HeadwiseError, match=message),
+            torch.no_grad(),
+            heads.steered(directions, **options),
+        ):
             heads.model(IDS)
     with pytest.raises(HeadwiseError, match="outside the `with` block"), heads.steered(DIRECTIONS):
         heads.bake(DIRECTIONS)
     with pytest.raises(HeadwiseError, match="share"):
         Heads(build("albert")).bake(DIRECTIONS)
     pair = Heads(made("bart-lm"))
-    with pytest.raises(HeadwiseError, match="belongs to the encoder"), pair.steered(DIRECTIONS, tokens="generated"):
+    with (
+        pytest.raises(HeadwiseError, match="belongs to the encoder"),
+        pair.steered(DIRECTIONS, tokens="generated"),
+    ):
         pair.model.generate(IDS, **NEW)

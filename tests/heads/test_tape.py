@@ -22,7 +22,8 @@ def inputs_by_hand(heads: Heads) -> Tensor:
     """The input of every projection, split into heads: (batch, tokens, layers, heads, head_dim)."""
     seen: list[Tensor] = []
     handles = [
-        heads.model.get_submodule(s.path).register_forward_pre_hook(lambda m, args: seen.append(args[0])) for s in heads.sites
+        heads.model.get_submodule(s.path).register_forward_pre_hook(lambda m, args: seen.append(args[0]))
+        for s in heads.sites
     ]
     with torch.no_grad():
         heads.model(TOKENS, attention_mask=MASK)
@@ -40,9 +41,12 @@ def test_positions(bert: Heads, pooling: str) -> None:
     for row in range(3):
         real = [t for t in range(6) if MASK[row, t]]
         rows.append(
-            {"cls": every[row, real[0]], "last": every[row, real[-1]], "mean": every[row, real].mean(0), "all": every[row]}[
-                pooling
-            ]
+            {
+                "cls": every[row, real[0]],
+                "last": every[row, real[-1]],
+                "mean": every[row, real].mean(0),
+                "all": every[row],
+            }[pooling]
         )
     torch.testing.assert_close(tape.outputs, torch.stack(rows))
 
@@ -63,13 +67,17 @@ def test_results_do_not_depend_on_padding_or_batch(bert: Heads, pooling: str) ->
 
 def test_hidden_states_are_those_of_transformers() -> None:
     model = BertModel(
-        BertConfig(hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=24, vocab_size=50)
+        BertConfig(
+            hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=24, vocab_size=50
+        )
     ).eval()
     heads = Heads(model)
     with torch.no_grad(), heads.recorded("last", hidden=True) as tape:
         out = model(TOKENS, attention_mask=MASK, output_hidden_states=True)
     last = [5, 3, 5]
-    expected = torch.stack([torch.stack([h[row, last[row]] for h in out.hidden_states[1:]]) for row in range(3)])
+    expected = torch.stack(
+        [torch.stack([h[row, last[row]] for h in out.hidden_states[1:]]) for row in range(3)]
+    )
     assert torch.equal(tape.hidden, expected)
 
 
@@ -112,7 +120,9 @@ def test_gradients_flow_only_when_asked(bert: Heads) -> None:
     assert not cut.outputs.requires_grad
     with bert.recorded("cls", detach=False) as kept:
         loss = bert.model(TOKENS).logits.sum()
-    assert torch.autograd.grad(loss, kept.of(0), allow_unused=True)[0] is None  # the pooled copy lies beside the path
+    assert (
+        torch.autograd.grad(loss, kept.of(0), allow_unused=True)[0] is None
+    )  # the pooled copy lies beside the path
     assert kept.outputs.requires_grad
 
 
@@ -133,7 +143,11 @@ def test_an_encoder_decoder_in_generation() -> None:
     assert [site.kind for site in heads.sites] == ["self", "decoder", "cross"]
     with heads.recorded("last") as tape:
         heads.model.generate(TOKENS, attention_mask=MASK, max_new_tokens=3, min_new_tokens=3)
-    assert [tape.of(i).shape[0] for i in range(3)] == [3, 9, 9]  # one pass of the encoder, three of the decoder
+    assert [tape.of(i).shape[0] for i in range(3)] == [
+        3,
+        9,
+        9,
+    ]  # one pass of the encoder, three of the decoder
     with torch.no_grad(), heads.recorded("last") as direct:
         heads.model.get_encoder()(TOKENS, attention_mask=MASK)
     assert torch.equal(direct.of(0), tape.of(0))
@@ -156,9 +170,16 @@ def test_other_arguments_do_not_confuse_the_batch(bert: Heads) -> None:
 
 def test_what_cannot_be_recorded_says_so(bert: Heads) -> None:
     whole = MASK[:, None, None].expand(-1, -1, 6, -1).bool()  # (batch, 1, queries, keys)
-    with pytest.raises(HeadwiseError, match="does not say which tokens are real"), bert.recorded("mean"), torch.no_grad():
+    with (
+        pytest.raises(HeadwiseError, match="does not say which tokens are real"),
+        bert.recorded("mean"),
+        torch.no_grad(),
+    ):
         bert.model(TOKENS, attention_mask=whole)
-    with pytest.raises(HeadwiseError, match="pooling is one of cls, last, mean, all; got 'first'"), bert.recorded("first"):
+    with (
+        pytest.raises(HeadwiseError, match="pooling is one of cls, last, mean, all; got 'first'"),
+        bert.recorded("first"),
+    ):
         pass
     with bert.recorded("cls") as tape:
         bert.model(TOKENS)

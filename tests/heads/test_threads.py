@@ -50,7 +50,9 @@ def test_plain_passes_of_another_thread_are_untouched(kind: str) -> None:
         elsewhere(lambda: logits(model))
         logits(model)
     assert tape.outputs.shape[0] == tape.hidden.shape[0] == 3
-    assert not any(m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in model.modules())
+    assert not any(
+        m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in model.modules()
+    )
 
 
 def test_a_pass_in_another_thread_does_not_count_as_gated() -> None:
@@ -106,7 +108,9 @@ def test_tasks_of_asyncio_have_blocks_of_their_own() -> None:
         await second.wait()
         found = [logits(heads.model), *(await asyncio.gather(*tasks))]
         with heads.gated(GATES[0]):
-            child = asyncio.create_task(late(end))  # started inside the block: it has the block while that is open
+            child = asyncio.create_task(
+                late(end)
+            )  # started inside the block: it has the block while that is open
             await asyncio.sleep(0)
             logits(heads.model)
         end.set()
@@ -133,7 +137,9 @@ def backward(heads: Heads, gates: Tensor | None, run: Callable[[Callable[[], Non
 def checkpoint_forward_alone(model: Any, reentrant: bool) -> None:
     """As transformers does from 5.23 on: what is repeated is the forward of a layer, without the hooks of the layer itself."""
     model.config.use_cache = False
-    for layer in (module for module in model.modules() if type(module).__name__ in ("BertLayer", "LlamaDecoderLayer")):
+    for layer in (
+        module for module in model.modules() if type(module).__name__ in ("BertLayer", "LlamaDecoderLayer")
+    ):
         plain = partial(type(layer).forward, layer)
         layer.forward = lambda *args, plain=plain, **options: checkpoint(
             partial(plain, **options), *args, use_reentrant=reentrant
@@ -143,7 +149,9 @@ def checkpoint_forward_alone(model: Any, reentrant: bool) -> None:
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize("repeated", ["layer", "forward"])
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(reentrant: bool, repeated: str, family: str) -> None:
+def test_checkpointing_repeats_layers_with_the_gates_of_their_own_pass(
+    reentrant: bool, repeated: str, family: str
+) -> None:
     """On a GPU autograd repeats layers in threads of its own; here a pool runs the backward pass, which is the same to a hook."""
     model: Any = build(family).train()
     for module in model.modules():
@@ -205,8 +213,13 @@ def test_a_copy_made_inside_a_block_has_no_hooks() -> None:
     kept.remove()
     twin.bert._forward_hooks.clear()
     for model in (twin, heads.model):
-        assert not any(m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in model.modules())
-    assert all(torch.equal(a, b) for a, b in zip(twin.state_dict().values(), heads.model.state_dict().values(), strict=True))
+        assert not any(
+            m._forward_pre_hooks or m._forward_hooks or "__deepcopy__" in vars(m) for m in model.modules()
+        )
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(twin.state_dict().values(), heads.model.state_dict().values(), strict=True)
+    )
     assert not any(a is b for a, b in zip(twin.parameters(), heads.model.parameters(), strict=True))
     assert holder["heads"].model is holder["model"]
     assert torch.equal(gated(holder["heads"], GATES[0]), gated(heads, GATES[0]))
@@ -221,7 +234,9 @@ def test_heads_inside_a_block_of_other_heads_says_what_is_the_matter() -> None:
     with heads.silenced(HeadSet([(0, 1)])):
         logits(model)
         for inner in (model, model.bert):
-            with pytest.raises(HeadwiseError, match=r"inside a block .* build Heads\(model\) before the block"):
+            with pytest.raises(
+                HeadwiseError, match=r"inside a block .* build Heads\(model\) before the block"
+            ):
                 Heads(inner)
         assert Heads(build("bert").eval()).total == 8  # another model
         assert elsewhere(lambda: Heads(model).total) == 8  # another thread

@@ -31,7 +31,8 @@ def logits(model: Any, tokens: Tensor = TOKENS) -> Tensor:
 def adapted() -> Any:
     torch.manual_seed(3)
     found: Any = get_peft_model(
-        build("bert"), LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False, lora_dropout=0.5)
+        build("bert"),
+        LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False, lora_dropout=0.5),
     )
     return found
 
@@ -56,12 +57,19 @@ def test_a_twin_computes_the_same_to_the_last_bit_and_shares_nothing_but_memory(
         expected, found = (one(input_ids=TOKENS, **inputs)[0] for one in (copy.deepcopy(model).eval(), twin))
     assert torch.equal(found, expected)
     assert not {id(module) for module in model.modules()} & {id(module) for module in twin.modules()}
-    pairs = zip(model.named_parameters(), twin.named_parameters(), strict=True)  # as many: tied ones stay tied
-    assert all(a == b and one.data_ptr() == other.data_ptr() and one is not other for (a, one), (b, other) in pairs)
+    pairs = zip(
+        model.named_parameters(), twin.named_parameters(), strict=True
+    )  # as many: tied ones stay tied
+    assert all(
+        a == b and one.data_ptr() == other.data_ptr() and one is not other for (a, one), (b, other) in pairs
+    )
     assert [p.requires_grad for p in twin.parameters()] == [p.requires_grad for p in model.parameters()]
     (frozen,) = twins_of(model, frozen=True) or (None,)
     assert not any(parameter.requires_grad for parameter in frozen.parameters())
-    assert all(parameter.requires_grad == ("lora" in key or name != "lora") for key, parameter in model.named_parameters())
+    assert all(
+        parameter.requires_grad == ("lora" in key or name != "lora")
+        for key, parameter in model.named_parameters()
+    )
     assert not any(module.training for module in twin.modules())
     assert all(module.training for module in model.modules())
     assert all(vars(module).keys() == state[path][0].keys() for path, module in model.named_modules())
@@ -220,10 +228,14 @@ class Chancy(nn.Module):
 
 
 @pytest.mark.parametrize("chancy", [True, False])
-def test_the_random_state_is_taken_back_only_of_models_that_draw(chancy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_random_state_is_taken_back_only_of_models_that_draw(
+    chancy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model: Any = build("bert")
     if chancy:
-        model.bert.encoder.layer[0].intermediate.dense = Chancy(model.bert.encoder.layer[0].intermediate.dense)
+        model.bert.encoder.layer[0].intermediate.dense = Chancy(
+            model.bert.encoder.layer[0].intermediate.dense
+        )
     before = torch.get_rng_state()
     heads = Heads(model)
     heads.mean_outputs({"input_ids": TOKENS})

@@ -31,7 +31,9 @@ class ToyAttention(nn.Module):
         self.out = nn.Linear(DIM, DIM)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (part(x).view(*x.shape[:2], HEADS, SIZE).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k, v = (
+            part(x).view(*x.shape[:2], HEADS, SIZE).transpose(1, 2) for part in (self.q, self.k, self.v)
+        )
         self.x = x
         return self.inner(self, q, k, v)
 
@@ -121,7 +123,9 @@ def test_every_way_is_found(way: str) -> None:
 def test_heads_in_another_order_keep_their_maps() -> None:
     torch.manual_seed(0)
     order = [2, 0, 1]
-    turned, plain = (Toy(lambda m, q, k, v, o=o: m.out(merge(eager(q, k, v)[:, o]))) for o in (order, [0, 1, 2]))
+    turned, plain = (
+        Toy(lambda m, q, k, v, o=o: m.out(merge(eager(q, k, v)[:, o]))) for o in (order, [0, 1, 2])
+    )
     plain.load_state_dict(turned.state_dict())
     one, other = Heads(turned), Heads(plain)
     assert one.sites[0].head_order == tuple(order)
@@ -140,8 +144,14 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], str]] = {
         lambda m, q, k, v: linear(merge(fused(q, k, v)), m.out.weight),
         "reaches no projection module|does not split",
     ),
-    "heads mixed": (lambda m, q, k, v: m.out(merge(fused(q, k, v).cumsum(1))), "does not split into slices of one head each"),
-    "heads interleaved": (lambda m, q, k, v: m.out(fused(q, k, v).permute(0, 2, 3, 1).flatten(2)), "does not split"),
+    "heads mixed": (
+        lambda m, q, k, v: m.out(merge(fused(q, k, v).cumsum(1))),
+        "does not split into slices of one head each",
+    ),
+    "heads interleaved": (
+        lambda m, q, k, v: m.out(fused(q, k, v).permute(0, 2, 3, 1).flatten(2)),
+        "does not split",
+    ),
     "torch's own": (
         lambda m, q, k, v: multi_head_attention_forward(
             *[m.x.transpose(0, 1)] * 3,
@@ -163,7 +173,10 @@ REFUSED: dict[str, tuple[Callable[..., Tensor], str]] = {
         )[0].transpose(0, 1),
         "multi_head_attention_forward",
     ),
-    "no softmax": (lambda m, q, k, v: m.out(merge(q @ (k.transpose(-1, -2) @ v))), "made no softmax attention"),
+    "no softmax": (
+        lambda m, q, k, v: m.out(merge(q @ (k.transpose(-1, -2) @ v))),
+        "made no softmax attention",
+    ),
 }
 
 

@@ -25,7 +25,9 @@ def test_lora_on_the_output_projection() -> None:
     plain = build("bert").eval()
     with torch.no_grad(), Heads(plain).gated(GATES):
         expected = plain(TOKENS).logits
-    model: Any = get_peft_model(plain, LoraConfig(target_modules=["query", "attention.output.dense"], task_type="SEQ_CLS")).eval()
+    model: Any = get_peft_model(
+        plain, LoraConfig(target_modules=["query", "attention.output.dense"], task_type="SEQ_CLS")
+    ).eval()
     heads = Heads(model)
     assert heads.sites[0].path == "base_model.model.bert.encoder.layer.0.attention.output.dense"
     with torch.no_grad(), heads.gated(GATES):
@@ -47,7 +49,9 @@ def test_lora_on_the_output_projection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "targets"), [("gpt2", ["c_attn"]), ("llama", ["q_proj", "o_proj"])], ids=["a projection called attention", "DoRA"]
+    ("family", "targets"),
+    [("gpt2", ["c_attn"]), ("llama", ["q_proj", "o_proj"])],
+    ids=["a projection called attention", "DoRA"],
 )
 def test_adapters_that_look_like_something_else(family: str, targets: list[str]) -> None:
     settings = LoraConfig(target_modules=targets, use_dora=family == "llama", init_lora_weights=False)
@@ -64,9 +68,13 @@ def test_adapters_that_look_like_something_else(family: str, targets: list[str])
 def test_adapters_added_after_heads_were_found_are_noticed() -> None:
     plain = build("bert").eval()
     heads = Heads(plain)
-    model: Any = get_peft_model(plain, LoraConfig(target_modules=["attention.output.dense"], task_type="SEQ_CLS")).eval()
+    model: Any = get_peft_model(
+        plain, LoraConfig(target_modules=["attention.output.dense"], task_type="SEQ_CLS")
+    ).eval()
     with (
-        pytest.raises(HeadwiseError, match=r"layer\.0\.attention\.output\.dense .*lora.*build Heads\(model\) again"),
+        pytest.raises(
+            HeadwiseError, match=r"layer\.0\.attention\.output\.dense .*lora.*build Heads\(model\) again"
+        ),
         heads.gated(GATES),
     ):
         model(input_ids=TOKENS)
@@ -98,7 +106,9 @@ def test_compiled_models_stay_compiled_with_hooks_set_before() -> None:
             with heads.gated(gates):
                 inside, expected = compiled(TOKENS).logits, heads.model(TOKENS).logits
                 with ThreadPoolExecutor(1) as pool:  # a pass of another thread is plain
-                    assert torch.equal(pool.submit(torch.no_grad()(lambda: compiled(TOKENS).logits)).result(), plain)
+                    assert torch.equal(
+                        pool.submit(torch.no_grad()(lambda: compiled(TOKENS).logits)).result(), plain
+                    )
             assert torch.equal(inside, expected)
             assert not torch.equal(inside, plain)
         assert torch.equal(compiled(TOKENS).logits, plain)
@@ -136,7 +146,9 @@ def test_gradient_checkpointing_of_shared_layers(reentrant: bool) -> None:
     expected = gradients(heads, gates)
     group = model.encoder.albert_layer_groups[0]
     forward = group.forward
-    group.forward = lambda *args, **kwargs: checkpoint(lambda *a: forward(*a, **kwargs), *args, use_reentrant=reentrant)
+    group.forward = lambda *args, **kwargs: checkpoint(
+        lambda *a: forward(*a, **kwargs), *args, use_reentrant=reentrant
+    )
     for ours, theirs in zip(gradients(heads, gates), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -202,14 +214,19 @@ def test_building_leaves_no_trace() -> None:
     model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
     model(TOKENS).logits.sum().backward()
     before = [
-        (n, m.training, len(m._forward_pre_hooks), len(m._forward_hooks), sorted(m.__dict__)) for n, m in model.named_modules()
+        (n, m.training, len(m._forward_pre_hooks), len(m._forward_hooks), sorted(m.__dict__))
+        for n, m in model.named_modules()
     ]
-    grads = {n: (p.requires_grad, None if p.grad is None else p.grad.clone(), p._version) for n, p in model.named_parameters()}
+    grads = {
+        n: (p.requires_grad, None if p.grad is None else p.grad.clone(), p._version)
+        for n, p in model.named_parameters()
+    }
     buffers = {n: b.clone() for n, b in model.named_buffers()}
     random = torch.random.get_rng_state()
     Heads(model)
     assert before == [
-        (n, m.training, len(m._forward_pre_hooks), len(m._forward_hooks), sorted(m.__dict__)) for n, m in model.named_modules()
+        (n, m.training, len(m._forward_pre_hooks), len(m._forward_hooks), sorted(m.__dict__))
+        for n, m in model.named_modules()
     ]
     assert torch.equal(torch.random.get_rng_state(), random)
     assert all(torch.equal(b, buffers[n]) for n, b in model.named_buffers())
@@ -242,10 +259,16 @@ def test_a_task_model_without_padding_token() -> None:
     assert Heads(model).total == 8
 
 
-def test_attention_that_cannot_be_watched_gives_way_while_heads_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hidden(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
+def test_attention_that_cannot_be_watched_gives_way_while_heads_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hidden(
+        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, None]:
         with torch._C.DisableTorchFunction():  # as a fused kernel: nothing of it is seen
-            return torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).contiguous(), None
+            return torch.nn.functional.scaled_dot_product_attention(query, key, value).transpose(
+                1, 2
+            ).contiguous(), None
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "hidden_kernel", hidden)
     model: Any = build("bert").eval()

@@ -51,7 +51,9 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
     """Arguments that make a small configuration of the same kind as `config`, sub-configurations included."""
     values = config.to_dict()
     small = {
-        name: value for name, value in SMALL.items() if isinstance(values.get(name), int) and not isinstance(values[name], bool)
+        name: value
+        for name, value in SMALL.items()
+        if isinstance(values.get(name), int) and not isinstance(values[name], bool)
     }
     heads, groups = values.get("num_attention_heads"), values.get("num_key_value_heads")
     if isinstance(heads, int) and isinstance(groups, int) and groups < heads:
@@ -59,7 +61,11 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
     if "qk_rope_head_dim" in values:
         small.pop("head_dim", None)  # follows from its parts
     if isinstance(values.get("conv_dim"), list | tuple):
-        small |= {"conv_dim": [16] * len(values["conv_dim"]), "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 2}
+        small |= {
+            "conv_dim": [16] * len(values["conv_dim"]),
+            "num_conv_pos_embeddings": 16,
+            "num_conv_pos_embedding_groups": 2,
+        }
     _few_layers(values, small)
     _few_tokens(values, small)
     for name in config.sub_configs:
@@ -78,7 +84,9 @@ def shrunk(config: PreTrainedConfig) -> dict[str, Any]:
 def _few_layers(values: dict[str, Any], small: dict[str, Any]) -> None:
     """Lists with one entry a layer keep one of each kind, and at least two."""
     length = small.get("num_hidden_layers", 2)
-    lists = {name: list(values[name]) for name in LISTS if isinstance(values.get(name), list) and values[name]}
+    lists = {
+        name: list(values[name]) for name in LISTS if isinstance(values.get(name), list) and values[name]
+    }
     kinds = {name: list(dict.fromkeys(entries)) for name, entries in lists.items()}
     length = max([length, *map(len, kinds.values())])
     for name, few in kinds.items():
@@ -88,10 +96,18 @@ def _few_layers(values: dict[str, Any], small: dict[str, Any]) -> None:
 
 def _few_tokens(values: dict[str, Any], small: dict[str, Any]) -> None:
     """Special tokens lie inside the small vocabulary."""
-    usual = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1, "sep_token_id": 3}
+    usual = {
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 1,
+        "sep_token_id": 3,
+    }
     place = 98
     for name, value in values.items():
-        if not name.endswith(("token_id", "token_index", "forced_eos_token_id")) or not isinstance(value, int | list):
+        if not name.endswith(("token_id", "token_index", "forced_eos_token_id")) or not isinstance(
+            value, int | list
+        ):
             continue
         if isinstance(value, list) or value >= 98:
             small[name] = usual.get(name, place)
@@ -114,7 +130,10 @@ def _maker(family: str, config: PreTrainedConfig) -> Any:
     ]
     if not fitting:
         raise ValueError("no model class goes with its configuration alone")
-    best = min(fitting, key=lambda kind: (not kind.__name__.endswith(("Model", "Encoder", "Decoder")), len(kind.__name__)))
+    best = min(
+        fitting,
+        key=lambda kind: (not kind.__name__.endswith(("Model", "Encoder", "Decoder")), len(kind.__name__)),
+    )
     return best
 
 
@@ -123,7 +142,10 @@ def _enliven(model: nn.Module) -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.is_floating_point() and (parameter.std() if parameter.numel() > 1 else parameter.new_zeros(())) < 1e-4:
+            if (
+                parameter.is_floating_point()
+                and (parameter.std() if parameter.numel() > 1 else parameter.new_zeros(())) < 1e-4
+            ):
                 parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter) * 0.05)
 
 

@@ -45,7 +45,9 @@ def image_and_text(model: PreTrainedModel) -> dict[str, Any]:
     with torch.no_grad():
         found = model.get_image_features(pixels, **extra)
     features = getattr(found, "pooler_output", found)
-    count = sum(part.numel() // part.shape[-1] for part in ([features] if isinstance(features, Tensor) else features))
+    count = sum(
+        part.numel() // part.shape[-1] for part in ([features] if isinstance(features, Tensor) else features)
+    )
     ids = torch.tensor([[5, 6, 7, *[token] * count, 8, 9]])
     if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
         extra["mm_token_type_ids"] = (ids == token).int()

@@ -8,40 +8,132 @@ from zoo_inputs import wave
 
 # Small values by the names configurations use.
 SMALL: dict[str, Any] = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embed_dim", "dim", "emb_dim", "embedding_size", "projection_dim"), 32),
-    **dict.fromkeys(("hidden_dim", "out_hidden_size", "text_hidden_size", "encoder_hidden_size", "decoder_hidden_size"), 32),
-    **dict.fromkeys(("attention_hidden_size", "output_hidden_size", "encoder_hidden_dim", "hidden_size_global"), 32),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 2),
-    **dict.fromkeys(("num_decoder_layers", "num_encoder_layers", "depth", "layers", "decoder_num_hidden_layers"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "attention_heads"), 4),
     **dict.fromkeys(
-        ("decoder_attention_heads", "decoder_num_attention_heads", "encoder_num_attention_heads", "num_key_value_heads"), 4
+        (
+            "hidden_size",
+            "d_model",
+            "n_embd",
+            "embed_dim",
+            "dim",
+            "emb_dim",
+            "embedding_size",
+            "projection_dim",
+        ),
+        32,
     ),
     **dict.fromkeys(
-        ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_dim", "mlp_dim", "n_inner", "dim_ff"), 48
+        ("hidden_dim", "out_hidden_size", "text_hidden_size", "encoder_hidden_size", "decoder_hidden_size"),
+        32,
     ),
     **dict.fromkeys(
-        ("ffn_hidden_size", "d_inner", "dff", "decoder_intermediate_size", "dim_feedforward", "encoder_feedforward_dim"), 48
+        ("attention_hidden_size", "output_hidden_size", "encoder_hidden_dim", "hidden_size_global"), 32
     ),
     **dict.fromkeys(
-        ("moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "expert_ffn_hidden_size"), 16
+        ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers"), 2
     ),
-    **dict.fromkeys(("vocab_size", "text_vocab_size", "t2u_vocab_size", "char_vocab_size", "entity_vocab_size"), 99),
+    **dict.fromkeys(
+        ("num_decoder_layers", "num_encoder_layers", "depth", "layers", "decoder_num_hidden_layers"), 2
+    ),
+    **dict.fromkeys(
+        (
+            "num_attention_heads",
+            "n_head",
+            "n_heads",
+            "num_heads",
+            "encoder_attention_heads",
+            "attention_heads",
+        ),
+        4,
+    ),
+    **dict.fromkeys(
+        (
+            "decoder_attention_heads",
+            "decoder_num_attention_heads",
+            "encoder_num_attention_heads",
+            "num_key_value_heads",
+        ),
+        4,
+    ),
+    **dict.fromkeys(
+        (
+            "intermediate_size",
+            "encoder_ffn_dim",
+            "decoder_ffn_dim",
+            "d_ff",
+            "ffn_dim",
+            "mlp_dim",
+            "n_inner",
+            "dim_ff",
+        ),
+        48,
+    ),
+    **dict.fromkeys(
+        (
+            "ffn_hidden_size",
+            "d_inner",
+            "dff",
+            "decoder_intermediate_size",
+            "dim_feedforward",
+            "encoder_feedforward_dim",
+        ),
+        48,
+    ),
+    **dict.fromkeys(
+        (
+            "moe_intermediate_size",
+            "shared_expert_intermediate_size",
+            "shared_intermediate_size",
+            "expert_ffn_hidden_size",
+        ),
+        16,
+    ),
+    **dict.fromkeys(
+        ("vocab_size", "text_vocab_size", "t2u_vocab_size", "char_vocab_size", "entity_vocab_size"), 99
+    ),
     **dict.fromkeys(("vocab_size_per_layer_input",), 99),
     **dict.fromkeys(("hidden_size_per_layer_input",), 8),
     **dict.fromkeys(
-        ("max_position_embeddings", "n_positions", "max_target_positions", "n_ctx", "max_seq_len", "model_max_length"), 128
+        (
+            "max_position_embeddings",
+            "n_positions",
+            "max_target_positions",
+            "n_ctx",
+            "max_seq_len",
+            "model_max_length",
+        ),
+        128,
     ),
     **dict.fromkeys(
-        ("head_dim", "d_kv", "kv_channels", "v_head_dim", "qk_nope_head_dim", "d_head", "attention_head_dim", "dim_head"), 8
+        (
+            "head_dim",
+            "d_kv",
+            "kv_channels",
+            "v_head_dim",
+            "qk_nope_head_dim",
+            "d_head",
+            "attention_head_dim",
+            "dim_head",
+        ),
+        8,
     ),
     **dict.fromkeys(("global_head_dim", "swa_head_dim", "index_head_dim"), 8),
     "qk_rope_head_dim": 4,
     "rotary_dim": 4,
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "o_lora_rank"), 16),
-    **dict.fromkeys(("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "moe_num_shared_experts"), 4),
     **dict.fromkeys(
-        ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "num_selected_experts", "top_k_experts"), 2
+        ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts", "moe_num_shared_experts"),
+        4,
+    ),
+    **dict.fromkeys(
+        (
+            "num_experts_per_tok",
+            "num_experts_per_token",
+            "moe_topk",
+            "moe_k",
+            "num_selected_experts",
+            "top_k_experts",
+        ),
+        2,
     ),
     **dict.fromkeys(("n_group", "topk_group", "num_expert_group"), 1),
     "image_size": 32,
@@ -60,8 +152,16 @@ def many(names: str, **values: Any) -> dict[str, dict[str, Any]]:
     return dict.fromkeys(names.split(), values)
 
 
-MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}  # half of a head_dim of 8
-HALF_MROPE = {**MROPE, "mrope_section": [1, 1, 2], "partial_rotary_factor": 0.5}  # half of half a head_dim of 16
+MROPE = {
+    "rope_type": "default",
+    "rope_theta": 10_000.0,
+    "mrope_section": [2, 1, 1],
+}  # half of a head_dim of 8
+HALF_MROPE = {
+    **MROPE,
+    "mrope_section": [1, 1, 2],
+    "partial_rotary_factor": 0.5,
+}  # half of half a head_dim of 16
 XDROPE = {"rope_type": "default", "rope_theta": 10_000.0, "xdrope_section": [1, 1, 1, 1]}
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_expand": 2, "mamba_chunk_size": 8}
 UNSET = dict.fromkeys(("num_layers", "num_hidden_layers", "hidden_size", "num_attention_heads"), ...)
@@ -75,10 +175,18 @@ CHANGES: dict[str, dict[str, Any]] = {
     **many("glm4v_text glm_ocr_text glm_image_text glm4v_moe_text", head_dim=16, rope_parameters=HALF_MROPE),
     **many("swin swinv2 donut-swin maskformer-swin", **SWIN),
     **many("longformer led", attention_window=4),
-    **many("aya_vision cohere2_vision deepseek_vl paligemma gemma3 colpali", vision_config={"vision_use_head": False}),
+    **many(
+        "aya_vision cohere2_vision deepseek_vl paligemma gemma3 colpali",
+        vision_config={"vision_use_head": False},
+    ),
     "bamba": {**MAMBA, "attn_layer_indices": [1], "layer_types": ...},
     "bros": {"hidden_size": 64, "dim_bbox_projection": 16},
-    "canine": {"local_transformer_stride": 4, "downsampling_rate": 2, "attend_from_chunk_width": 4, "attend_to_chunk_width": 4},
+    "canine": {
+        "local_transformer_stride": 4,
+        "downsampling_rate": 2,
+        "attend_from_chunk_width": 4,
+        "attend_to_chunk_width": 4,
+    },
     "deepseek_v2": {"topk_group": 1, "n_group": 1, "num_experts_per_tok": 2},
     "deepseek_v4": {"o_groups": 2, "head_dim": 16, "num_key_value_heads": 1},
     "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},

@@ -15,5 +15,7 @@ for place in (str(HERE), str(HERE.parent / "training"), STUDIES):
 
 @pytest.fixture(autouse=True)
 def _own_places(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [STUDIES, os.environ.get("PYTHONPATH", "")])))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(filter(None, [STUDIES, os.environ.get("PYTHONPATH", "")]))
+    )
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -18,11 +18,27 @@ TABLES: dict[str, tuple[str, bytes, str]] = {
     "CSV with a ragged row": ("a.csv", b"text,label\na,1\nb,2,3\n", "could not be read as csv"),
     "CSV of NULs": ("a.csv", b"\0" * 100, "holds no rows|could not be read|has no column"),
     "CSV with an empty text": ("a.csv", b"text,label\na,1\n,0\n", "row 2: text is empty"),
-    "CSV of one class": ("a.csv", b"text,label\n" + b"a b,1\n" * 40, "at least two are needed|all \\d+ training"),
+    "CSV of one class": (
+        "a.csv",
+        b"text,label\n" + b"a b,1\n" * 40,
+        "at least two are needed|all \\d+ training",
+    ),
     "TSV that is not UTF-8": ("a.tsv", b"text\tlabel\n\xff\t1\n", "could not be read as UTF-8 text"),
-    "JSON lines nested deeply": ("a.jsonl", b'{"text": ' + b"[" * DEEP + b"]" * DEEP + b"}\n", "line 1 is nested too deeply"),
-    "JSON nested 500 deep": ("a.jsonl", b'{"text": ' + b"[" * 500 + b"]" * 500 + b"}\n", "line 1 is nested too deeply"),
-    "JSON with a huge number": ("a.jsonl", b'{"text": "a", "label": ' + b"9" * 5000 + b"}\n", "line 1 is not valid JSON"),
+    "JSON lines nested deeply": (
+        "a.jsonl",
+        b'{"text": ' + b"[" * DEEP + b"]" * DEEP + b"}\n",
+        "line 1 is nested too deeply",
+    ),
+    "JSON nested 500 deep": (
+        "a.jsonl",
+        b'{"text": ' + b"[" * 500 + b"]" * 500 + b"}\n",
+        "line 1 is nested too deeply",
+    ),
+    "JSON with a huge number": (
+        "a.jsonl",
+        b'{"text": "a", "label": ' + b"9" * 5000 + b"}\n",
+        "line 1 is not valid JSON",
+    ),
     "JSON that is not UTF-8": ("a.jsonl", b'{"text": "\xff"}\n', "could not be read as UTF-8 text"),
     "JSON of numbers": ("a.jsonl", b"1\n2\n", "line 1: expected an object"),
     "JSON list of numbers": ("a.json", b"[1, 2]", "row 1: expected an object"),
@@ -32,20 +48,44 @@ TABLES: dict[str, tuple[str, bytes, str]] = {
         b'{"text": "\\ud800", "label": 1}\n{"text": "b", "label": 0}\n',
         "half of a character",
     ),
-    "JSON label with half a character": ("a.jsonl", b'{"text": "a", "label": "\\ud800"}\n' * 30, "half of a character"),
-    "JSON text that is a list": ("a.jsonl", b"".join(b'{"text": [%d], "label": 1}\n' % i for i in range(20)), "not text"),
+    "JSON label with half a character": (
+        "a.jsonl",
+        b'{"text": "a", "label": "\\ud800"}\n' * 30,
+        "half of a character",
+    ),
+    "JSON text that is a list": (
+        "a.jsonl",
+        b"".join(b'{"text": [%d], "label": 1}\n' % i for i in range(20)),
+        "not text",
+    ),
     "parquet that is none": ("a.parquet", b"PAR1 not really PAR1", "could not be read as parquet"),
     "empty parquet": ("a.parquet", b"", "could not be read as parquet"),
     "gzip that is none": ("a.csv.gz", b"text,label\n", "could not be read as UTF-8 text"),
-    "gzip cut off": ("a.jsonl.gz", gzip.compress(b'{"text": "a", "label": 1}\n' * 100)[:-20], "could not be read as UTF-8 text"),
+    "gzip cut off": (
+        "a.jsonl.gz",
+        gzip.compress(b'{"text": "a", "label": 1}\n' * 100)[:-20],
+        "could not be read as UTF-8 text",
+    ),
     "xz that is none": ("a.jsonl.xz", b"{}", "could not be read as UTF-8 text"),
     "bz2 that is none": ("a.jsonl.bz2", b"{}", "could not be read as UTF-8 text"),
     "unknown format": ("a.docx", b"PK", "unknown format"),
 }
 SENTENCES: dict[str, tuple[str, bytes, str]] = {
-    "CoNLL-U that is not UTF-8": ("a.conllu", WORD.replace(b"Go", b"\xff"), "could not be read as UTF-8 text"),
-    "CoNLL-U head in superscript": ("a.conllu", WORD.replace(b"\t0\t", "\t²\t".encode()), "has the head '²', not a number"),
-    "CoNLL-U head of 5,000 digits": ("a.conllu", WORD.replace(b"\t0\t", b"\t" + b"1" * 5000 + b"\t"), "not a number"),
+    "CoNLL-U that is not UTF-8": (
+        "a.conllu",
+        WORD.replace(b"Go", b"\xff"),
+        "could not be read as UTF-8 text",
+    ),
+    "CoNLL-U head in superscript": (
+        "a.conllu",
+        WORD.replace(b"\t0\t", "\t²\t".encode()),
+        "has the head '²', not a number",
+    ),
+    "CoNLL-U head of 5,000 digits": (
+        "a.conllu",
+        WORD.replace(b"\t0\t", b"\t" + b"1" * 5000 + b"\t"),
+        "not a number",
+    ),
     "CoNLL-U word number of 5,000 digits": ("a.conllu", b"1" * 5000 + WORD[1:], "word number"),
     "CoNLL-U empty word": ("a.conllu", WORD.replace(b"Go", b""), "the word is empty"),
     "CoNLL-U of nothing": ("a.conllu", b"", "holds no sentence"),
@@ -60,7 +100,11 @@ SENTENCES: dict[str, tuple[str, bytes, str]] = {
         "phrases deep",
     ),
     **{
-        f"PropBank with {name}": ("a.jsonl", json.dumps({"words": ["a", "b"], **given}).encode() + b"\n", expected)
+        f"PropBank with {name}": (
+            "a.jsonl",
+            json.dumps({"words": ["a", "b"], **given}).encode() + b"\n",
+            expected,
+        )
         for name, given, expected in [
             ("words as text", {"words": "ab"}, "words must be a list"),
             ("words as numbers", {"words": [1, 2]}, "words must be a list"),
@@ -73,7 +117,11 @@ SENTENCES: dict[str, tuple[str, bytes, str]] = {
             ("a deep tree", {"parse": "(S " * 5000}, "phrases deep"),
             ("roles as a number", {"srl": 3}, "srl must be a list"),
             ("a role as a number", {"srl": [3]}, r"expected {pred, roleset, args"),
-            ("a predicate at infinity", {"srl": [{"pred": 1e999, "args": []}]}, r"expected {pred, roleset, args"),
+            (
+                "a predicate at infinity",
+                {"srl": [{"pred": 1e999, "args": []}]},
+                r"expected {pred, roleset, args",
+            ),
             ("a role of two", {"srl": [{"pred": 0, "args": [[0, 1]]}]}, r"expected {pred, roleset, args"),
             ("half a character", {"words": ["\ud800", "b"]}, "words must be a list"),
         ]
@@ -83,7 +131,11 @@ TOMLS: dict[str, tuple[str, bytes, str]] = {
     "TOML that is not UTF-8": ("t.toml", b'\xff[a]\npath = "x"', "is not valid TOML"),
     "TOML cut off": ("t.toml", b'[a]\npath = "x', "is not valid TOML"),
     "TOML nested deeply": ("t.toml", b"a = " + b"[" * DEEP + b"]" * DEEP, "nested too deeply"),
-    "TOML tables nested deeply": ("t.toml", b"[" + b".".join([b"a"] * 500) + b"]\npath = 'x'\n", "nested too deeply"),
+    "TOML tables nested deeply": (
+        "t.toml",
+        b"[" + b".".join([b"a"] * 500) + b"]\npath = 'x'\n",
+        "nested too deeply",
+    ),
     "TOML with a huge number": ("t.toml", b"a = " + b"9" * 5000, "is not valid TOML"),
     "TOML that is empty": ("t.toml", b"", "defines no task"),
     **{
@@ -106,9 +158,17 @@ TOMLS: dict[str, tuple[str, bytes, str]] = {
             ("size = 3", "only a grammar task has a size"),
         ]
     },
-    "TOML with a path of the wrong type": ("t.toml", b"[a]\npath = 5\n", "path is 5; expected a file or folder"),
+    "TOML with a path of the wrong type": (
+        "t.toml",
+        b"[a]\npath = 5\n",
+        "path is 5; expected a file or folder",
+    ),
     "TOML with a preset of the wrong type": ("t.toml", b"[a]\npreset = 5\n", "preset is 5; expected text"),
-    "TOML with a grammar task of the wrong type": ("t.toml", b"[a]\ngrammar = []\n", "grammar is .*; expected text"),
+    "TOML with a grammar task of the wrong type": (
+        "t.toml",
+        b"[a]\ngrammar = []\n",
+        "grammar is .*; expected text",
+    ),
     "TOML with a label of a grammar task": (
         "t.toml",
         b'[a]\ngrammar = "topic"\nlabel = "x"\n',

@@ -31,7 +31,20 @@ NASTY = [
     b"../",
     b"\t",
 ]
-NASTY += [b"\n", b"\n\n", b"\r", b"(", b")", b"*", b"=", b"#", "\ufeff".encode(), b"[" * 2000, b"(S " * 2000, b"a." * 2000]
+NASTY += [
+    b"\n",
+    b"\n\n",
+    b"\r",
+    b"(",
+    b")",
+    b"*",
+    b"=",
+    b"#",
+    "\ufeff".encode(),
+    b"[" * 2000,
+    b"(S " * 2000,
+    b"a." * 2000,
+]
 SCALARS = [
     None,
     True,
@@ -107,7 +120,10 @@ def changed(draw: Callable[..., Any], sample: Any) -> Any:
 
 
 SECONDS = float(os.environ.get("HEADWISE_FUZZ_SECONDS", "0"))
-ROWS = [{"text": f"word {i}", "label": f"c{i % 2}", "split": "train" if i % 3 else "validation"} for i in range(12)]
+ROWS = [
+    {"text": f"word {i}", "label": f"c{i % 2}", "split": "train" if i % 3 else "validation"}
+    for i in range(12)
+]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 CONLLU = (
     b"# global.Entity = eid-etype-identity\n# text = Anna ran .\n"
@@ -129,7 +145,10 @@ FILES: dict[str, tuple[str, bytes]] = {
     "conllu": ("a.conllu", CONLLU),
     "brackets": ("a.ptb", b"(TOP (S (NP-SBJ (NN dog)) (VP (VBD ran) (-NONE- *))))\n" * 2),
     "columns": ("a.conll", b"-DOCSTART- O\n\nAnna B-PER\nran O\n\n" * 2),
-    "ontonotes": ("a.gold_conll", b"#begin document (d); part 000\nd 0 0 Go VB (S(VP*)) go 01 1 - (X) (V*) -\n\n"),
+    "ontonotes": (
+        "a.gold_conll",
+        b"#begin document (d); part 000\nd 0 0 Go VB (S(VP*)) go 01 1 - (X) (V*) -\n\n",
+    ),
     "propbank": ("p.jsonl", json.dumps(PROPBANK).encode() + b"\n"),
     "senteval": ("s.txt", b"tr\tA\tone two\nva\tB\tthree\nte\tA\tfour\n"),
 }
@@ -155,7 +174,13 @@ def drawn(strategy: Any, check: Callable[[Any], None], count: int, share: float 
         except HeadwiseError as error:
             str(error).encode()  # it can be printed
 
-    quiet = settings(max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck])
+    quiet = settings(
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[*HealthCheck],
+    )
     end, round_ = time.monotonic() + SECONDS * share, 0
     while True:
         seed(round_)(quiet(given(strategy)(body)))()

@@ -6,7 +6,15 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-CALLS = ("/api/model", "/api/predict", "/api/attention", "/api/examples", "/api/top", "/api/evaluate", "/api/job")
+CALLS = (
+    "/api/model",
+    "/api/predict",
+    "/api/attention",
+    "/api/examples",
+    "/api/top",
+    "/api/evaluate",
+    "/api/job",
+)
 DEEP = b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 BODIES: dict[str, bytes] = {
     "not UTF-8": b'{"text": "\xff\xfe"}',
@@ -23,7 +31,22 @@ BODIES: dict[str, bytes] = {
     "two values": b"{} {}",
     "NUL": b"\0\0\0",
 }
-WRONG: list[Any] = [None, True, 3, -1, 1e308, float("nan"), "x" * 3000, "\ud800", "", [], [[]], {}, {"a": 1}, 10**400]
+WRONG: list[Any] = [
+    None,
+    True,
+    3,
+    -1,
+    1e308,
+    float("nan"),
+    "x" * 3000,
+    "\ud800",
+    "",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+    10**400,
+]
 FIELDS = {
     "/api/predict": {"text": "red cat", "second": "", "gates": []},
     "/api/attention": {"text": "red cat", "second": "", "layer": 0, "head": 0},
@@ -48,12 +71,18 @@ LINES: dict[str, tuple[bytes, int]] = {
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: http://[\r\nContent-Length: 2\r\n\r\n{}",
         403,
     ),
-    "origin null": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nContent-Length: 2\r\n\r\n{}", 403),
+    "origin null": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\nContent-Length: 2\r\n\r\n{}",
+        403,
+    ),
     "another origin": (
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\nContent-Length: 2\r\n\r\n{}",
         403,
     ),
-    "an empty origin": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin:\r\nContent-Length: 2\r\n\r\n{}", 403),
+    "an empty origin": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin:\r\nContent-Length: 2\r\n\r\n{}",
+        403,
+    ),
     "an empty origin from elsewhere": (
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nOrigin: \r\nSec-Fetch-Site: cross-site\r\nContent-Length: 2\r\n\r\n{}",
         403,
@@ -77,17 +106,32 @@ LINES: dict[str, tuple[bytes, int]] = {
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
         400,
     ),
-    "length in superscript": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: \xb2\r\n\r\n{}", 400),
+    "length in superscript": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: \xb2\r\n\r\n{}",
+        400,
+    ),
     "negative length": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: -2\r\n\r\n{}", 400),
     "length of 5,000 digits": (
         b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + b"1" * 5000 + b"\r\n\r\n{}",
         400,
     ),
-    "two lengths": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+    "two lengths": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        400,
+    ),
     "no length": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\n\r\n{}", 411),
-    "chunks": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411),
-    "too long": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n" + b" " * 300_000, 413),
-    "fewer bytes than said": (b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{}", 400),
+    "chunks": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        411,
+    ),
+    "too long": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000\r\n\r\n" + b" " * 300_000,
+        413,
+    ),
+    "fewer bytes than said": (
+        b"POST /api/model HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{}",
+        400,
+    ),
     "another host": (b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n", 403),
     "no host": (b"GET / HTTP/1.1\r\n\r\n", 403),
     "no such page": (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
@@ -99,7 +143,10 @@ LINES: dict[str, tuple[bytes, int]] = {
     "a line of separators": (b"\x1c\r\n", 400),
     "noise": (bytes(range(128, 256)) + b"\r\n\r\n", 400),
     "a line of 70,000 bytes": (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
-    "a header of 70,000 bytes": (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", 431),
+    "a header of 70,000 bytes": (
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+        431,
+    ),
     "200 headers": (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 200 + b"\r\n", 431),
 }
 
@@ -133,4 +180,8 @@ def odd_requests() -> Iterator[tuple[str, bytes, tuple[int, ...]]]:
                 allowed = (200, 400) if fine or wrong in ([], 3) else (400,)
                 yield f"{path} with {field} = {str(wrong)[:30]}", posted(path, content), allowed
     for gates in GATES:
-        yield f"gates {str(gates)[:30]}", posted("/api/predict", json.dumps({"text": "red cat", "gates": gates}).encode()), (400,)
+        yield (
+            f"gates {str(gates)[:30]}",
+            posted("/api/predict", json.dumps({"text": "red cat", "gates": gates}).encode()),
+            (400,),
+        )

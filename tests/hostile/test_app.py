@@ -145,7 +145,9 @@ def test_the_time_of_a_request_is_its_own(server: Server, monkeypatch: pytest.Mo
             time.sleep(0.15)
 
 
-def test_a_client_that_goes_on_sending_after_its_answer_is_left(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_goes_on_sending_after_its_answer_is_left(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "LINGER", 0.3)
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
         link.sendall(b"BREW / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -164,7 +166,11 @@ def test_three_hundred_connections_at_once_are_all_answered(server: Server) -> N
 
     def ask() -> None:
         try:
-            answers.append(oddities.raw(server.server_address[:2], b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n")[0])  # type: ignore[arg-type]
+            answers.append(
+                oddities.raw(server.server_address[:2], b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n")[
+                    0
+                ]
+            )  # type: ignore[arg-type]
         except OSError as error:
             answers.append(type(error).__name__)
 
@@ -188,7 +194,9 @@ def test_more_connections_than_there_is_room_for_are_told(session: Session) -> N
                 with socket.create_connection(address, timeout=30) as third:
                     found = third.recv(65536)
                 assert found.startswith(b"HTTP/1.1 503 ")
-                assert json.loads(found.partition(b"\r\n\r\n")[2]) == {"error": "too many connections are open"}
+                assert json.loads(found.partition(b"\r\n\r\n")[2]) == {
+                    "error": "too many connections are open"
+                }
         end, status = time.monotonic() + 10, 0
         while status != 200 and time.monotonic() < end:  # there is room again once they have gone
             with suppress(OSError):
@@ -196,16 +204,22 @@ def test_more_connections_than_there_is_room_for_are_told(session: Session) -> N
         assert status == 200
 
 
-def test_a_connection_that_waits_between_requests_ends_without_an_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_waits_between_requests_ends_without_an_answer(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Handler, "timeout", 0.2)
     with socket.create_connection(server.server_address[:2], timeout=30) as link:  # type: ignore[arg-type]
         assert link.recv(1) == b""
 
 
-def test_a_browser_that_goes_away_leaves_no_traceback(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_browser_that_goes_away_leaves_no_traceback(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
     for sent in (b"", b"GET", oddities.posted("/api/predict", b'{"text": "red cat"}')):
         link = socket.create_connection(server.server_address[:2])  # type: ignore[arg-type]
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # closing resets the connection
+        link.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0"
+        )  # closing resets the connection
         link.sendall(sent)
         link.close()
     oddities.raw(server.server_address[:2], oddities.posted("/api/model", b"{}"))  # type: ignore[arg-type]
@@ -214,7 +228,8 @@ def test_a_browser_that_goes_away_leaves_no_traceback(server: Server, capfd: pyt
 
 def test_a_port_that_is_taken_or_does_not_exist(server: Server, session: Session) -> None:
     with pytest.raises(
-        HeadwiseError, match=r"cannot listen on 127.0.0.1, port \d+: Address already in use; choose another --port"
+        HeadwiseError,
+        match=r"cannot listen on 127.0.0.1, port \d+: Address already in use; choose another --port",
     ):
         Server(session, port=server.server_address[1])
     for port in (65536, -1, 10**9):

@@ -37,7 +37,16 @@ def run(tmp_path: Path) -> Path:
         b"",
         DEEP,
     ],
-    ids=["empty object", "cut off", "not UTF-8", "kind is a list", "format is text", "a list", "empty", "deep"],
+    ids=[
+        "empty object",
+        "cut off",
+        "not UTF-8",
+        "kind is a list",
+        "format is text",
+        "a list",
+        "empty",
+        "deep",
+    ],
 )
 def test_a_broken_manifest_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / manifest.NAME).write_bytes(content)
@@ -50,10 +59,15 @@ def test_a_broken_manifest_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["multi-task", "task-model", "single-task", "dissociation", "removed-heads", "head-embedding", "probes"]
+    "kind",
+    ["multi-task", "task-model", "single-task", "dissociation", "removed-heads", "head-embedding", "probes"],
 )
-@pytest.mark.parametrize("fields", [{}, {"tasks": 3, "heads": "x", "sets": {}, "model_class": []}], ids=["none", "wrong types"])
-def test_a_folder_that_lacks_what_its_manifest_promises_is_damaged(tmp_path: Path, kind: str, fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "fields", [{}, {"tasks": 3, "heads": "x", "sets": {}, "model_class": []}], ids=["none", "wrong types"]
+)
+def test_a_folder_that_lacks_what_its_manifest_promises_is_damaged(
+    tmp_path: Path, kind: str, fields: dict[str, Any]
+) -> None:
     manifest.write(tmp_path, kind, **fields)
     with pytest.raises(HeadwiseError) as caught:
         hw.load(tmp_path)
@@ -63,7 +77,14 @@ def test_a_folder_that_lacks_what_its_manifest_promises_is_damaged(tmp_path: Pat
 
 def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(run: Path) -> None:
     cells = list(engine.open(run).cells())
-    for place in ("work/.DS_Store", "work/stray", "work/[x].y", "running/notes.txt", "results/stray", "failures/stray.json"):
+    for place in (
+        "work/.DS_Store",
+        "work/stray",
+        "work/[x].y",
+        "running/notes.txt",
+        "results/stray",
+        "failures/stray.json",
+    ):
         (run / place).write_bytes(b"")
     (run / "running" / "folder").mkdir()
     (run / "checkpoints" / "²").mkdir()
@@ -81,7 +102,14 @@ def test_stray_files_and_an_empty_failure_stop_neither_the_study_nor_its_view(ru
 
 
 @pytest.mark.parametrize(
-    "line", [b"{", b"[]", b'{"folder": "../../etc", "step": "a", "coords": {}, "inputs": {}, "after": []}', b"\xff", DEEP]
+    "line",
+    [
+        b"{",
+        b"[]",
+        b'{"folder": "../../etc", "step": "a", "coords": {}, "inputs": {}, "after": []}',
+        b"\xff",
+        DEEP,
+    ],
 )
 def test_a_broken_plan_is_one_line_and_names_no_file_outside(run: Path, line: bytes) -> None:
     (run / "plan.jsonl").write_bytes(line + b"\n")
@@ -102,7 +130,9 @@ def test_a_provenance_that_names_a_file_outside_is_damage(run: Path, name: str) 
         _ = Result(folder).names
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEP], ids=["empty", "cut off", "a list", "not UTF-8", "deep"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"\xff", DEEP], ids=["empty", "cut off", "a list", "not UTF-8", "deep"]
+)
 def test_a_broken_recipe_of_a_run_is_named(run: Path, content: bytes) -> None:
     from headwise.engine._study import stored_recipe
 

@@ -47,7 +47,9 @@ def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path: Path) -> None:
 def test_labels_that_only_look_like_numbers_are_names(tmp_path: Path) -> None:
     long = "9" * 5000
     for labels in (["²", "³"], [long, "1"], ["٣", "4"], ["10", "9", "-2"]):
-        (tmp_path / "a.csv").write_text("text,label\n" + "".join(f"a{i} b,x{label}\n" for i, label in enumerate(labels * 20)))
+        (tmp_path / "a.csv").write_text(
+            "text,label\n" + "".join(f"a{i} b,x{label}\n" for i, label in enumerate(labels * 20))
+        )
         table = read_table(tmp_path / "a.csv")
         table["label"] = table["label"].str[1:]
         expected = ("-2", "9", "10") if "-2" in labels else tuple(sorted(labels))
@@ -65,10 +67,16 @@ def test_features_without_a_value_do_not_stop_the_others(tmp_path: Path) -> None
     assert read_sentences(tmp_path / "a.conllu")[0].feature(0, "Mood") == "Imp"
 
 
-def test_a_library_that_quotes_half_a_character_still_makes_a_line_that_can_be_printed(tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match=r"could not be read as a test: ValueError: \\ud800 here") as caught:  # noqa: SIM117
-        with reading(tmp_path, "a test"):
-            raise ValueError("\ud800 here\nand there")
+def test_a_library_that_quotes_half_a_character_still_makes_a_line_that_can_be_printed(
+    tmp_path: Path,
+) -> None:
+    with (
+        pytest.raises(
+            HeadwiseError, match=r"could not be read as a test: ValueError: \\ud800 here"
+        ) as caught,
+        reading(tmp_path, "a test"),
+    ):
+        raise ValueError("\ud800 here\nand there")
     str(caught.value).encode()
     assert one_line(ValueError("\n")) == "ValueError"
 

@@ -116,7 +116,9 @@ def test_task_settings_of_any_values(tmp_path: Path) -> None:
                 all_of(task_of(name, one, tmp_path))
 
     def text(content: bytes) -> None:
-        if re.search(rb"size.*\d{4}", content):  # a grammar makes as many sentences as it is asked for, which takes its time
+        if re.search(
+            rb"size.*\d{4}", content
+        ):  # a grammar makes as many sentences as it is asked for, which takes its time
             return
         (tmp_path / "t.toml").write_bytes(content)
         for task in read_tasks(tmp_path / "t.toml"):
@@ -127,7 +129,15 @@ def test_task_settings_of_any_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", ["training-small", "transfer-small", "probing-small", "stemcells-small", "similarity-small", "specialization-pairs"]
+    "recipe",
+    [
+        "training-small",
+        "transfer-small",
+        "probing-small",
+        "stemcells-small",
+        "similarity-small",
+        "specialization-pairs",
+    ],
 )
 def test_recipes(recipe: str, tmp_path: Path) -> None:
     sample = (RECIPES / f"{recipe}.toml").read_bytes()
@@ -223,11 +233,19 @@ def test_parts_of_saved_folders(file: str, saved: Path) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    engine.run_study(grid, GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1}), folder, jobs=0, quiet=True)
+    engine.run_study(
+        grid,
+        GridRecipe(kind="grid", widths=(8,), seeds=(0,), training={"steps": 1}),
+        folder,
+        jobs=0,
+        quiet=True,
+    )
     return folder
 
 
-@pytest.mark.parametrize("name", [PLAN_FILE, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"])
+@pytest.mark.parametrize(
+    "name", [PLAN_FILE, INDEX, manifest.NAME, "results/*/provenance.json", "failures/train-x.json"]
+)
 def test_files_of_a_run(name: str, run: Path) -> None:
     if "failures" in name:
         folder = json.loads((run / PLAN_FILE).read_text().splitlines()[0])["folder"]
@@ -250,7 +268,12 @@ def test_files_of_a_run(name: str, run: Path) -> None:
 
 
 def test_sets_of_heads() -> None:
-    drawn(mutated(b"[[0, 3], [7, 10]]"), lambda raw: repr(HeadSet.from_json(raw.decode("utf-8", "replace"))), 40, 0.005)
+    drawn(
+        mutated(b"[[0, 3], [7, 10]]"),
+        lambda raw: repr(HeadSet.from_json(raw.decode("utf-8", "replace"))),
+        40,
+        0.005,
+    )
     drawn(VALUES, lambda value: repr(HeadSet.from_json(json.dumps(value))), 40, 0.005)
 
 
@@ -286,7 +309,9 @@ def test_requests(server: Server) -> None:
 
     for path, fields in oddities.FIELDS.items():
         if path != "/api/evaluate":
-            sent = oddities.posted(path, json.dumps(fields).encode()).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            sent = oddities.posted(path, json.dumps(fields).encode()).replace(
+                b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"
+            )
             drawn(mutated(sent), spoken, 8, 0.02)
 
 

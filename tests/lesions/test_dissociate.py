@@ -45,7 +45,9 @@ def test_separate_heads_are_called_distinct(found: Dissociation) -> None:
     assert found.sets == {"a": HeadSet([(0, 2)]), "b": HeadSet([(1, 1)])}
     (row,) = found.table("pairs").to_dict("records")
     assert row["verdict"] == "distinct"
-    assert row["D"] == pytest.approx(50, abs=12)  # each task falls from 100 % to a guess, and only under its own lesion
+    assert row["D"] == pytest.approx(
+        50, abs=12
+    )  # each task falls from 100 % to a guess, and only under its own lesion
     assert row["D_low"] > 30
     for shown in (repr(found), repr(found.lesions)):  # a table, not every example's prediction
         assert "intact" in shown
@@ -57,7 +59,13 @@ def test_separate_heads_are_called_distinct(found: Dissociation) -> None:
 def test_shared_heads_are_not(both: dict[str, Task]) -> None:
     model = planted.model({"a": (0, 2), "b": (0, 2)}, both)
     result = dissociate(
-        model, list(both.values()), fraction=ONE_OF_EIGHT, random_draws=2, test_draws=199, bootstrap=199, quiet=True
+        model,
+        list(both.values()),
+        fraction=ONE_OF_EIGHT,
+        random_draws=2,
+        test_draws=199,
+        bootstrap=199,
+        quiet=True,
     )
     (row,) = result.table("pairs").to_dict("records")
     assert row["verdict"] not in ("distinct", "double")
@@ -85,7 +93,15 @@ def test_the_matrix_equals_lesions_by_hand(found: Dissociation, both: dict[str, 
 
 
 def test_tables_have_the_papers_layout(found: Dissociation) -> None:
-    assert list(found.table("performance").index) == ["a†", "b†", "random", "random lowest", "random highest", "intact", "D_i"]
+    assert list(found.table("performance").index) == [
+        "a†",
+        "b†",
+        "random",
+        "random lowest",
+        "random highest",
+        "intact",
+        "D_i",
+    ]
     assert list(found.table("summary").index) == ["a", "b", "all"]
     assert found.table("overlap").loc["a", "b"] == 0
     assert found.table("layers")["a"].tolist() == [1, 0]
@@ -111,7 +127,14 @@ def test_p_of_planted_heads_is_the_share_of_splits_at_least_as_dissociated(both:
     ranks[1, 1, 1], ranks[1, 1, 0], ranks[1, 1, 2] = 3, 2, 1
     scores = xr.DataArray(ranks, dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
     result = dissociate(
-        model, list(both.values()), scores=scores, fraction=3 / 8, random_draws=1, test_draws=199, bootstrap=0, quiet=True
+        model,
+        list(both.values()),
+        scores=scores,
+        fraction=3 / 8,
+        random_draws=1,
+        test_draws=199,
+        bootstrap=0,
+        quiet=True,
     )
     test = result.tests["a", "b"]
     assert (len(test.null), test.exact) == (20, True)
@@ -160,13 +183,19 @@ def test_saving_and_loading_give_the_same_tables_and_figures(found: Dissociation
 
 def test_one_row_per_lesion_task_and_example(both: dict[str, Task]) -> None:
     model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
-    result = lesion(model, list(both.values()), {"own": [(0, 2)]}, quiet=True)  # a plain list of pairs will do
+    result = lesion(
+        model, list(both.values()), {"own": [(0, 2)]}, quiet=True
+    )  # a plain list of pairs will do
     assert result.sets["own"] == HeadSet([(0, 2)])
     table = result.table()
     assert len(table) == 2 * 2 * 64
     rows = table[(table["lesion"] == "own") & (table["task"] == "a")]
     assert rows["example"].tolist() == list(range(64))
-    assert (rows["prediction"] == rows["label"]).mean() == pytest.approx(rows["value"].iloc[0]) == pytest.approx(0.5, abs=0.12)
+    assert (
+        (rows["prediction"] == rows["label"]).mean()
+        == pytest.approx(rows["value"].iloc[0])
+        == pytest.approx(0.5, abs=0.12)
+    )
     assert result.performance.loc["intact", "a"] == 1
 
 
@@ -181,12 +210,19 @@ def test_results_do_not_depend_on_batches_and_repeat_with_the_seed(both: dict[st
 def test_other_ways_of_silencing(found: Dissociation, both: dict[str, Task]) -> None:
     kinds = found.table("kinds").set_index("silenced by")
     assert list(kinds.index) == ["zero", "mean", "resample"]
-    assert (kinds["D"] > 30).all()  # nothing about the example comes through, whatever stands in the head's place
+    assert (
+        kinds["D"] > 30
+    ).all()  # nothing about the example comes through, whatever stands in the head's place
     model = planted.model({"a": (0, 2), "b": (1, 1)}, both)
-    one, other = (lesion(model, both["a"], [HeadSet([(0, 2)])], how="mean", batch_size=size, quiet=True) for size in (64, 7))
+    one, other = (
+        lesion(model, both["a"], [HeadSet([(0, 2)])], how="mean", batch_size=size, quiet=True)
+        for size in (64, 7)
+    )
     np.testing.assert_allclose(one.tasks["a"].losses, other.tasks["a"].losses, rtol=1e-4, atol=1e-6)
     tokenizer, heads = model.tokenizer, Heads(model.encoder)
-    means = heads.mean_outputs([dict(tokenizer(text[0], return_tensors="pt")) for text, _ in both["a"].split("train")])
+    means = heads.mean_outputs(
+        [dict(tokenizer(text[0], return_tensors="pt")) for text, _ in both["a"].split("train")]
+    )
     text, label = both["a"].split("validation")[5]
     with torch.no_grad(), heads.silenced(HeadSet([(0, 2)]), how="mean", reference=means):
         state = model.encoder(**tokenizer(text[0], return_tensors="pt")).last_hidden_state[:, 0]

@@ -23,9 +23,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     planted.model({"a": (0, 2), "b": (1, 1)}, both).save(folder / "model")
     blocks = []
     for name, task in both.items():
-        rows = [f"{text[0]},{label},{split}" for split in ("train", "validation") for text, label in task.split(split)]
+        rows = [
+            f"{text[0]},{label},{split}"
+            for split in ("train", "validation")
+            for text, label in task.split(split)
+        ]
         (folder / f"{name}.csv").write_text("text,label,split\n" + "\n".join(rows) + "\n")
-        blocks.append(f'[{name}]\npath = "{name}.csv"\ntext = "text"\nlabel = "label"\nclasses = ["0", "1"]\n')
+        blocks.append(
+            f'[{name}]\npath = "{name}.csv"\ntext = "text"\nlabel = "label"\nclasses = ["0", "1"]\n'
+        )
     (folder / "tasks.toml").write_text("\n".join(blocks))
     return folder
 
@@ -60,7 +66,16 @@ def test_score(place: Path) -> None:
 
 def test_dissociate_saves_shows_again_and_refuses_another(place: Path) -> None:
     out = place / "study"
-    where = ("--model", str(place / "model"), "--tasks-file", str(place / "tasks.toml"), "--out", str(out), "--device", "cpu")
+    where = (
+        "--model",
+        str(place / "model"),
+        "--tasks-file",
+        str(place / "tasks.toml"),
+        "--out",
+        str(out),
+        "--device",
+        "cpu",
+    )
     sizes = (
         "--fraction",
         "0.125",

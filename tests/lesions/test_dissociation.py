@@ -42,7 +42,9 @@ TABLE_10 = np.array(
 def test_the_papers_tables_follow_from_one_another() -> None:
     rp = relative_performance(TABLE_3, BASE)
     np.testing.assert_allclose(100 * pairwise(rp).T, TABLE_10, atol=0.08)
-    np.testing.assert_allclose(100 * per_task(rp), [7.28, 5.26, 9.84, 11.07, 3.28], atol=0.05)  # its Table 3 swaps QNLI and AG
+    np.testing.assert_allclose(
+        100 * per_task(rp), [7.28, 5.26, 9.84, 11.07, 3.28], atol=0.05
+    )  # its Table 3 swaps QNLI and AG
     assert 100 * overall(rp) == pytest.approx(np.mean([7.28, 5.26, 9.84, 11.07, 3.28]), abs=0.05)
 
 
@@ -56,7 +58,9 @@ def test_scores_equal_a_loop_and_carry_leading_axes() -> None:
             expected = np.mean([ratio[j] for j in range(4) if j != i]) - ratio[i]
             assert per_task(rp)[s, i] == pytest.approx(expected)
             for j in range(4):
-                assert pairwise(rp)[s, i, j] == pytest.approx(ratio[j] - ratio[i] if i != j else np.nan, nan_ok=True)
+                assert pairwise(rp)[s, i, j] == pytest.approx(
+                    ratio[j] - ratio[i] if i != j else np.nan, nan_ok=True
+                )
 
 
 def test_two_tasks_give_eq_6() -> None:
@@ -85,7 +89,9 @@ def test_meaningless_ratios_are_missing_not_numbers() -> None:
 
 
 def test_chance_correction_puts_chance_at_zero() -> None:
-    assert chance_corrected([[0.5, 0.25], [0.9, 0.575]], [0.9, 0.9], [0.5, 0.25]) == pytest.approx(np.array([[0, 0], [1, 0.5]]))
+    assert chance_corrected([[0.5, 0.25], [0.9, 0.575]], [0.9, 0.9], [0.5, 0.25]) == pytest.approx(
+        np.array([[0, 0], [1, 0.5]])
+    )
 
 
 def test_overlap_and_heads_per_layer() -> None:

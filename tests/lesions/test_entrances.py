@@ -42,8 +42,12 @@ GEMMA: dict[str, Any] = {
 }
 SPARSE = {"activation_sparsity_pattern": [0.0] * LAYERS, "laurel_rank": 4}
 BUILDERS: dict[str, Callable[[int], Any]] = {
-    "gemma 3n": lambda shared: Gemma3nForCausalLM(Gemma3nTextConfig(**GEMMA, **SPARSE, num_kv_shared_layers=shared)),
-    "gemma 4": lambda shared: Gemma4ForCausalLM(Gemma4TextConfig(**GEMMA, global_head_dim=8, num_kv_shared_layers=shared)),
+    "gemma 3n": lambda shared: Gemma3nForCausalLM(
+        Gemma3nTextConfig(**GEMMA, **SPARSE, num_kv_shared_layers=shared)
+    ),
+    "gemma 4": lambda shared: Gemma4ForCausalLM(
+        Gemma4TextConfig(**GEMMA, global_head_dim=8, num_kv_shared_layers=shared)
+    ),
 }
 
 
@@ -81,7 +85,9 @@ NOTES = {0: "", 2: "passes for block 3 of 6 begin below it", 4: "lower layers we
 @pytest.mark.filterwarnings("ignore:lower layers were not shared")
 @pytest.mark.parametrize("shared", NOTES)
 @pytest.mark.parametrize("name", BUILDERS)
-def test_lesions_of_models_that_share_keys_and_values_are_whole_passes_with_zeroed_columns(name: str, shared: int) -> None:
+def test_lesions_of_models_that_share_keys_and_values_are_whole_passes_with_zeroed_columns(
+    name: str, shared: int
+) -> None:
     subject = subject_of(gemma(name, shared))
     heads = list(subject.heads.all())
     found = evaluate(subject, [HeadSet(), *(HeadSet([head]) for head in heads)])
@@ -138,7 +144,9 @@ def test_a_layer_that_reads_far_below_itself_moves_only_the_passes_that_would_be
         return states[0]
 
     def add(*args: Any, **options: Any) -> torch.Tensor:
-        return adding(*args, **options) + (states.pop() if states else 0)  # without a word where there is nothing to add
+        return adding(*args, **options) + (
+            states.pop() if states else 0
+        )  # without a word where there is nothing to add
 
     lowest.forward, upper.forward = keep, add
     rows: list[Any] = [(text, i % 2) for i, text in enumerate(TEXTS)]

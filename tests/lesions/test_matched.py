@@ -74,7 +74,11 @@ def test_too_few_sets_that_harm_the_others_as_much_give_no_p_but_a_reason(sets: 
     drawn[:sets, 1] = 0.4
     found = matched_test([0.5, 0.5], drawn, 0)
     assert bool(np.isfinite(found.p)) == tested
-    assert (found.p == pytest.approx(1 / 20)) if tested else found.note.startswith("18 of 199 sets of other heads harm the other")
+    assert (
+        (found.p == pytest.approx(1 / 20))
+        if tested
+        else found.note.startswith("18 of 199 sets of other heads harm the other")
+    )
     undefined = matched_test([np.nan, 0.5], drawn, 0)
     assert (np.isnan(undefined.p), undefined.note) == (True, "relative performance is undefined")
 
@@ -87,13 +91,18 @@ def test_planted_heads_are_their_tasks_own_and_shared_ones_nobodys(tmp_path: Pat
     assert (table["p"] == 1 / 200).all()
     assert (table["RP own"] < 65).all()
     np.testing.assert_allclose(table["RP matched"] - table["RP own"], table["difference"])
-    assert any(said.startswith("In 2 of 2 tasks tested, silencing a task's own heads costs it more") for said in findings(apart))
+    assert any(
+        said.startswith("In 2 of 2 tasks tested, silencing a task's own heads costs it more")
+        for said in findings(apart)
+    )
     apart.save(tmp_path / "study")
     pd.testing.assert_frame_equal(headwise.load(tmp_path / "study").table("matched"), apart.table("matched"))
 
     same = xr.DataArray(np.ones((2, 2, 4)), dims=("task", "layer", "head"), coords={"task": ["a", "b"]})
     same[:, 0, 2] = 2  # both tasks choose the one head that carries both
-    shared = dissociate(planted.model({"a": (0, 2), "b": (0, 2)}, both), list(both.values()), scores=same, **options)  # type: ignore[arg-type]
+    shared = dissociate(
+        planted.model({"a": (0, 2), "b": (0, 2)}, both), list(both.values()), scores=same, **options
+    )  # type: ignore[arg-type]
     found = shared.table("matched")
     assert (found["p"].isna() | (found["p"] > 0.05)).all()
 

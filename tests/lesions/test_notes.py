@@ -47,24 +47,39 @@ def heads(*numbers: int) -> HeadSet:
 
 
 def made_up(
-    sets: dict[str, HeadSet], right: dict[str, float], chance: float = 0.5, random: int = 0, n: int = 80, **settings: Any
+    sets: dict[str, HeadSet],
+    right: dict[str, float],
+    chance: float = 0.5,
+    random: int = 0,
+    n: int = 80,
+    **settings: Any,
 ) -> Dissociation:
     """A dissociation of tasks with one and the same outcome: by lesion, the share of n examples that are right."""
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=n)
     order = rng.permutation(n)  # the same examples break first under every lesion
-    shares = {INTACT: right["intact"], **{name: right[name] for name in sets}, **{f"random {i}": 0.6 for i in range(random)}}
-    predictions = np.stack([np.where(order < round(share * n), labels, 1 - labels) for share in shares.values()])
+    shares = {
+        INTACT: right["intact"],
+        **{name: right[name] for name in sets},
+        **{f"random {i}": 0.6 for i in range(random)},
+    }
+    predictions = np.stack(
+        [np.where(order < round(share * n), labels, 1 - labels) for share in shares.values()]
+    )
     outcome = TaskOutcome("classes", "accuracy", predictions, np.zeros(predictions.shape), labels, chance, {})
     lesions = Lesions({name: HeadSet() for name in shares}, dict.fromkeys(sets, outcome), {})
-    scores = xr.DataArray(np.zeros((len(sets), 2, 12)), dims=("task", "layer", "head"), coords={"task": list(sets)})
+    scores = xr.DataArray(
+        np.zeros((len(sets), 2, 12)), dims=("task", "layer", "head"), coords={"task": list(sets)}
+    )
     return Dissociation(scores, sets, lesions, 0.125, (), (), {}, {**SETTINGS, **settings})
 
 
 def test_the_resplit_test_is_advised_only_where_it_can_be_run() -> None:
     right = {"intact": 0.9, "a": 0.6, "b": 0.8}
     able = made_up({"a": heads(0, 1, 2), "b": heads(3, 4, 5)}, right).permutation.note
-    assert able.startswith("2 tasks have 2 permutations; 20 are needed for p to reach 0.05, so 4 tasks or more; ")
+    assert able.startswith(
+        "2 tasks have 2 permutations; 20 are needed for p to reach 0.05, so 4 tasks or more; "
+    )
     assert able.endswith("the re-split test can be run instead (--test-draws 199; in Python, test_draws=199)")
     shared = made_up({"a": heads(0, 1, 2, 3), "b": heads(0, 1, 2, 4)}, right).permutation.note
     assert "can be run" not in shared
@@ -73,7 +88,9 @@ def test_the_resplit_test_is_advised_only_where_it_can_be_run() -> None:
     assert "a larger fraction" in made_up({"a": heads(0, 1), "b": heads(2, 3)}, right).permutation.note
     three = {"a": heads(0, 1, 2), "b": heads(3, 4, 5), "c": heads(0, 1, 3)}
     some = made_up(three, {**right, "c": 0.7})
-    assert some.permutation.note.endswith("can be run instead for 1 of 3 pairs (--test-draws 199; in Python, test_draws=199)")
+    assert some.permutation.note.endswith(
+        "can be run instead for 1 of 3 pairs (--test-draws 199; in Python, test_draws=199)"
+    )
     assert any("no permutation test of D: 3 tasks" in note for note in some.notes)
     four = made_up({**three, "d": heads(9, 10, 11)}, {**right, "c": 0.7, "d": 0.5})
     assert (four.permutation.note, np.isnan(four.permutation.p)) == ("", False)  # four tasks: 24 permutations
@@ -82,26 +99,34 @@ def test_the_resplit_test_is_advised_only_where_it_can_be_run() -> None:
 def test_splits_within_layers_may_be_too_few_where_splits_across_them_are_not() -> None:
     a, b = heads(0, 1, 12), heads(2, 13, 14)
     assert too_few_splits(a, b) == ""
-    assert "within layers; 20 are needed (splits across layers would be enough)" in too_few_splits(a, b, within_layers=True)
+    assert "within layers; 20 are needed (splits across layers would be enough)" in too_few_splits(
+        a, b, within_layers=True
+    )
 
 
 def test_a_range_of_few_random_sets_is_no_interval() -> None:
     assert least_random(0.95) == 39
-    assert random_note(2, 0.95) == "random: mean and range of 2 sets, not an interval (39 sets are needed for 95 %)"
+    assert (
+        random_note(2, 0.95)
+        == "random: mean and range of 2 sets, not an interval (39 sets are needed for 95 %)"
+    )
     assert "not an interval" in random_note(38, 0.95)
     assert random_note(39, 0.95).endswith("a further one lies within the range with probability 95 %")
     assert random_note(1, 0.95) == "random: one set, without a range"
     assert random_note(0, 0.95) == ""
-    assert made_up({"a": heads(0), "b": heads(1)}, {"intact": 0.9, "a": 0.6, "b": 0.8}, random=5).random_note.startswith(
-        "random: mean and range of 5 sets, not an interval"
-    )
+    assert made_up(
+        {"a": heads(0), "b": heads(1)}, {"intact": 0.9, "a": 0.6, "b": 0.8}, random=5
+    ).random_note.startswith("random: mean and range of 5 sets, not an interval")
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"bootstrap": 100}, "bootstrap: given 100; intervals at 95 % need 199 resamples or more"),
-        ({"bootstrap": 500, "level": 0.99}, "bootstrap: given 500; intervals at 99 % need 999 resamples or more"),
+        (
+            {"bootstrap": 500, "level": 0.99},
+            "bootstrap: given 500; intervals at 99 % need 999 resamples or more",
+        ),
         ({"test_draws": 19}, "test_draws: given 19; the test needs 199 re-splits or more"),
     ],
 )
@@ -116,10 +141,18 @@ def test_help_message_and_page_name_the_same_numbers() -> None:
     assert "199" in str(fields["test_draws"].description)
     assert "199" in str(fields["bootstrap"].description)
     page = (Path(__file__).parents[2] / "docs" / "statistics.md").read_text(encoding="utf-8")
-    rows = {line.split(" | ")[0].strip("| "): line.split(" | ")[3] for line in page.splitlines() if line.count(" | ") == 4}
+    rows = {
+        line.split(" | ")[0].strip("| "): line.split(" | ")[3]
+        for line in page.splitlines()
+        if line.count(" | ") == 4
+    }
     assert rows["re-split test of D: p (`test_draws`)"].startswith("20 splits; 199 draws")
-    assert rows["permutation test of D: p (`result.permutation`)"].startswith("4 tasks (24 permutations; 20 are needed)")
-    assert rows["D, D_i, D of a pair: interval (`dissociate`)"].startswith("50 examples a task, 199 resamples")
+    assert rows["permutation test of D: p (`result.permutation`)"].startswith(
+        "4 tasks (24 permutations; 20 are needed)"
+    )
+    assert rows["D, D_i, D of a pair: interval (`dissociate`)"].startswith(
+        "50 examples a task, 199 resamples"
+    )
 
 
 def test_results_of_too_few_resamples_have_no_interval() -> None:
@@ -147,7 +180,9 @@ def test_what_does_not_vary_has_no_interval_but_a_reason(tmp_path: Path) -> None
         assert table[column].isna().all()
         assert table["note"].str.startswith(f"no interval: {reason}").all(), kind
     assert f"a and b: no interval of D, since {reason}" in same.notes
-    whole = made_up({"a": heads(0), "b": heads(1)}, {"intact": 1.0, "a": 0.0, "b": 1.0})  # D_A of a is 1 on each example
+    whole = made_up(
+        {"a": heads(0), "b": heads(1)}, {"intact": 1.0, "a": 0.0, "b": 1.0}
+    )  # D_A of a is 1 on each example
     low, high, why = whole.analysis.d_i_bounds()[0]
     assert np.isnan([low, high]).all()
     assert why == "every resample of the examples has the same value, which says nothing about its spread"
@@ -166,13 +201,26 @@ def test_a_missing_corrected_d_has_its_reason() -> None:
     assert "no D_corrected: a and b are not above chance when intact" in row["note"]
     shown, reasons = _narrow(weak.table("pairs"), 0.9)  # on a terminal: a number, and the reason below
     assert (shown["note"].tolist(), reasons) == (["[1]"], [row["note"]])
-    assert list(shown) == ["pair", "D_A", "D_B", "D", "90 % interval", "D corrected", "verdict", "overlap", "note"]
+    assert list(shown) == [
+        "pair",
+        "D_A",
+        "D_B",
+        "D",
+        "90 % interval",
+        "D corrected",
+        "verdict",
+        "overlap",
+        "note",
+    ]
     known = weak.table("pairs").assign(note="", D_low=-1.23, D_high=4.56, p=0.031, p_fdr=0.031)
     (row,) = _narrow(known, 0.9)[0].to_dict("records")
     assert (row["pair"], row["90 % interval"], row["p"]) == ("a – b", "-1.2 to 4.6", 0.031)
     assert "note" not in row
     assert "no D corrected: a is not above chance" in weak.table("summary").loc["a", "note"]
-    assert any(note.startswith("a: the intact model is at chance (0.5; ") and "D_corrected" in note for note in weak.notes)
+    assert any(
+        note.startswith("a: the intact model is at chance (0.5; ") and "D_corrected" in note
+        for note in weak.notes
+    )
 
 
 @pytest.mark.parametrize("share", [0.5, 0.55, 0.6, 0.7, 0.9])
@@ -184,7 +232,9 @@ def test_training_and_dissociation_call_the_same_models_at_chance(share: float) 
     labels = np.asarray(found.labels)
     turned = np.where(np.arange(len(labels)) < round(share * len(labels)), labels, 1 - labels)
     trained = replace(found, predictions=turned)
-    lesioned = TaskOutcome("classes", "accuracy", turned[None], found.losses[None], labels, trained.chance, {})
+    lesioned = TaskOutcome(
+        "classes", "accuracy", turned[None], found.losses[None], labels, trained.chance, {}
+    )
     assert lesioned.at_chance == trained.at_chance == (share < 0.65)
 
 
@@ -196,7 +246,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = sorted({word for task in tasks for (text,) in task.split("train").texts for word in text.split()})
     size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 8}
     model = MultiTaskModel(
-        BertModel(BertConfig(vocab_size=len(BERT) + len(found), **size)), word_tokenizer([*BERT, *found], "[CLS]", "[SEP]"), tasks
+        BertModel(BertConfig(vocab_size=len(BERT) + len(found), **size)),
+        word_tokenizer([*BERT, *found], "[CLS]", "[SEP]"),
+        tasks,
     )
     for decoder in model.decoders.values():
         torch.nn.init.zeros_(decoder.out.weight)  # type: ignore[arg-type, union-attr]
@@ -238,7 +290,9 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
     assert f"[1] {' '.join(record['tables']['pairs'][0]['note'].split())}" in text
     assert "no p: the re-split test was not run (--test-draws 199)" in text
     assert (record["D_interval"] is None) == bool(record["D_interval_note"])
-    page = said("report", place / "d", "--out", place / "report.html") and (place / "report.html").read_text(encoding="utf-8")
+    page = said("report", place / "d", "--out", place / "report.html") and (place / "report.html").read_text(
+        encoding="utf-8"
+    )
     assert "Over 2 tasks of synthetic text" in page
     assert "The text of tense, topic is synthetic." in page
 
@@ -247,6 +301,7 @@ def test_lesions_that_all_end_at_chance_are_said_to() -> None:
     sets = {"a": heads(0, 1, 2), "b": heads(3, 4, 5)}
     floor = made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.45}).notes
     assert [note for note in floor if "brings it to chance" in note] == [
-        f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction" for name in sets
+        f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction"
+        for name in sets
     ]
     assert not any("brings it" in note for note in made_up(sets, {"intact": 0.9, "a": 0.5, "b": 0.8}).notes)

@@ -47,7 +47,9 @@ def subject_of(kind: str, model: Any, **reading: Any) -> Subject:
     else:
         rows = [(text,) for text in TEXTS]
         task = Task("t", data={"train": rows, "validation": rows[:2]}, kind=kind)
-    return open_subject(model.eval(), task, tokenizer=planted.tokenizer(), **{"batch_size": 5, "quiet": True, **reading})
+    return open_subject(
+        model.eval(), task, tokenizer=planted.tokenizer(), **{"batch_size": 5, "quiet": True, **reading}
+    )
 
 
 def bert() -> Any:
@@ -73,7 +75,13 @@ CASES = {
 def test_every_way_gives_the_same(case: str, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = CASES[case]()
     single = [HeadSet([head]) for head in subject.heads.all()]
-    sets = [HeadSet(), *single, HeadSet([(1, 0), (3, 1)]), HeadSet([(2, h) for h in range(4)]), subject.heads.all()]
+    sets = [
+        HeadSet(),
+        *single,
+        HeadSet([(1, 0), (3, 1)]),
+        HeadSet([(2, h) for h in range(4)]),
+        subject.heads.all(),
+    ]
     expected = evaluate(subject, sets, way="one by one")
     monkeypatch.setitem(lesioned.TOKENS_AT_ONCE, "cpu", at_once)
     for way in ("auto", "gated"):
@@ -88,7 +96,9 @@ def test_lower_layers_are_shared_where_that_pays() -> None:
     single = [HeadSet([head]) for head in subject.heads.all()]
     plan = make_plan(subject, [HeadSet(), *single])
     assert plan.ways() == {"intact": 1, "removed": 0, "gated": 4, "shared": 12}
-    assert not make_plan(subject, [HeadSet([(1, 0)]), HeadSet([(1, 1)])]).shared  # half a pass saved, a whole one spent
+    assert not make_plan(
+        subject, [HeadSet([(1, 0)]), HeadSet([(1, 1)])]
+    ).shared  # half a pass saved, a whole one spent
     albert = make_plan(CASES["albert"](), [HeadSet(), *single])
     assert not albert.shared
     assert "share one module" in albert.note
@@ -96,7 +106,12 @@ def test_lower_layers_are_shared_where_that_pays() -> None:
 
 def test_removal_gives_the_same_and_is_chosen_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = CASES["bert"]()
-    sets = [HeadSet(), HeadSet([(0, 1)]), HeadSet([(0, 0), (0, 1), (1, 2), (3, 3)]), HeadSet([(2, 0), (2, 3)])]
+    sets = [
+        HeadSet(),
+        HeadSet([(0, 1)]),
+        HeadSet([(0, 0), (0, 1), (1, 2), (3, 3)]),
+        HeadSet([(2, 0), (2, 3)]),
+    ]
     expected = evaluate(subject, sets, way="one by one")
     whole = subject.model.encoder
     found = evaluate(subject, sets, way="removed")
@@ -115,8 +130,12 @@ def test_removal_gives_the_same_and_is_chosen_where_it_pays(monkeypatch: pytest.
 def test_a_model_that_cannot_be_entered_in_the_middle_is_noticed() -> None:
     model = bert()
     blocks, kept = model.bert.encoder.layer, {}
-    blocks[0].attention.register_forward_hook(lambda module, args, output: kept.update(first=_state(output)[:, :1]))
-    blocks[3].register_forward_hook(lambda module, args, output: _changed(output, _state(output) + kept.pop("first")))
+    blocks[0].attention.register_forward_hook(
+        lambda module, args, output: kept.update(first=_state(output)[:, :1])
+    )
+    blocks[3].register_forward_hook(
+        lambda module, args, output: _changed(output, _state(output) + kept.pop("first"))
+    )
     subject = subject_of("classes", model)
     sets = [HeadSet(), *(HeadSet([head]) for head in subject.heads.all())]
     expected = evaluate(subject, sets, way="one by one")

@@ -34,7 +34,9 @@ def test_bf16_holds_for_intact_and_lesioned_passes(subject) -> None:
         found = lesion(model, task, {"one": head_set}, precision="bf16", way=way, quiet=True)
         assert found.settings["precision"] == "bf16"
         for row, silenced in enumerate((HeadSet(), head_set)):
-            np.testing.assert_allclose(found.tasks["a"].losses[row], by_hand(model, task, silenced), atol=2e-2)
+            np.testing.assert_allclose(
+                found.tasks["a"].losses[row], by_hand(model, task, silenced), atol=2e-2
+            )
     exact = lesion(model, task, {"one": head_set}, quiet=True)
     assert exact.settings["precision"] == "float32"
     assert (exact.tasks["a"].losses != found.tasks["a"].losses).any(axis=1).all()  # both rows are rounded

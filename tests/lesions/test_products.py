@@ -18,13 +18,20 @@ from headwise._passes import products
 from headwise._passes.products import OneDNN, quick_products
 from headwise._passes.subject import computing
 
-pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+pytestmark = pytest.mark.skipif(
+    not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN"
+)
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {"vocab_size": len(planted.WORDS), "initializer_range": 0.3}
 MODELS = {
     "llama": lambda: LlamaForCausalLM(
         LlamaConfig(
-            **SIZES, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, intermediate_size=48
+            **SIZES,
+            hidden_size=32,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            intermediate_size=48,
         )
     ),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**SIZES, n_embd=32, n_layer=3, n_head=4, n_positions=40)),
@@ -55,7 +62,9 @@ def test_leave_one_out_equals_a_loop_in_float64(kind: str, taken: list[tuple[int
     rng = np.random.default_rng(0)
     rows = [(" ".join(rng.choice(planted.FILLERS, 9)),) for _ in range(3)]
     task = hw.Task("t", data={"train": rows, "validation": rows[:1]}, kind="next-token")
-    found = hw.score(model, task, method="ablation", measure="loss", tokenizer=tokenizer, quiet=True).to_numpy()
+    found = hw.score(
+        model, task, method="ablation", measure="loss", tokenizer=tokenizer, quiet=True
+    ).to_numpy()
     assert len(taken) > 3 * 12  # every lesion took it
 
     exact = deepcopy(model).double()
@@ -68,10 +77,16 @@ def test_leave_one_out_equals_a_loop_in_float64(kind: str, taken: list[tuple[int
 
     intact, expected = loss(), np.empty((3, 4))
     for layer in range(3):
-        place = exact.model.layers[layer].self_attn.o_proj if kind == "llama" else exact.transformer.h[layer].attn.c_proj
+        place = (
+            exact.model.layers[layer].self_attn.o_proj
+            if kind == "llama"
+            else exact.transformer.h[layer].attn.c_proj
+        )
         for head in range(4):
             part = slice(8 * head, 8 * head + 8)
-            handle = place.register_forward_pre_hook(lambda module, args, part=part: (_without(args[0], part),))
+            handle = place.register_forward_pre_hook(
+                lambda module, args, part=part: (_without(args[0], part),)
+            )
             expected[layer, head] = loss() - intact
             handle.remove()
     np.testing.assert_allclose(found, expected, atol=2e-5)
@@ -91,15 +106,24 @@ def test_products_equal_those_in_float64(shape: tuple[int, ...], taken: list[tup
     conv = Conv1D(16, 24).requires_grad_(False)
     strided = torch.randn(*shape[:-1], 48)[..., ::2]
     with torch.no_grad(), quick_products(CPU):
-        found = [linear(x, weight), linear(x, square, bias), linear(strided, weight.T.contiguous().T), conv(x)]
+        found = [
+            linear(x, weight),
+            linear(x, square, bias),
+            linear(strided, weight.T.contiguous().T),
+            conv(x),
+        ]
         turned = torch.addmm(bias, x.flatten(0, -2), square)
     assert len(taken) == 5
     wide, exact = x.double(), [t.double() for t in (weight, square, bias)]
     torch.testing.assert_close(found[0].double(), wide @ exact[0].T, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[1].double(), wide @ exact[1].T + exact[2], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found[2].double(), strided.double() @ exact[0].T, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[3].double(), wide @ conv.weight.double() + conv.bias.double(), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(turned.double(), wide.flatten(0, -2) @ exact[1] + exact[2], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        found[3].double(), wide @ conv.weight.double() + conv.bias.double(), rtol=1e-5, atol=1e-5
+    )
+    torch.testing.assert_close(
+        turned.double(), wide.flatten(0, -2) @ exact[1] + exact[2], rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.filterwarnings("ignore:TF32")
@@ -131,7 +155,9 @@ def test_whatever_else_runs_as_it_would(taken: list[tuple[int, ...]]) -> None:
     assert not taken
 
 
-def test_small_products_stay_where_they_are(taken: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_products_stay_where_they_are(
+    taken: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(products, "WORTH", 40 * 24 * 16)
     monkeypatch.setattr(products, "ROWS", 8)
     with torch.no_grad(), quick_products(CPU):

@@ -12,7 +12,13 @@ from transformers import BertConfig, BertModel
 from headwise._passes.stack import Stack, find_stack, recording, skipping
 from headwise.heads import Heads
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 20}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 20,
+}
 TOKENS = torch.randint(5, 20, (2, 6), generator=torch.Generator().manual_seed(0))
 
 
@@ -42,7 +48,9 @@ def test_another_thread_runs_every_block() -> None:
         elsewhere(lambda: states(model, TOKENS.flip(0)))
     torch.testing.assert_close(kept[2], plain, rtol=0, atol=0)  # not the other thread's
     with skipping(stack, 2, kept[1]):
-        assert torch.equal(states(model, TOKENS.flip(0)), plain)  # the lower blocks hand on what they once returned
+        assert torch.equal(
+            states(model, TOKENS.flip(0)), plain
+        )  # the lower blocks hand on what they once returned
         assert torch.equal(elsewhere(lambda: states(model, TOKENS.flip(0))), other)
     assert torch.equal(states(model, TOKENS.flip(0)), other)
     assert not any("forward" in vars(block) for block in stack.blocks)

@@ -73,7 +73,9 @@ def test_few_splits_are_all_tried_once(within: bool) -> None:
     assert all((len(x), x & y, x | y) == (4, HeadSet([(2, 5)]), a | b) for x, y in splits)
     asked: list[int] = []
 
-    def number(pairs: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:  # how many of A's own heads a split gives to A
+    def number(
+        pairs: Sequence[tuple[HeadSet, HeadSet]],
+    ) -> list[float]:  # how many of A's own heads a split gives to A
         asked.append(len(pairs))
         return [float(len(x & a)) for x, _ in pairs]
 
@@ -103,11 +105,14 @@ def test_class_metrics_of_resamples_equal_metrics_of_resampled_rows(metric: str)
     for d in range(25):
         rows = [e for e in range(40) for _ in range(counts[d, e])]
         for lesion in range(3):
-            assert draws[d, lesion] == pytest.approx(metrics.score(metric, "classes", predictions[lesion, rows], labels[rows]))
+            assert draws[d, lesion] == pytest.approx(
+                metrics.score(metric, "classes", predictions[lesion, rows], labels[rows])
+            )
 
 
 @pytest.mark.parametrize(
-    ("metric", "kind", "columns"), [("count-f1", "spans", 3), ("las", "dependencies", 4), ("spearman", "number", 0)]
+    ("metric", "kind", "columns"),
+    [("count-f1", "spans", 3), ("las", "dependencies", 4), ("spearman", "number", 0)],
 )
 def test_other_metrics_of_resamples(metric: str, kind: str, columns: int) -> None:
     rng = np.random.default_rng(4)
@@ -118,7 +123,9 @@ def test_other_metrics_of_resamples(metric: str, kind: str, columns: int) -> Non
     for d in range(10):
         rows = np.repeat(np.arange(30), counts[d])
         for lesion in range(2):
-            assert draws[d, lesion] == pytest.approx(metrics.score(metric, kind, predictions[lesion][rows], labels[rows]))
+            assert draws[d, lesion] == pytest.approx(
+                metrics.score(metric, kind, predictions[lesion][rows], labels[rows])
+            )
 
 
 def test_the_interval_agrees_with_scipy() -> None:
@@ -170,8 +177,14 @@ def test_the_interval_of_a_mean_equals_a_loop_over_resamples(kind: str) -> None:
     """The wider of percentiles and bootstrap of t, both with three more examples that differ."""
     rng = np.random.default_rng(1)
     n, draws = 60, 199
-    values = rng.gamma(0.5, size=n) if kind != "few that differ" else rng.permutation(np.arange(n) < 4).astype(float)
-    strata = [(np.arange(20), 1.0), (np.arange(20, n), -1.0)] if kind == "two classes" else [(np.arange(n), 1.0)]
+    values = (
+        rng.gamma(0.5, size=n)
+        if kind != "few that differ"
+        else rng.permutation(np.arange(n) < 4).astype(float)
+    )
+    strata = (
+        [(np.arange(20), 1.0), (np.arange(20, n), -1.0)] if kind == "two classes" else [(np.arange(n), 1.0)]
+    )
     counts = np.zeros((draws, n), np.int64)
     for number, (rows, _) in enumerate(strata):
         counts[:, rows] = resample_counts(len(rows), draws, number)
@@ -182,11 +195,17 @@ def test_the_interval_of_a_mean_equals_a_loop_over_resamples(kind: str) -> None:
         for (rows, weight), x in zip(strata, which, strict=True):
             own = values[rows]
             added = 3 * (own[own != 0] ** 2).mean()
-            mean, square = mean + weight * x.mean(), square + (((x - x.mean()) ** 2).sum() + added) / len(x) ** 2
+            mean, square = (
+                mean + weight * x.mean(),
+                square + (((x - x.mean()) ** 2).sum() + added) / len(x) ** 2,
+            )
         return mean, square**0.5
 
     value, error = mean_and_error([values[rows] for rows, _ in strata])
-    sampled = [mean_and_error([np.repeat(values[rows], counts[draw, rows]) for rows, _ in strata]) for draw in range(draws)]
+    sampled = [
+        mean_and_error([np.repeat(values[rows], counts[draw, rows]) for rows, _ in strata])
+        for draw in range(draws)
+    ]
     smallest = min(len(rows) for rows, _ in strata)
     if smallest < 50:
         assert np.isnan([low, high]).all()
@@ -196,7 +215,8 @@ def test_the_interval_of_a_mean_equals_a_loop_over_resamples(kind: str) -> None:
     tail = stats.norm.cdf(stats.t.ppf(0.025, n - 1) * (n / (n - 1)) ** 0.5)
     scale = (1 + 3 / np.count_nonzero(values)) ** 0.5
     percentiles = [
-        value + scale * (float(np.quantile([m for m, _ in sampled], q, method="weibull")) - value) for q in (tail, 1 - tail)
+        value + scale * (float(np.quantile([m for m, _ in sampled], q, method="weibull")) - value)
+        for q in (tail, 1 - tail)
     ]
     assert (low, high) == pytest.approx((min(ends[0], percentiles[0]), max(ends[1], percentiles[1])))
 

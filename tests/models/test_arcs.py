@@ -56,7 +56,9 @@ def test_number_of_trees() -> None:
 
 
 @pytest.mark.parametrize("only_projective", [True, False])
-def test_best_tree_equals_enumeration(problem: tuple[torch.Tensor, torch.Tensor], only_projective: bool) -> None:
+def test_best_tree_equals_enumeration(
+    problem: tuple[torch.Tensor, torch.Tensor], only_projective: bool
+) -> None:
     scores, lengths = problem
     found = (projective_tree if only_projective else spanning_tree)(scores, lengths)
     for b, n in enumerate(lengths.tolist()):
@@ -73,7 +75,9 @@ def test_one_word_of_seven_under_the_root_even_if_the_root_is_liked() -> None:
     for decode, only_projective in ((projective_tree, True), (spanning_tree, False)):
         found = decode(scores, lengths)
         for b in range(3):
-            np.testing.assert_array_equal(found[b].numpy(), brute_force(scores[b].numpy().astype(np.float64), 7, only_projective))
+            np.testing.assert_array_equal(
+                found[b].numpy(), brute_force(scores[b].numpy().astype(np.float64), 7, only_projective)
+            )
 
 
 @pytest.mark.parametrize("decode", [projective_tree, spanning_tree])
@@ -103,6 +107,9 @@ def test_cycle_upon_cycle_in_long_sentences() -> None:
         assert (far == 0).all()
         assert [(heads[b, 1 : n + 1] == 0).sum().item() for b, n in enumerate(lengths)] == [1, 1, 1, 1]
         value[decode] = (
-            scores.gather(2, heads[..., None]).squeeze(-1).masked_fill((word == 0) | (word > lengths[:, None]), 0).sum(1)
+            scores.gather(2, heads[..., None])
+            .squeeze(-1)
+            .masked_fill((word == 0) | (word > lengths[:, None]), 0)
+            .sum(1)
         )
     assert (value[spanning_tree] >= value[projective_tree]).all()

@@ -19,7 +19,13 @@ from headwise.training import TrainerData, TrainerModel, few_shot
 from words import BERT, word_tokenizer
 
 WORDS = ["cat", "dog", "tree", "sun", "rain", "hill"]
-SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 10}
+SIZE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 10,
+}
 NLI = ("contradiction", "entailment", "neutral")
 TURNED = [2, 0, 1]  # the output that stands at each place afterwards
 NAMES = [NLI[i] for i in TURNED]
@@ -39,7 +45,10 @@ def nli(classes: tuple[str, ...] = NLI) -> Task:
 
 def tags(classes: tuple[str, ...] | None = None) -> Task:
     names = ["O", "B-PER", "I-PER"]
-    sentences = [Sentence(tuple(text.split()), upos=tuple(names[WORDS.index(w) % 3] for w in text.split())) for text in texts()]
+    sentences = [
+        Sentence(tuple(text.split()), upos=tuple(names[WORDS.index(w) % 3] for w in text.split()))
+        for text in texts()
+    ]
     return Task("ner", data={"train": sentences, "validation": sentences}, kind="tags", classes=classes)
 
 
@@ -71,12 +80,16 @@ def answers(model: Any, task: Task) -> tuple[torch.Tensor, torch.Tensor, torch.T
 
 
 @pytest.mark.parametrize("spell", [str, str.upper])
-@pytest.mark.parametrize(("kind", "make"), [(BertForSequenceClassification, nli), (BertForTokenClassification, tags)])
+@pytest.mark.parametrize(
+    ("kind", "make"), [(BertForSequenceClassification, nli), (BertForTokenClassification, tags)]
+)
 def test_a_permuted_classifier_answers_as_before(kind: Any, make: Any, spell: Any) -> None:
     task = make()
     model = classifier(task.classes, kind)
     expected = answers(as_task_model(model, TOKENIZER, task), task)
-    for found, right in zip(answers(as_task_model(permuted(model, spell=spell), TOKENIZER, task), task), expected, strict=True):
+    for found, right in zip(
+        answers(as_task_model(permuted(model, spell=spell), TOKENIZER, task), task), expected, strict=True
+    ):
         torch.testing.assert_close(found, right)
 
 
@@ -89,7 +102,9 @@ def test_predictions_and_losses_are_those_of_the_models_own_names() -> None:
             own = model(**TOKENIZER(text, return_tensors="pt")).logits[0]
         label = NLI[WORDS.index(text.split()[0]) % 3]
         assert task.classes[prediction[i]] == NAMES[int(own.argmax())]
-        torch.testing.assert_close(loss[i], torch.nn.functional.cross_entropy(own, torch.tensor(NAMES.index(label))))
+        torch.testing.assert_close(
+            loss[i], torch.nn.functional.cross_entropy(own, torch.tensor(NAMES.index(label)))
+        )
         torch.testing.assert_close(logits[i], own[[NAMES.index(name) for name in NLI]])
 
 
@@ -126,15 +141,23 @@ def test_outputs_that_are_no_class_of_the_task_are_wrong_answers() -> None:
     assert [(*task.classes, "neutral")[i] for i in prediction.tolist()] == names
     gold = torch.tensor([NAMES.index(label) for _, label in rows])
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(own, gold, reduction="none"))
-    assert task.score(prediction, task.split("train").labels) == np.mean([a == b for a, (_, b) in zip(names, rows, strict=True)])
+    assert task.score(prediction, task.split("train").labels) == np.mean(
+        [a == b for a, (_, b) in zip(names, rows, strict=True)]
+    )
 
 
 def test_names_match_apart_from_case_spaces_and_underscores() -> None:
-    assert numbering(["NOT_ENTAILMENT", "Entailment"], ["entailment", "not entailment"], "rte").outputs == (1, 0)
+    assert numbering(["NOT_ENTAILMENT", "Entailment"], ["entailment", "not entailment"], "rte").outputs == (
+        1,
+        0,
+    )
     assert numbering(["nn", "NN"], ["NN", "nn"], "pos").outputs == (1, 0)  # names that differ in case alone
     assert numbering(["O", "I-PER", "B-PER"], ["B-PER", "I-PER", "O"], "ner").outputs == (2, 1, 0)
     assert numbering(["o", "i_per", "b_per", "b_loc"], ["B-PER", "I-PER", "O"], "ner").outputs == (2, 1, 0)
-    assert numbering(["not-entailment", "Entailment"], ["entailment", "not_entailment"], "rte").outputs == (1, 0)
+    assert numbering(["not-entailment", "Entailment"], ["entailment", "not_entailment"], "rte").outputs == (
+        1,
+        0,
+    )
     assert numbering(["caf\u00e9", "tea"], ["tea", "cafe\u0301"], "drinks").outputs == (1, 0)
 
 
@@ -161,7 +184,9 @@ PLACEHOLDERS = [f"LABEL_{i}" for i in range(12)]
         "names under numbers", "some, perhaps counted from 1", "some under names", "one output for two classes",
     ],
 )  # fmt: skip
-def test_outputs_that_are_called_by_numbers_are_known_by_these(names: Any, classes: Any, outputs: Any) -> None:
+def test_outputs_that_are_called_by_numbers_are_known_by_these(
+    names: Any, classes: Any, outputs: Any
+) -> None:
     """Whole numbers are the class names of data with integer labels; that they were used is said, since no name was equal."""
     if outputs is None:
         with pytest.raises(HeadwiseError, match="do not fit the outputs of the model"):
@@ -197,14 +222,29 @@ def test_an_evaluation_leaves_nothing_that_gradients_stumble_over() -> None:
     numbering.__globals__["_numbering"].cache_clear()
     hw.lesion(model, task, {}, tokenizer=TOKENIZER, quiet=True)
     assert hw.score(model, task, tokenizer=TOKENIZER, quiet=True).notnull().all()
-    hw.train(model, task, "multi-task", tokenizer=TOKENIZER, epochs=1, batch_size=8, max_length=16, evaluate="epoch", quiet=True)
+    hw.train(
+        model,
+        task,
+        "multi-task",
+        tokenizer=TOKENIZER,
+        epochs=1,
+        batch_size=8,
+        max_length=16,
+        evaluate="epoch",
+        quiet=True,
+    )
 
 
 def test_where_only_counts_fit_the_order_is_used_and_said() -> None:
     task, plain = nli(), classifier(("LABEL_0", "LABEL_1", "LABEL_2"))
-    with pytest.warns(UserWarning, match="read in order: LABEL_0 as contradiction, LABEL_1 as entailment, LABEL_2 as neutral"):
+    with pytest.warns(
+        UserWarning,
+        match="read in order: LABEL_0 as contradiction, LABEL_1 as entailment, LABEL_2 as neutral",
+    ):
         answering = open_model(plain, task, tokenizer=TOKENIZER)
-    for found, right in zip(answers(answering, task), answers(as_task_model(classifier(), TOKENIZER, task), task), strict=True):
+    for found, right in zip(
+        answers(answering, task), answers(as_task_model(classifier(), TOKENIZER, task), task), strict=True
+    ):
         torch.testing.assert_close(found, right)
     with pytest.warns(UserWarning, match="read in order"):
         scores = hw.score(plain, task, tokenizer=TOKENIZER, quiet=True)
@@ -224,7 +264,9 @@ def test_where_only_counts_fit_the_order_is_used_and_said() -> None:
     ids=["fewer", "names contradict the order", "more", "all but one name", "one name"],
 )
 def test_classes_that_do_not_fit_are_refused_with_both_lists(names: tuple[str, ...]) -> None:
-    both = f"The task has 3: contradiction, entailment, neutral; the model has {len(names)}: {', '.join(names)}"
+    both = (
+        f"The task has 3: contradiction, entailment, neutral; the model has {len(names)}: {', '.join(names)}"
+    )
     with pytest.raises(HeadwiseError, match=both):
         open_model(classifier(names), nli(), tokenizer=TOKENIZER)
 
@@ -267,7 +309,10 @@ def test_a_multi_task_model_knows_its_classes_by_name(kind: str) -> None:
         torch.testing.assert_close(found[1], right[1])
     else:
         assert [other.classes[i] for i in found[1].tolist()] == [task.classes[i] for i in right[1].tolist()]
-    assert hw.training.evaluate(model, other, quiet=True).score == hw.training.evaluate(model, task, quiet=True).score
+    assert (
+        hw.training.evaluate(model, other, quiet=True).score
+        == hw.training.evaluate(model, task, quiet=True).score
+    )
 
 
 @pytest.fixture(scope="module")
@@ -285,17 +330,23 @@ def test_structured_classes_are_known_by_name(treebank_tasks: list[Task], number
     for rows in examples.labels:
         other = rows.copy()
         for row in other:
-            row[kind.place] = classes.index(task.classes[row[kind.place]]) if row[kind.place] >= 0 else row[kind.place]
+            row[kind.place] = (
+                classes.index(task.classes[row[kind.place]]) if row[kind.place] >= 0 else row[kind.place]
+            )
         labels.append(other)
     turned = Examples(examples.texts, labels, task.kind, classes, examples.sentences)
-    tokenizer = word_tokenizer([*BERT, *sorted({w for s in examples.sentences or [] for w in s.words})], "[CLS]", "[SEP]")
+    tokenizer = word_tokenizer(
+        [*BERT, *sorted({w for s in examples.sentences or [] for w in s.words})], "[CLS]", "[SEP]"
+    )
     torch.manual_seed(0)
     encoder = BertModel(BertConfig(**{**SIZE, "vocab_size": len(tokenizer)}, initializer_range=0.5))
     model = MultiTaskModel(encoder, tokenizer, [task]).eval()
     with torch.no_grad():
         for parameter in model.decoders.parameters():
             parameter.normal_(std=0.1)
-        right, found = (model(task.name, next(iter(batches(encode(one, tokenizer, 64), 8)))) for one in (examples, turned))
+        right, found = (
+            model(task.name, next(iter(batches(encode(one, tokenizer, 64), 8)))) for one in (examples, turned)
+        )
     torch.testing.assert_close(found.loss, right.loss)
     torch.testing.assert_close(found.prediction, right.prediction)
 
@@ -303,7 +354,9 @@ def test_structured_classes_are_known_by_name(treebank_tasks: list[Task], number
 def test_a_model_that_trains_on_keeps_the_names_of_its_outputs(tmp_path: Any) -> None:
     """What a saved model remembers is the order of its outputs, not that of the task it last saw."""
     model = permuted(classifier())
-    found = hw.train(model, nli(), tokenizer=TOKENIZER, out=tmp_path, epochs=1, batch_size=8, max_length=16, quiet=True)
+    found = hw.train(
+        model, nli(), tokenizer=TOKENIZER, out=tmp_path, epochs=1, batch_size=8, max_length=16, quiet=True
+    )
     assert found.model.tasks["nli"].classes == tuple(model.config.id2label.values())
     again = hw.load(tmp_path)
     for one, other in zip(answers(again, nli()), answers(found.model, nli()), strict=True):
@@ -334,7 +387,9 @@ def test_a_trainers_batches_bring_their_classes() -> None:
 
 def test_a_task_of_another_kind_under_the_same_name_is_refused() -> None:
     number = Task("nli", data={"train": [(text, i / 7) for i, text in enumerate(texts())]}, kind="number")
-    with pytest.raises(HeadwiseError, match="'nli' is of kind 'number', and the model has learnt it as 'classes'"):
+    with pytest.raises(
+        HeadwiseError, match="'nli' is of kind 'number', and the model has learnt it as 'classes'"
+    ):
         open_model(multi(nli()), number)
 
 

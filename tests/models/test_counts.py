@@ -64,7 +64,14 @@ def test_flat_spans_equal_slow_greedy_choice() -> None:
                 taken.append((i, j))
         expected |= {(b, i, j) for i, j in taken}
     assert found == expected
-    assert len(choose_flat(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.long))[0]) == 0
+    assert (
+        len(
+            choose_flat(
+                torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.long), torch.zeros(2, 0, dtype=torch.long)
+            )[0]
+        )
+        == 0
+    )
 
 
 TREE = Tree(
@@ -100,7 +107,12 @@ def test_binary_tree_is_binary_and_keeps_every_constituent() -> None:
     assert np.bincount(spans[:, 0]).tolist() == [13, 1, 7]
     named = {(s, e): names[c - 1] for b, s, e, c in spans.tolist() if c and b == 0}
     assert named == {(0, 7): "S", (1, 2): "NP", (2, 5): "VP", (3, 4): "PRT", (4, 5): "S+VP"}
-    assert {(s, e) for b, s, e, c in spans.tolist() if b == 0 and not c and e - s > 1} == {(0, 2), (0, 5), (0, 6), (2, 4)}
+    assert {(s, e) for b, s, e, c in spans.tolist() if b == 0 and not c and e - s > 1} == {
+        (0, 2),
+        (0, 5),
+        (0, 6),
+        (2, 4),
+    }
 
 
 def slow_evalb(tree: Tree) -> Counter[tuple[str, int, int]]:
@@ -135,8 +147,12 @@ def test_brackets_equal_slow_evalb() -> None:
         (0, 3, 4, number["ADVP"]),
         (0, 4, 5, number["VP"]),
     ]
-    counts = bracket_counts(np.array([*guess, (0, 5, 7, number["X"])]), np.insert(gold, 0, 0, axis=1), [7], chains)
+    counts = bracket_counts(
+        np.array([*guess, (0, 5, 7, number["X"])]), np.insert(gold, 0, 0, axis=1), [7], chains
+    )
     truth = slow_evalb(TREE)
-    predicted = Counter({("S", 0, 4): 1, ("NP", 0, 1): 1, ("VP", 1, 4): 1, ("ADVP", 2, 3): 1, ("VP", 3, 4): 1})
+    predicted = Counter(
+        {("S", 0, 4): 1, ("NP", 0, 1): 1, ("VP", 1, 4): 1, ("ADVP", 2, 3): 1, ("VP", 3, 4): 1}
+    )
     assert counts.tolist() == [[(truth & predicted).total(), predicted.total(), truth.total()]]
     assert counts.tolist() == [[5, 5, 6]]

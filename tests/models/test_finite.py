@@ -47,7 +47,9 @@ def model(weight: str = "") -> MultiTaskModel:
     return made
 
 
-@pytest.mark.parametrize("weight", ["decoders.animal.out.weight", "encoder.encoder.layer.1.attention.self.query.bias"])
+@pytest.mark.parametrize(
+    "weight", ["decoders.animal.out.weight", "encoder.encoder.layer.1.attention.self.query.bias"]
+)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_weights_that_are_nan_are_refused(name: str, weight: str) -> None:
     OPERATIONS[name](model())
@@ -94,7 +96,9 @@ def spoilt(value: float) -> Any:
     """A classifier with finite weights and, for some texts, no finite logit."""
     torch.manual_seed(0)
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    config = BertConfig(**size, vocab_size=25, max_position_embeddings=64, id2label=dict(enumerate(TASKS[0].classes)))
+    config = BertConfig(
+        **size, vocab_size=25, max_position_embeddings=64, id2label=dict(enumerate(TASKS[0].classes))
+    )
     made = AutoModelForSequenceClassification.from_config(config).eval()
     made.classifier = Spoilt(made.classifier, value)
     return as_task_model(made, toy.tokenizer(), TASKS[0])
@@ -129,7 +133,12 @@ def test_unlabelled_texts_without_a_finite_logit_get_no_class(value: float) -> N
     """Of NaN the first class would be read off."""
     texts = [(row[0], "up") for row in TASKS[0].split("validation").texts]
     texts[0] = (texts[0][0], "down")
-    asked = Task("mood", data={"train": texts, "test": [text for text, _ in texts]}, kind="classes", classes=["down", "up"])
+    asked = Task(
+        "mood",
+        data={"train": texts, "test": [text for text, _ in texts]},
+        kind="classes",
+        classes=["down", "up"],
+    )
     made = spoilt(value)
     with pytest.raises(HeadwiseError, match="task 'mood': the model's outputs are NaN or infinite"):
         ask(made, asked, "test", quiet=True)
@@ -179,7 +188,9 @@ def test_silenced_heads_may_have_no_score() -> None:
     assert (0, 1) not in top_heads(scores, n=7)
 
 
-def test_recordings_and_probes_of_states_that_are_no_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recordings_and_probes_of_states_that_are_no_numbers_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = model()
 
     def spoil(module: Any, args: Any, output: Any) -> Any:
@@ -208,7 +219,8 @@ def test_recordings_and_probes_of_states_that_are_no_numbers_are_refused(monkeyp
     ordinary = fits.fit
     monkeypatch.setattr(fits, "fit", diverging)
     with pytest.raises(
-        HeadwiseError, match=r"probes have weights that are NaN or infinite, first that of feature set 1 at L2 strength"
+        HeadwiseError,
+        match=r"probes have weights that are NaN or infinite, first that of feature set 1 at L2 strength",
     ):
         fits.choose(features.__getitem__, asked, fits.Probe())
 
@@ -217,16 +229,27 @@ def test_scores_that_are_no_numbers_name_the_first_head() -> None:
     """Here the losses are numbers, and their gradients are not."""
     made = spoilt(torch.nan)
     made.encoder.classifier = made.encoder.classifier.layer
-    made.encoder.classifier.register_forward_hook(lambda module, args, output: output + (0 * args[0][:, :1]).sqrt())
+    made.encoder.classifier.register_forward_hook(
+        lambda module, args, output: output + (0 * args[0][:, :1]).sqrt()
+    )
     evaluate(made, TASKS[0], **QUIET)
-    with pytest.raises(HeadwiseError, match=r"gives nan for 8 of 8 heads on task 'mood', first for head 0\.0"):
+    with pytest.raises(
+        HeadwiseError, match=r"gives nan for 8 of 8 heads on task 'mood', first for head 0\.0"
+    ):
         score(made, TASKS[0], method="gate-gradient", **QUIET)
 
 
 def test_every_estimator_refuses_a_model_without_numbers() -> None:
     """Those that read no loss, like random, have numbers of their own."""
     made = spoilt(torch.nan)
-    quick = {"subset": {"steps": 2}, "causal-gating": {"steps": 2}, "l0": {"steps": 2}, "shapley": {"permutations": 1}}
-    for name in sorted(set(ESTIMATORS) - {"random", "patching", "attribution-patching", "attention-attribution"}):
+    quick = {
+        "subset": {"steps": 2},
+        "causal-gating": {"steps": 2},
+        "l0": {"steps": 2},
+        "shapley": {"permutations": 1},
+    }
+    for name in sorted(
+        set(ESTIMATORS) - {"random", "patching", "attribution-patching", "attention-attribution"}
+    ):
         with pytest.raises(HeadwiseError, match=r"NaN or infinite|is nan"):
             score(made, TASKS[0], method=name, **quick.get(name, {}), **QUIET)

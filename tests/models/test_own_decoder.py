@@ -23,13 +23,17 @@ class FirstToken(nn.Module):
 
     def forward(self, states: torch.Tensor, batch: Any) -> DecoderOutput:
         logits = self.out(states[:, 0])
-        return DecoderOutput(nn.functional.cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1), logits)
+        return DecoderOutput(
+            nn.functional.cross_entropy(logits, batch.labels, reduction="none"), logits.argmax(-1), logits
+        )
 
 
 def model_and_task(**options: Any) -> tuple[MultiTaskModel, Task]:
     torch.manual_seed(0)
     rows = [(f"a{i % 2} {planted.FILLERS[i % 5]}", i % 2) for i in range(40)]
-    task = Task("mine", data={"train": rows[:30], "validation": rows[30:]}, kind="classes", classes=["0", "1"])
+    task = Task(
+        "mine", data={"train": rows[:30], "validation": rows[30:]}, kind="classes", classes=["0", "1"]
+    )
     config = BertConfig(
         vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
         max_position_embeddings=16,
@@ -43,7 +47,9 @@ def test_it_is_trained_saved_and_opened_again(tmp_path: Path, monkeypatch: pytes
     assert isinstance(model.decoders["mine"], FirstToken)
     assert model.decoders["mine"].out.bias is None
     before = model.decoders["mine"].out.weight.detach().clone()
-    hw.train(model, task, method="multi-task", epochs=2, batch_size=8, learning_rate=1e-2, out=tmp_path / "run")
+    hw.train(
+        model, task, method="multi-task", epochs=2, batch_size=8, learning_rate=1e-2, out=tmp_path / "run"
+    )
     assert not torch.equal(before, model.decoders["mine"].out.weight.cpu())
     again = hw.load(tmp_path / "run")
     assert isinstance(again.decoders["mine"], FirstToken)

@@ -24,7 +24,13 @@ from headwise.tasks import Sentence, Task, batches, encode
 from words import BERT, word_tokenizer
 
 WORDS = ["the", "a", "cat", "dog", "trees", "sleeps", "sleep", "sees", "old", "tall"]
-SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 15}
+SIZE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 15,
+}
 
 
 def tokenizer(side: str = "right") -> Any:
@@ -39,7 +45,10 @@ def texts(n: int = 9) -> list[str]:
 def letter_tokenizer() -> Any:
     """A word is its letters, all but the first with "##" before it."""
     letters = sorted({letter for word in WORDS for letter in word})
-    vocabulary = {piece: i for i, piece in enumerate([*BERT, "[MASK]", *letters, *(f"##{letter}" for letter in letters)])}
+    vocabulary = {
+        piece: i
+        for i, piece in enumerate([*BERT, "[MASK]", *letters, *(f"##{letter}" for letter in letters)])
+    }
     inner = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
@@ -67,15 +76,22 @@ def run(
 def gpt2() -> Any:
     torch.manual_seed(0)
     return GPT2LMHeadModel(
-        GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=15, n_positions=64, bos_token_id=2, eos_token_id=3)
+        GPT2Config(
+            n_embd=32, n_layer=2, n_head=4, vocab_size=15, n_positions=64, bos_token_id=2, eos_token_id=3
+        )
     )
 
 
 def test_next_token_losses_equal_each_text_alone() -> None:
-    model, task = gpt2().eval(), Task("text", data={"train": texts(), "validation": texts(2)}, kind="next-token")
+    model, task = (
+        gpt2().eval(),
+        Task("text", data={"train": texts(), "validation": texts(2)}, kind="next-token"),
+    )
     found = run(model, task, 4)
     for i, text in enumerate(texts()):
-        ids = torch.tensor([tokenizer()(text)["input_ids"][:-1]])  # the end token is special and not predicted
+        ids = torch.tensor(
+            [tokenizer()(text)["input_ids"][:-1]]
+        )  # the end token is special and not predicted
         loss = model(input_ids=ids, labels=ids).loss
         torch.testing.assert_close(found["loss"][i], loss, atol=1e-5, rtol=1e-5)
         logits = model(input_ids=ids).logits[0, :-1]
@@ -94,7 +110,9 @@ def test_next_token_losses_do_not_depend_on_batch_or_padding_side() -> None:
 
 
 def test_windows_of_a_long_text_count_as_one_example() -> None:
-    task = Task("text", data={"train": [" ".join(texts(6)), *texts(3)], "validation": texts(2)}, kind="next-token")
+    task = Task(
+        "text", data={"train": [" ".join(texts(6)), *texts(3)], "validation": texts(2)}, kind="next-token"
+    )
     found = run(gpt2(), task, 2, max_length=12)
     assert found["loss"].shape == (4,)
     assert found["prediction"][0, 1] == sum(len(text.split()) for text in texts(6))
@@ -120,7 +138,9 @@ def test_minimal_pairs_compare_sentence_probabilities() -> None:
         ("a old tall dog sees the cat", "a old tall dog see the trees"),
         ("the dog", "dog the a"),
     ]
-    task = Task("pairs", data={"train": pairs, "validation": pairs}, text=("good", "bad"), kind="minimal-pairs")
+    task = Task(
+        "pairs", data={"train": pairs, "validation": pairs}, text=("good", "bad"), kind="minimal-pairs"
+    )
     found = run(model, task, 2)
     for i, pair in enumerate(pairs):
         log_p = []
@@ -136,7 +156,9 @@ def test_tags_are_read_at_the_first_sub_word() -> None:
     """As transformers' token classifiers are trained: the other pieces of a word have no label."""
     torch.manual_seed(0)
     sentences = [
-        Sentence(words=tuple(text.split()), upos=tuple("N" if w in ("cat", "dog") else "X" for w in text.split()))
+        Sentence(
+            words=tuple(text.split()), upos=tuple("N" if w in ("cat", "dog") else "X" for w in text.split())
+        )
         for text in texts()
     ]
     task = Task("tags", data={"train": sentences, "validation": sentences}, kind="tags")
@@ -178,18 +200,26 @@ def test_logits_are_made_only_where_a_token_is_predicted(family: str) -> None:
     torch.manual_seed(0)
     config = AutoConfig.for_model(family, **size, pad_token_id=0, bos_token_id=2, eos_token_id=3)
     model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config).eval()
-    task = Task("text", data={"train": texts(), "validation": texts(2)}, kind="masked-token" if masked else "next-token")
+    task = Task(
+        "text",
+        data={"train": texts(), "validation": texts(2)},
+        kind="masked-token" if masked else "next-token",
+    )
     face = as_task_model(model, tokenizer(), task)
     (batch,) = batches(encode(task.split("train"), face.tokenizer, 32), 9, mask_rate=0.5)
     seen: list[int] = []
-    model.get_output_embeddings().register_forward_hook(lambda _, args, out: seen.append(out.shape[:-1].numel()))
+    model.get_output_embeddings().register_forward_hook(
+        lambda _, args, out: seen.append(out.shape[:-1].numel())
+    )
     found = []
     for selects in (True, False):
         face._selects = selects
         model.zero_grad()
         output = face(task.name, batch)
         output.loss.sum().backward()
-        found.append((output.loss.detach(), output.prediction, model.get_input_embeddings().weight.grad.clone()))
+        found.append(
+            (output.loss.detach(), output.prediction, model.get_input_embeddings().weight.grad.clone())
+        )
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
     assert seen[0] == int(found[0][1][:, 1].sum()) < seen[1] == batch.inputs["input_ids"].numel()
@@ -206,7 +236,9 @@ def test_losses_do_not_depend_on_how_many_logits_are_worked_on_at_once(
     gold = torch.randint(0, 7, (4, 6), generator=draw)
     gold[1, 2] = language.IGNORED
     counted = gold != language.IGNORED
-    logits = torch.randint(0, 3, shape, generator=draw).float().requires_grad_()  # many ties: the first of the largest counts
+    logits = (
+        torch.randint(0, 3, shape, generator=draw).float().requires_grad_()
+    )  # many ties: the first of the largest counts
     own = gold[counted] if logits.ndim == 2 else gold.flatten()
     rows = torch.arange(4)[:, None].expand(4, 6)
     rows = rows[counted] if logits.ndim == 2 else rows.flatten()

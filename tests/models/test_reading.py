@@ -20,7 +20,13 @@ from headwise.training import TrainerData, TrainerModel, few_shot
 from words import BERT, LANGUAGE, word_tokenizer
 
 POSITIONS = 12
-SIZE: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 40}
+SIZE: Any = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 40,
+}
 WORDS = [*BERT, *(f"w{i}" for i in range(36))]
 FAMILIES: dict[str, Any] = {
     "bert": lambda: t.BertModel(t.BertConfig(**SIZE, max_position_embeddings=POSITIONS)),
@@ -63,13 +69,17 @@ def task(length: int = 30) -> Task:
 
 def classifier() -> Any:
     torch.manual_seed(0)
-    config = t.BertConfig(**SIZE, max_position_embeddings=POSITIONS, id2label={0: "a", 1: "b"}, initializer_range=0.5)
+    config = t.BertConfig(
+        **SIZE, max_position_embeddings=POSITIONS, id2label={0: "a", 1: "b"}, initializer_range=0.5
+    )
     return t.BertForSequenceClassification(config).eval()
 
 
 def gpt() -> Any:
     torch.manual_seed(0)
-    return t.GPT2LMHeadModel(t.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40, n_positions=POSITIONS)).eval()
+    return t.GPT2LMHeadModel(
+        t.GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=40, n_positions=POSITIONS)
+    ).eval()
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -88,9 +98,12 @@ def test_models_without_learnt_positions_read_what_their_configuration_says() ->
     relative = t.T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=40)
     assert most_tokens(t.T5EncoderModel(relative)) is None
     assert (
-        most_tokens(t.XLNetModel(t.XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, vocab_size=40))) is None
+        most_tokens(t.XLNetModel(t.XLNetConfig(d_model=16, n_layer=1, n_head=2, d_inner=16, vocab_size=40)))
+        is None
     )  # it says -1
-    assert most_tokens(t.BloomModel(t.BloomConfig(hidden_size=16, n_layer=1, n_head=2, vocab_size=40))) is None
+    assert (
+        most_tokens(t.BloomModel(t.BloomConfig(hidden_size=16, n_layer=1, n_head=2, vocab_size=40))) is None
+    )
 
 
 def test_tokens_of_prompt_tuning_take_positions() -> None:
@@ -133,11 +146,16 @@ def test_texts_are_cut_where_positions_end(operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize(("tokenizer", "said"), [(strangers, "tokens are unknown to it"), (beyond, "has 40 tokens, from 0 on")])
-def test_a_tokenizer_that_does_not_fit_is_refused_wherever_texts_are_read(operation: str, tokenizer: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("tokenizer", "said"), [(strangers, "tokens are unknown to it"), (beyond, "has 40 tokens, from 0 on")]
+)
+def test_a_tokenizer_that_does_not_fit_is_refused_wherever_texts_are_read(
+    operation: str, tokenizer: Any, said: str
+) -> None:
     """It was scored without a word, or failed with an IndexError."""
     with pytest.raises(
-        HeadwiseError, match=f"the tokenizer does not fit .*{said}.*give the tokenizer that the model was trained"
+        HeadwiseError,
+        match=f"the tokenizer does not fit .*{said}.*give the tokenizer that the model was trained",
     ):
         OPERATIONS[operation](classifier(), tokenizer())
 
@@ -177,7 +195,10 @@ def test_roles_and_steering_read_as_others_do() -> None:
     fitting = word_tokenizer([*LANGUAGE, *WORDS[4:]], "<s>")
     options: Any = {"roles": ["self"], "texts": texts(4), "quiet": True}
     assert not np.isnan(hw.roles(gpt(), fitting, **options)).any()
-    for other in (word_tokenizer([*LANGUAGE, "other"], "<s>"), word_tokenizer([*LANGUAGE, *"abcdefghijklmn", *WORDS[4:]], "<s>")):
+    for other in (
+        word_tokenizer([*LANGUAGE, "other"], "<s>"),
+        word_tokenizer([*LANGUAGE, *"abcdefghijklmn", *WORDS[4:]], "<s>"),
+    ):
         with pytest.raises(HeadwiseError, match="the tokenizer does not fit"):
             hw.roles(gpt(), other, **options)
     rows = [(text, i % 2) for i, text in enumerate(texts(40))]
@@ -194,7 +215,8 @@ def test_transfer_trainers_and_embeddings_read_as_others_do() -> None:
     assert found.attrs["max_length"] == POSITIONS
     trainer = type("Trainer", (), {"model": TrainerModel(model)})()
     with pytest.raises(
-        HeadwiseError, match=f"have up to .* tokens, and BertModel reads at most {POSITIONS}: set max_length={POSITIONS}"
+        HeadwiseError,
+        match=f"have up to .* tokens, and BertModel reads at most {POSITIONS}: set max_length={POSITIONS}",
     ):
         TrainerData([task()], words(), max_length=64).feed(trainer)
     TrainerData([task()], words(), max_length=POSITIONS).feed(trainer)
@@ -227,7 +249,9 @@ def test_tokens_that_no_text_holds_must_have_rows_too() -> None:
     more = word_tokenizer([*WORDS, "[MASK]"], "[CLS]", "[SEP]")
     lm = t.BertForMaskedLM(t.BertConfig(**SIZE))
     with pytest.raises(HeadwiseError, match=r"its token '\[MASK\]' is number 40"):
-        hw.score(lm, Task("text", data=[(x,) for x in texts()], kind="masked-token"), tokenizer=more, quiet=True)
+        hw.score(
+            lm, Task("text", data=[(x,) for x in texts()], kind="masked-token"), tokenizer=more, quiet=True
+        )
     hw.score(classifier(), task(), tokenizer=more, quiet=True)  # a token that no one reads does no harm
 
 

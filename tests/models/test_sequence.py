@@ -13,7 +13,10 @@ from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel, SavedTask, export_task, pool
 from headwise.models._families import FAMILIES
 
-TASKS = [SavedTask("topic", "classes", ("a", "b", "c"), "accuracy"), SavedTask("grade", "number", (), "spearman")]
+TASKS = [
+    SavedTask("topic", "classes", ("a", "b", "c"), "accuracy"),
+    SavedTask("grade", "number", (), "spearman"),
+]
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 SMALL |= {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
 EXTRA: dict[str, dict[str, Any]] = {

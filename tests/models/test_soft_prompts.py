@@ -27,7 +27,9 @@ SIZES: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 
 CAUSAL = [*LANGUAGE, *(word for word in planted.WORDS if not word.startswith("["))]
 SETTINGS: dict[str, Any] = {
     "prompt": lambda kind: peft.PromptTuningConfig(task_type=kind, num_virtual_tokens=VIRTUAL),
-    "p-tuning": lambda kind: peft.PromptEncoderConfig(task_type=kind, num_virtual_tokens=VIRTUAL, encoder_hidden_size=8),
+    "p-tuning": lambda kind: peft.PromptEncoderConfig(
+        task_type=kind, num_virtual_tokens=VIRTUAL, encoder_hidden_size=8
+    ),
 }
 TEXTS = ["a0 w1 b0 w2 w3 w4", "b1 a1", "w0 w5 a0 b1"]
 
@@ -38,7 +40,9 @@ def config(family: str, **options: Any) -> Any:
     ends = {} if family == "bert" else {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     words = len(planted.WORDS if family == "bert" else CAUSAL)
     sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2} if family == "gpt2" else SIZES
-    return made(**sizes, **ends, vocab_size=words, initializer_range=0.5, max_position_embeddings=40, **options)
+    return made(
+        **sizes, **ends, vocab_size=words, initializer_range=0.5, max_position_embeddings=40, **options
+    )
 
 
 def prompted(model: Any, kind: str = "FEATURE_EXTRACTION", settings: str = "prompt") -> Any:
@@ -74,7 +78,9 @@ def test_a_text_is_pooled_without_virtual_tokens(family: str, settings: str, sid
     tokenizer = words_of(family, side)
     expected = []
     for text in TEXTS:
-        states = by_hand(encoder, tokenizer(text, return_tensors="pt")["input_ids"]).last_hidden_state[:, VIRTUAL:]
+        states = by_hand(encoder, tokenizer(text, return_tensors="pt")["input_ids"]).last_hidden_state[
+            :, VIRTUAL:
+        ]
         expected.append({"cls": states[0, 0], "last": states[0, -1], "mean": states[0].mean(0)}[pooling])
     rows = [(text, "xy"[i % 2]) for i, text in enumerate(TEXTS)]
     task = Task("t", data={"train": rows, "validation": rows}, kind="classes")
@@ -83,7 +89,9 @@ def test_a_text_is_pooled_without_virtual_tokens(family: str, settings: str, sid
     for size in (1, 3):
         for batch in batches(encoded, size):
             found = pool(model.states(batch), batch.inputs["attention_mask"], pooling)
-            torch.testing.assert_close(found, torch.stack([expected[i] for i in batch.index]), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                found, torch.stack([expected[i] for i in batch.index]), rtol=1e-4, atol=1e-5
+            )
     vectors = sentence_vectors(encoder, TEXTS, tokenizer=tokenizer, pooling=pooling)
     np.testing.assert_allclose(vectors, torch.stack(expected), rtol=1e-4, atol=1e-5)
 
@@ -96,10 +104,15 @@ def test_a_classifier_answers_as_for_each_text_alone(family: str) -> None:
     model = prompted(made(config(family, id2label={0: "0", 1: "1"})), "SEQ_CLS")
     task, tokenizer = planted.tasks(size=16)["a"], words_of(family)
     with torch.no_grad():
-        alone = [by_hand(model, tokenizer(text[0], return_tensors="pt")["input_ids"]) for text in task.split("validation").texts]
+        alone = [
+            by_hand(model, tokenizer(text[0], return_tensors="pt")["input_ids"])
+            for text in task.split("validation").texts
+        ]
     logits = torch.cat([one.logits for one in alone])
     found = hw.evaluate(model, task, tokenizer=tokenizer, batch_size=8, quiet=True)
-    losses = torch.nn.functional.cross_entropy(logits, torch.tensor(task.split("validation").labels), reduction="none")
+    losses = torch.nn.functional.cross_entropy(
+        logits, torch.tensor(task.split("validation").labels), reduction="none"
+    )
     np.testing.assert_allclose(found.losses, losses, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found.predictions, logits.argmax(1))
 
@@ -135,7 +148,10 @@ def test_a_language_model_predicts_the_text_alone(kind: str) -> None:
     if kind == "next-token":
         expected = [float(likelihood(text).mean()) for text in TEXTS]
     else:
-        pairs = [[-likelihood(side).sum() for side in pair] for pair in ((TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[1]))]
+        pairs = [
+            [-likelihood(side).sum() for side in pair]
+            for pair in ((TEXTS[0], TEXTS[1]), (TEXTS[2], TEXTS[1]))
+        ]
         expected = [float(torch.nn.functional.softplus(bad - good)) for good, bad in pairs]
     np.testing.assert_allclose(found.losses, expected, rtol=1e-4, atol=1e-5)
 
@@ -152,7 +168,9 @@ def test_tags_are_read_at_the_words() -> None:
     expected = []
     for text in TEXTS:
         with torch.no_grad():
-            logits = by_hand(model, tokenizer(text, return_tensors="pt")["input_ids"]).logits[0, VIRTUAL + 1 : -1]
+            logits = by_hand(model, tokenizer(text, return_tensors="pt")["input_ids"]).logits[
+                0, VIRTUAL + 1 : -1
+            ]
         gold = torch.tensor(["abw".index(word[0]) for word in text.split()])
         expected.append(float(torch.nn.functional.cross_entropy(logits, gold)))
     found = hw.evaluate(model, task, tokenizer=tokenizer, batch_size=4, quiet=True)
@@ -160,7 +178,9 @@ def test_tags_are_read_at_the_words() -> None:
 
 
 def classifier(settings: str = "prompt") -> Any:
-    return prompted(t.BertForSequenceClassification(config("bert", id2label={0: "0", 1: "1"})), "SEQ_CLS", settings)
+    return prompted(
+        t.BertForSequenceClassification(config("bert", id2label={0: "0", 1: "1"})), "SEQ_CLS", settings
+    )
 
 
 @pytest.mark.parametrize("method", ["gate-gradient", "ablation", "taylor-mean", "attention-attribution"])
@@ -184,7 +204,8 @@ def test_patching_reads_the_last_token_of_the_text() -> None:
     for row in rows:
         answers = [tokenizer.convert_tokens_to_ids(row[name]) for name in ("answer", "other")]
         (clean, outputs), (corrupted, others) = (
-            difference(model, tokenizer(row[name], return_tensors="pt")["input_ids"], answers) for name in ("clean", "corrupted")
+            difference(model, tokenizer(row[name], return_tensors="pt")["input_ids"], answers)
+            for name in ("clean", "corrupted")
         )
         ends += torch.stack([clean, corrupted]).detach()
         for layer, slope in enumerate(torch.autograd.grad(corrupted, others)):
@@ -197,7 +218,10 @@ def difference(model: Any, ids: Tensor, answers: list[int]) -> tuple[Tensor, lis
     """The difference of two answers' logits after a text, and what each layer's output projection reads."""
     seen: list[Tensor] = []
     layers = model.get_base_model().model.layers
-    handles = [layer.self_attn.o_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0])) for layer in layers]
+    handles = [
+        layer.self_attn.o_proj.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        for layer in layers
+    ]
     logits = by_hand(model, ids).logits[0, -1]
     for handle in handles:
         handle.remove()
@@ -212,7 +236,10 @@ def test_heads_are_replaced_by_what_they_put_out_on_texts(how: str) -> None:
     with heads.recorded("all") as tape:
         model(input_ids=ids)
     of_text = tape.of(0)[0, VIRTUAL:, 1]  # (tokens, head_dim)
-    with heads.silenced(HeadSet([(0, 1)]), how=how, reference={"input_ids": ids}), heads.recorded("all") as lesioned:
+    with (
+        heads.silenced(HeadSet([(0, 1)]), how=how, reference={"input_ids": ids}),
+        heads.recorded("all") as lesioned,
+    ):
         model(input_ids=ids)
     rows = lesioned.of(0)[0, VIRTUAL:, 1]
     torch.testing.assert_close(rows, of_text.mean(0).expand_as(rows) if how == "mean" else of_text)
@@ -223,9 +250,13 @@ def test_other_operations_read_the_text_alone() -> None:
     encoder = prompted(t.BertModel(config("bert")))
     options: Any = {"tokenizer": tokenizer, "quiet": True}
     trained = hw.train(encoder, [both["a"]], epochs=1, **options).model
-    alone, together = (hw.evaluate(trained, both["a"], batch_size=size, quiet=True).losses for size in (1, 16))
+    alone, together = (
+        hw.evaluate(trained, both["a"], batch_size=size, quiet=True).losses for size in (1, 16)
+    )
     np.testing.assert_allclose(alone, together, rtol=1e-3, atol=1e-5)
-    probes = hw.probe(encoder, both["a"], **options)  # with the same architecture at random, and no soft prompt
+    probes = hw.probe(
+        encoder, both["a"], **options
+    )  # with the same architecture at random, and no soft prompt
     assert probes is not None
     with pytest.warns(UserWarning, match="one after another: .* has a soft prompt"):
         few = few_shot(trained, both["b"], 4, [0, 1], epochs=1, tuning="decoder", quiet=True)
@@ -238,8 +269,14 @@ def test_other_operations_read_the_text_alone() -> None:
 def test_where_virtual_tokens_have_no_meaning_it_is_said() -> None:
     with pytest.raises(HeadwiseError, match=r"has a soft prompt and a task's head.*FEATURE_EXTRACTION"):
         sentence_vectors(classifier(), TEXTS, tokenizer=planted.tokenizer())
-    with pytest.raises(HeadwiseError, match=r"has a soft prompt \(PROMPT_TUNING\), and the roles of heads.*get_base_model"):
-        hw.roles(prompted(t.LlamaForCausalLM(config("llama")), "CAUSAL_LM"), tokenizer=words_of("llama"), quiet=True)
+    with pytest.raises(
+        HeadwiseError, match=r"has a soft prompt \(PROMPT_TUNING\), and the roles of heads.*get_base_model"
+    ):
+        hw.roles(
+            prompted(t.LlamaForCausalLM(config("llama")), "CAUSAL_LM"),
+            tokenizer=words_of("llama"),
+            quiet=True,
+        )
     encoder, tokenizer = prompted(t.LlamaModel(config("llama"))), words_of("llama", "left")
     with pytest.raises(HeadwiseError, match=r'padded on the left.*padding_side = "right"'):
         check_fit(encoder, tokenizer, encode(planted.tasks(size=4)["a"].split("train"), tokenizer))

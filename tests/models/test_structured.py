@@ -51,7 +51,9 @@ def labels_of(kind: str) -> list[Any]:
     if kind == "spans":
         return [[(0, 2, 0), (3, 4, 1)], [], [(1, 5, 1), (5, 6, 0), (6, 8, 0)], [(0, 3, 1)]]
     if kind == "dependencies":
-        return [[(max(0, i) if i else 0, int(rng.integers(0, 3)), int(i != 2)) for i in range(n)] for n in LENGTHS]
+        return [
+            [(max(0, i) if i else 0, int(rng.integers(0, 3)), int(i != 2)) for i in range(n)] for n in LENGTHS
+        ]
     return TREES if kind == "constituents" else ROLES
 
 
@@ -151,8 +153,14 @@ def test_tag_loss_by_hand() -> None:
     out = run(decoder, "tags", [0, 1, 2, 3])
     for i, tags in enumerate(labels_of("tags")):
         log = out.logits[i, : len(tags)].log_softmax(-1)
-        assert out.loss[i].item() == pytest.approx(-np.mean([log[w, t] for w, t in enumerate(tags)]), rel=1e-5)
-        assert out.prediction[i].tolist() == [sum(int(log[w].argmax()) == t for w, t in enumerate(tags)), len(tags), len(tags)]
+        assert out.loss[i].item() == pytest.approx(
+            -np.mean([log[w, t] for w, t in enumerate(tags)]), rel=1e-5
+        )
+        assert out.prediction[i].tolist() == [
+            sum(int(log[w].argmax()) == t for w, t in enumerate(tags)),
+            len(tags),
+            len(tags),
+        ]
 
 
 def test_span_loss_by_hand() -> None:
@@ -181,13 +189,23 @@ def test_constituent_loss_is_minus_the_log_probability_of_tree_and_labels() -> N
     with torch.no_grad():
         out = decoder(states, batch)
         posts = decoder.posts(pool_words(states, batch), batch.n_words)
-        labels = decoder.label(decoder.label_left(posts), decoder.label_right(posts))[0].log_softmax(0)  # (labels, posts, posts)
+        labels = decoder.label(decoder.label_left(posts), decoder.label_right(posts))[0].log_softmax(
+            0
+        )  # (labels, posts, posts)
     scores = out.logits[0]
     shared = scores[0, 1] + scores[1, 2] + scores[2, 3] + scores[0, 3]
     left, right = shared + scores[0, 2], shared + scores[1, 3]  # the two binary trees over three words
-    gold = {(0, 1): 0, (1, 2): 0, (0, 2): 0, (2, 3): 0, (0, 3): 3}  # one phrase "S+VP", gathered from the left
+    gold = {
+        (0, 1): 0,
+        (1, 2): 0,
+        (0, 2): 0,
+        (2, 3): 0,
+        (0, 3): 3,
+    }  # one phrase "S+VP", gathered from the left
     names = sum(labels[name, i, j] for (i, j), name in gold.items())
-    torch.testing.assert_close(out.loss[0] * 3, torch.logaddexp(left, right) - left - names, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        out.loss[0] * 3, torch.logaddexp(left, right) - left - names, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_prediction_is_not_worked_out_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +231,9 @@ def test_gold_candidates_are_always_in_the_role_loss() -> None:
     gold_spans[0, [0, 6], [1, 7]] = True
     found = decoder.candidates(parts, gold_words, gold_spans)
     assert {2, 5} <= set(found.word[0][found.word_on[0]].tolist())
-    spans = set(zip(found.first[0][found.span_on[0]].tolist(), found.last[0][found.span_on[0]].tolist(), strict=True))
+    spans = set(
+        zip(found.first[0][found.span_on[0]].tolist(), found.last[0][found.span_on[0]].tolist(), strict=True)
+    )
     assert {(0, 1), (6, 7)} <= spans
     assert all(a <= b for a, b in spans)
     free = decoder.candidates(parts)

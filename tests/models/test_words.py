@@ -23,27 +23,35 @@ def wordpiece() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return trained(tokenizer, trainers.WordPieceTrainer(vocab_size=60, special_tokens=SPECIAL, show_progress=False))
+    return trained(
+        tokenizer, trainers.WordPieceTrainer(vocab_size=60, special_tokens=SPECIAL, show_progress=False)
+    )
 
 
 def byte_level() -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=280, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=280, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
     return trained(tokenizer, trainer)
 
 
 def sentencepiece() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=60, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=SPECIAL, unk_token="[UNK]", show_progress=False
+    )
     return trained(tokenizer, trainer)
 
 
 def trained(tokenizer: Tokenizer, trainer: Any) -> Tokenizer:
     tokenizer.train_from_iterator([" ".join(words) for words in SENTENCES], trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
     return tokenizer
 
 
@@ -72,7 +80,9 @@ def test_pooling_and_merging_equal_slow_loops(make: Any, max_length: int | None)
     for b, example in enumerate(batch.index.tolist()):
         n = len(SENTENCES[example])
         for i in range(n):
-            (place,) = {r for r in range(rows) if batch.owner[r] == b and (batch.words[r] == i).any()}  # one row owns the word
+            (place,) = {
+                r for r in range(rows) if batch.owner[r] == b and (batch.words[r] == i).any()
+            }  # one row owns the word
             piece = (batch.words[place] == i).nonzero().flatten().tolist()
             several += len(piece) > 1
             torch.testing.assert_close(vectors[b, i], states[place, piece].mean(0))
@@ -86,7 +96,9 @@ def test_pooling_and_merging_equal_slow_loops(make: Any, max_length: int | None)
 
 def test_merged_attention_keeps_its_mass_but_for_special_tokens() -> None:
     words = torch.tensor([[-1, 0, 1, 1, 2, -1]])
-    batch = SimpleNamespace(words=words, context_words=words, n_words=torch.tensor([3]), owner=torch.tensor([0]))
+    batch = SimpleNamespace(
+        words=words, context_words=words, n_words=torch.tensor([3]), owner=torch.tensor([0])
+    )
     attention = torch.zeros(1, 6, 6)
     attention[:, :, 2], attention[:, :, 3], attention[:, :, 0] = 0.5, 0.25, 0.25
     torch.testing.assert_close(merge_attention(attention, batch)[0], torch.tensor([[0.0, 0.75, 0.0]] * 3))

@@ -56,11 +56,59 @@ OPPOSITES = {
 }  # functions of tensors, arrays and tables; the built-in ones of plain numbers too
 ALIKE_BUILT_IN = {"min", "max", "any", "all"}
 TRANSPOSES = {"T", "mT", "transpose", "permute", "swapaxes", "t"}
-SPOKEN = {"help", "description", "title", "message", "prompt", "epilog", "caption", "doc"}  # keywords whose text people read
+SPOKEN = {
+    "help",
+    "description",
+    "title",
+    "message",
+    "prompt",
+    "epilog",
+    "caption",
+    "doc",
+}  # keywords whose text people read
 LOOKS = {
-    *("alpha", "color", "colors", "c", "cmap", "edgecolor", "facecolor", "ec", "fc", "marker", "markersize", "ms", "hatch", "s"),
-    *("linewidth", "linestyle", "lw", "ls", "zorder", "fontsize", "size", "weight", "fontweight", "rotation", "rotation_mode"),
-    *("ha", "va", "horizontalalignment", "verticalalignment", "pad", "labelpad", "w_pad", "h_pad", "wspace", "hspace", "figsize"),
+    *(
+        "alpha",
+        "color",
+        "colors",
+        "c",
+        "cmap",
+        "edgecolor",
+        "facecolor",
+        "ec",
+        "fc",
+        "marker",
+        "markersize",
+        "ms",
+        "hatch",
+        "s",
+    ),
+    *(
+        "linewidth",
+        "linestyle",
+        "lw",
+        "ls",
+        "zorder",
+        "fontsize",
+        "size",
+        "weight",
+        "fontweight",
+        "rotation",
+        "rotation_mode",
+    ),
+    *(
+        "ha",
+        "va",
+        "horizontalalignment",
+        "verticalalignment",
+        "pad",
+        "labelpad",
+        "w_pad",
+        "h_pad",
+        "wspace",
+        "hspace",
+        "figsize",
+    ),
     *(
         "dpi",
         "bbox_to_anchor",
@@ -86,7 +134,18 @@ LOOKS = {
         "min_width",
         "max_width",
     ),
-    *("capsize", "elinewidth", "fraction_of_axis", "shrink", "aspect", "xytext", "textcoords", "arrowprops", "clip_on", "box"),
+    *(
+        "capsize",
+        "elinewidth",
+        "fraction_of_axis",
+        "shrink",
+        "aspect",
+        "xytext",
+        "textcoords",
+        "arrowprops",
+        "clip_on",
+        "box",
+    ),
 }  # keywords that change how a chart or a terminal's table looks, and no number in it
 UNSEEN = {
     "batch_size",  # results do not depend on it, which tests of their own show
@@ -180,7 +239,11 @@ def draw(source: Path, rooms: list[str], number: int, seed: int) -> list[Mutant]
         generator = random.Random(f"{seed} {name}")
         order = generator.sample(sorted(lines), len(lines))
         candidates = (generator.choice(lines[line]) for line in order)
-        programs = (m for m in candidates if is_another_program(m, (source / "headwise" / m.file).read_text(encoding="utf-8")))
+        programs = (
+            m
+            for m in candidates
+            if is_another_program(m, (source / "headwise" / m.file).read_text(encoding="utf-8"))
+        )
         drawn += itertools.islice(programs, number)
     return drawn
 
@@ -224,7 +287,9 @@ class _Finder(ast.NodeVisitor):
     def _note_removals(self, block: list[ast.stmt]) -> None:
         """Every statement of a block that does something may be missing."""
         for statement in block:
-            if _does_something(statement) or (isinstance(statement, ast.If) and not statement.orelse and self.functions):
+            if _does_something(statement) or (
+                isinstance(statement, ast.If) and not statement.orelse and self.functions
+            ):
                 self._note(statement, "statement removed", "pass")
 
     def _note(self, node: ast.AST, operator: str, new: str) -> None:
@@ -250,7 +315,9 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
         return
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
-    if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+    if isinstance(node, ast.Assign) and any(
+        isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
+    ):
         return
     if isinstance(node, ast.Call) and _speaks(node):
         return
@@ -270,7 +337,9 @@ def _does_something(statement: ast.stmt) -> bool:
     """Whether a statement calls something that does more than say, changes something, or leaves a loop."""
     if isinstance(statement, ast.Expr):
         return isinstance(statement.value, ast.Call) and not _speaks(statement.value)
-    return isinstance(statement, ast.AugAssign | ast.Delete | ast.Break | ast.Continue) or _sets_state(statement)
+    return isinstance(statement, ast.AugAssign | ast.Delete | ast.Break | ast.Continue) or _sets_state(
+        statement
+    )
 
 
 def _sets_state(statement: ast.stmt) -> bool:
@@ -319,7 +388,10 @@ def _comparison(node: ast.Compare) -> Iterator[tuple[str, str]]:
 
 def _arithmetic(node: ast.BinOp) -> Iterator[tuple[str, str]]:
     texts = (ast.Constant, ast.JoinedStr)
-    spoken = any(isinstance(x, texts) and not isinstance(getattr(x, "value", None), int | float) for x in (node.left, node.right))
+    spoken = any(
+        isinstance(x, texts) and not isinstance(getattr(x, "value", None), int | float)
+        for x in (node.left, node.right)
+    )
     if type(node.op) in ARITHMETIC and not spoken:
         yield "arithmetic", _changed(node, op=ARITHMETIC[type(node.op)]())
 
@@ -348,14 +420,20 @@ def _call(node: ast.Call) -> Iterator[tuple[str, str]]:
         return
     for index, keyword in enumerate(node.keywords):
         if keyword.arg and _counts(node, keyword):
-            yield "keyword dropped", _changed(node, keywords=[*node.keywords[:index], *node.keywords[index + 1 :]])
+            yield (
+                "keyword dropped",
+                _changed(node, keywords=[*node.keywords[:index], *node.keywords[index + 1 :]]),
+            )
     if len(node.args) >= 2 and _could_be_mixed_up(*node.args[:2]):
         yield "arguments swapped", _changed(node, args=[node.args[1], node.args[0], *node.args[2:]])
     if isinstance(node.func, ast.Attribute):
         if node.func.attr in TRANSPOSES:
             yield "transpose dropped", ast.unparse(node.func.value)
         if node.func.attr in OPPOSITES:
-            yield "function", _changed(node, func=ast.Attribute(node.func.value, OPPOSITES[node.func.attr], ast.Load()))
+            yield (
+                "function",
+                _changed(node, func=ast.Attribute(node.func.value, OPPOSITES[node.func.attr], ast.Load())),
+            )
         if node.func.attr in (
             "abs",
             "clamp",

@@ -106,7 +106,8 @@ def record(test_file: str, source: Path, label: dict[str, str]) -> int:
     recorder = Recorder(measurement)
     measurement.start()
     status = pytest.main(
-        ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow and not browser", test_file], plugins=[recorder]
+        ["-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow and not browser", test_file],
+        plugins=[recorder],
     )
     measurement.stop()
     data = measurement.get_data()
@@ -131,7 +132,10 @@ def label(test_file: Path, source_name: str) -> dict[str, str]:
 def is_measured(test_file: Path) -> bool:
     """Whether the reach of a test file is known. The source may have changed since: its lines are found again."""
     path = reach_file(test_file)
-    return path.is_file() and json.loads(zlib.decompress(path.read_bytes()))["digest"] == label(test_file, "")["digest"]
+    return (
+        path.is_file()
+        and json.loads(zlib.decompress(path.read_bytes()))["digest"] == label(test_file, "")["digest"]
+    )
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,9 @@ class Reach:
         path = reach_file(test_file)
         record_ = json.loads(zlib.decompress(path.read_bytes()))
         texts = SourceText(json.loads(zlib.decompress((STORE / record_["source"]).read_bytes())))
-        reach = FileReach(record_["seconds"], record_["shared_seconds"], record_["fixtures"], record_["lines"])
+        reach = FileReach(
+            record_["seconds"], record_["shared_seconds"], record_["fixtures"], record_["lines"]
+        )
         self.seconds |= reach.seconds
         self.shared_seconds |= reach.shared_seconds
         self.fixtures |= reach.fixtures

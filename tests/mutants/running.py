@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
@@ -38,7 +45,10 @@ import reach
 from drawing import Mutant, draw, room
 
 ROOT = Path(__file__).parents[2]
-SECONDS_OF_LINE, SECONDS_OF_FILE = 40.0, 15.0  # of tests that reach the line; then of tests that reach the file
+SECONDS_OF_LINE, SECONDS_OF_FILE = (
+    40.0,
+    15.0,
+)  # of tests that reach the line; then of tests that reach the file
 Z_90 = 1.2816  # one-sided
 NO_TESTS = (4, 5)  # pytest's exit statuses where a node id is unknown, or nothing is left to run
 LIBRARIES = [
@@ -99,7 +109,9 @@ class Tests:
 
 def equivalents() -> dict[tuple[str, str, str, str], str]:
     """The mutants that change no result: (file, function, before, after) → why."""
-    rows = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text(encoding="utf-8")).get("mutant", [])
+    rows = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text(encoding="utf-8")).get(
+        "mutant", []
+    )
     return {(row["file"], row["function"], row["before"], row["after"]): row["reason"] for row in rows}
 
 
@@ -156,7 +168,9 @@ def _by_test_file(nodes: list[str]) -> list[list[str]]:
     return [batch for batch in batches if batch]
 
 
-def try_mutant(mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, str, str], str], source: Path) -> Verdict:
+def try_mutant(
+    mutant: Mutant, map_: reach.Reach, known: dict[tuple[str, str, str, str], str], source: Path
+) -> Verdict:
     """Runs a mutant's tests in a copy of the compiled source that holds it."""
     text = (planting.SOURCE / "headwise" / mutant.file).read_text(encoding="utf-8")
     before, after = mutant.shown(text)
@@ -206,9 +220,13 @@ def run_batches(tests: Tests, source: Path, scratch: Path, *options: str) -> tup
     Returns:
         pytest's exit status, and which test failed with what; -1 where there was no end.
     """
-    limit = int(3 * tests.seconds + 30)  # of the processor; by the clock more, since others may be at work too
+    limit = int(
+        3 * tests.seconds + 30
+    )  # of the processor; by the clock more, since others may be at work too
     report = scratch / "failure.json"
-    process = planting.FORKS.Process(target=_child, args=(tests.batches, options, str(source), str(report), limit))
+    process = planting.FORKS.Process(
+        target=_child, args=(tests.batches, options, str(source), str(report), limit)
+    )
     process.start()
     process.join(10 * limit)
     if process.is_alive():
@@ -217,7 +235,11 @@ def run_batches(tests: Tests, source: Path, scratch: Path, *options: str) -> tup
         return -1, f"no end after {10 * limit} s"
     if process.exitcode == -signal.SIGXCPU:
         return -1, f"no end after {limit} s"
-    said = json.loads(report.read_text(encoding="utf-8")) if report.is_file() else f"exit status {process.exitcode}"
+    said = (
+        json.loads(report.read_text(encoding="utf-8"))
+        if report.is_file()
+        else f"exit status {process.exitcode}"
+    )
     return process.exitcode or 0, said
 
 
@@ -252,7 +274,11 @@ def _child(batches: list[list[str]], options: tuple[str, ...], source: str, repo
 
     failure, status = FirstFailure(), 0
     for batch in batches:
-        status = int(pytest.main(["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *options, *batch], plugins=[failure]))
+        status = int(
+            pytest.main(
+                ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", *options, *batch], plugins=[failure]
+            )
+        )
         if status:
             break
     if not (getattr(sys.modules.get("headwise"), "__file__", None) or source).startswith(source):
@@ -265,7 +291,9 @@ def _child(batches: list[list[str]], options: tuple[str, ...], source: str, repo
 def test_files_of(rooms: list[str], test_files: list[Path]) -> list[Path]:
     """The test files of some rooms, room by room, if each has a folder of tests; else all. Those of other rooms count where their reach is
     known: without them the score can only be too low."""
-    by_room = [[path for path in test_files if path.relative_to(ROOT / "tests").parts[0] == name] for name in rooms]
+    by_room = [
+        [path for path in test_files if path.relative_to(ROOT / "tests").parts[0] == name] for name in rooms
+    ]
     return [path for paths in by_room for path in paths] if all(by_room) and rooms else test_files
 
 
@@ -284,7 +312,8 @@ def _measure(path: Path, source_name: str, source: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="headwise-reach-") as folder:
         log = Path(folder) / "output.txt"
         process = planting.FORKS.Process(
-            target=_record, args=(path.relative_to(ROOT).as_posix(), str(log), reach.label(path, source_name), str(source))
+            target=_record,
+            args=(path.relative_to(ROOT).as_posix(), str(log), reach.label(path, source_name), str(source)),
         )
         process.start()
         process.join(3600)
@@ -365,26 +394,41 @@ def show(verdicts: list[Verdict], console: Console) -> None:
 
 def main() -> int:
     """Draws, runs and prints; the verdicts are kept in .mutants as they come, and a second run goes on where the first one stopped."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rooms", nargs="*", help="only these rooms")
     parser.add_argument("--number", type=int, default=20, help="mutants a room")
     parser.add_argument("--seed", type=int, default=0, help="draws other mutants")
     parser.add_argument("--workers", type=int, default=2, help="mutants tried at the same time")
-    parser.add_argument("--reach-only", action="store_true", help="measure which tests reach which lines, and stop")
+    parser.add_argument(
+        "--reach-only", action="store_true", help="measure which tests reach which lines, and stop"
+    )
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 160)
     os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    os.environ["PYTHONWARNINGS"] = "ignore::UserWarning:multiprocessing.resource_tracker"  # children leave without tidying up
+    os.environ["PYTHONWARNINGS"] = (
+        "ignore::UserWarning:multiprocessing.resource_tracker"  # children leave without tidying up
+    )
     planting.FORKS.set_forkserver_preload(LIBRARIES)
     test_files = sorted(path for path in (ROOT / "tests").rglob("test_*.py") if "browser" not in path.parts)
     rooms = sorted(
-        {room(p.relative_to(planting.SOURCE / "headwise").as_posix()) for p in (planting.SOURCE / "headwise").rglob("*.py")}
+        {
+            room(p.relative_to(planting.SOURCE / "headwise").as_posix())
+            for p in (planting.SOURCE / "headwise").rglob("*.py")
+        }
     )
     for name in arguments.rooms:
         if name not in rooms:
             parser.error(f"no room is called {name}: there are {', '.join(rooms)}")
     results = reach.STORE / f"results-{arguments.seed}.jsonl"
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress, compiled_source() as source:
         measure_reach(test_files_of(arguments.rooms, test_files), arguments.workers, progress, source)
         if arguments.reach_only:
@@ -424,7 +468,9 @@ def run_mutants(
             verdicts.append(verdict)
             file.write(json.dumps(asdict(verdict) | {"state": state}) + "\n")
             file.flush()
-            progress.console.print(f"{verdict.outcome}: {verdict.file}:{verdict.line} ({verdict.seconds:.0f} s)", markup=False)
+            progress.console.print(
+                f"{verdict.outcome}: {verdict.file}:{verdict.line} ({verdict.seconds:.0f} s)", markup=False
+            )
             progress.advance(bar)
     return sorted(verdicts, key=lambda v: (v.room, v.file, v.line))
 

@@ -30,7 +30,9 @@ def f(a: int, b=3, *, c=None):
 
 
 def changes(code: str) -> set[tuple[str, str, str]]:
-    return {(m.operator, *m.shown(code)) for m in mutants("lesions/_x.py", code) if is_another_program(m, code)}
+    return {
+        (m.operator, *m.shown(code)) for m in mutants("lesions/_x.py", code) if is_another_program(m, code)
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,26 @@ def changes(code: str) -> set[tuple[str, str, str]]:
         ("and/or", "if a < b and c:", "if (a < b or c):"),
         ("branches swapped", "if a < b and c:", "if (not (a < b and c)):"),
         ("constant", "def f(a: int, b=3, *, c=None):", "def f(a: int, b=(4), *, c=None):"),
-        ("keyword dropped", 'rows = table(a, b, axis=1, help="1 more").T', "rows = table(a, b, help='1 more').T"),
-        ("constant", 'rows = table(a, b, axis=1, help="1 more").T', 'rows = table(a, b, axis=(0), help="1 more").T'),
-        ("transpose dropped", 'rows = table(a, b, axis=1, help="1 more").T', "rows = table(a, b, axis=1, help='1 more')"),
-        ("arguments swapped", 'rows = table(a, b, axis=1, help="1 more").T', "rows = table(b, a, axis=1, help='1 more').T"),
+        (
+            "keyword dropped",
+            'rows = table(a, b, axis=1, help="1 more").T',
+            "rows = table(a, b, help='1 more').T",
+        ),
+        (
+            "constant",
+            'rows = table(a, b, axis=1, help="1 more").T',
+            'rows = table(a, b, axis=(0), help="1 more").T',
+        ),
+        (
+            "transpose dropped",
+            'rows = table(a, b, axis=1, help="1 more").T',
+            "rows = table(a, b, axis=1, help='1 more')",
+        ),
+        (
+            "arguments swapped",
+            'rows = table(a, b, axis=1, help="1 more").T',
+            "rows = table(b, a, axis=1, help='1 more').T",
+        ),
         ("branches swapped", 'rows["x"] = a - b if c else -b', 'rows["x"] = (-b if c else a - b)'),
         ("arithmetic", 'rows["x"] = a - b if c else -b', 'rows["x"] = (a + b) if c else -b'),
         ("sign or not dropped", 'rows["x"] = a - b if c else -b', 'rows["x"] = a - b if c else (b)'),
@@ -58,9 +76,13 @@ def test_each_kind_of_change_is_made(operator: str, before: str, after: str) -> 
 
 def test_what_people_read_is_left_alone() -> None:
     before = {row[1] for row in changes(CODE)}
-    assert not any("docstring" in text or "Not 1" in text or "no {a" in text for text in before if "if a < b" not in text)
+    assert not any(
+        "docstring" in text or "Not 1" in text or "no {a" in text for text in before if "if a < b" not in text
+    )
     assert not any(text.startswith(("import", "__all__", "print")) for text in before)
-    assert all("help=" in row[2] or "help" not in row[1] for row in changes(CODE) if row[0] != "transpose dropped")
+    assert all(
+        "help=" in row[2] or "help" not in row[1] for row in changes(CODE) if row[0] != "transpose dropped"
+    )
 
 
 def test_every_mutant_says_where_it_stands() -> None:
@@ -71,7 +93,11 @@ def test_every_mutant_says_where_it_stands() -> None:
 
 def test_a_seed_draws_the_same_mutants_of_every_room() -> None:
     first = draw(SOURCE, ["lesions", "scoring"], 15, seed=3)
-    assert first == draw(SOURCE, ["scoring", "lesions"], 15, seed=3)[15:] + draw(SOURCE, ["scoring", "lesions"], 15, seed=3)[:15]
+    assert (
+        first
+        == draw(SOURCE, ["scoring", "lesions"], 15, seed=3)[15:]
+        + draw(SOURCE, ["scoring", "lesions"], 15, seed=3)[:15]
+    )
     assert first != draw(SOURCE, ["lesions", "scoring"], 15, seed=4)
     assert [m.room for m in first] == ["lesions"] * 15 + ["scoring"] * 15
     for mutant in first:
@@ -96,7 +122,9 @@ def test_the_tests_of_a_line_come_before_those_of_its_file() -> None:
     first, second, *rest = tests.batches
     assert (first, second) == ([f"{x}::t1"], [f"{y}::u"])  # the slow one does not fit
     assert tests.reached == 3
-    assert rest == [[f"{x}::t{n}" for n in (0, 2, 3, 4)]]  # of the seconds for the file the fixture leaves five
+    assert rest == [
+        [f"{x}::t{n}" for n in (0, 2, 3, 4)]
+    ]  # of the seconds for the file the fixture leaves five
     assert tests.seconds == pytest.approx(10 + 1.02 + 0.12 + 10 + 4 * 1.02)
 
 
@@ -112,7 +140,9 @@ def test_a_mutant_is_killed_by_the_first_test_that_fails(tmp_path: Path) -> None
 
     def run(*names: str) -> tuple[int, str]:
         tests = running.Tests([[f"{tmp_path}/test_{name}"] for name in names], len(names), 1.0)
-        return running.run_batches(tests, tmp_path / "src", tmp_path, "-c", f"{tmp_path}/pytest.ini", "--rootdir", str(tmp_path))
+        return running.run_batches(
+            tests, tmp_path / "src", tmp_path, "-c", f"{tmp_path}/pytest.ini", "--rootdir", str(tmp_path)
+        )
 
     assert run("a.py::test_it") == (0, "exit status 0")
     assert run("a.py::test_it", "c.py::test_it", "b.py::test_it") == (1, "test_c.py::test_it: assert 1 == 3")

@@ -30,18 +30,28 @@ def rows(split: str, size: int, seed: int) -> list[tuple[str, int]]:
     for i in range(size):
         label, other = i % 2, i % 2 if split == "train" else i // 2 % 2
         a, b = (other, label) if split == "test" else (label, other)
-        found.append((" ".join(rng.permutation([f"a{a}", f"b{b}", *rng.choice(planted.FILLERS, rng.integers(2, 6))])), label))
+        found.append(
+            (
+                " ".join(
+                    rng.permutation([f"a{a}", f"b{b}", *rng.choice(planted.FILLERS, rng.integers(2, 6))])
+                ),
+                label,
+            )
+        )
     return found
 
 
 @pytest.fixture(scope="module")
 def found() -> Probes:
     data = {
-        split: rows(split, size, seed) for seed, (split, size) in enumerate((("train", 80), ("validation", 40), ("test", 40)))
+        split: rows(split, size, seed)
+        for seed, (split, size) in enumerate((("train", 80), ("validation", 40), ("test", 40)))
     }
     task = Task("both", data=data, kind="classes", classes=["0", "1"])
     model = planted.model({"a": A, "b": B}, planted.tasks(size=4))
-    return probe(model.encoder, task, tokenizer=planted.tokenizer(), pooling="cls", top=1, controls=(), quiet=True)
+    return probe(
+        model.encoder, task, tokenizer=planted.tokenizer(), pooling="cls", top=1, controls=(), quiet=True
+    )
 
 
 def test_the_top_heads_are_chosen_on_validation(found: Probes) -> None:
@@ -68,7 +78,9 @@ def test_the_strength_is_chosen_on_validation() -> None:
     x = torch.from_numpy(rng.normal(size=(1, 60, 50)).astype(np.float32))
     y = np.repeat([0, 1], [50, 10])  # a strong penalty always answers 0
     parts = {"train": x, "validation": x, "test": -x}
-    chosen = choose(parts.__getitem__, Labels("classes", "accuracy", 2, y, y, y), Probe(strengths=(1e-5, 10.0)))
+    chosen = choose(
+        parts.__getitem__, Labels("classes", "accuracy", 2, y, y, y), Probe(strengths=(1e-5, 10.0))
+    )
     assert chosen.strengths.tolist() == [1e-5]
     assert chosen.validation.tolist() == [1.0]
     assert (chosen.predictions[0] == y).mean() < 50 / 60  # what the strong penalty would have had
@@ -90,11 +102,15 @@ def test_of_equal_strengths_the_strongest_is_chosen() -> None:
 def test_numbers_choose_by_pearson() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(3, 90, 5)).astype(np.float32)
-    y = np.exp(x[0, :, 0] + 0.5 * rng.normal(size=90))  # skewed, so that ranks and values correlate differently
+    y = np.exp(
+        x[0, :, 0] + 0.5 * rng.normal(size=90)
+    )  # skewed, so that ranks and values correlate differently
     splits = {"train": slice(0, 40), "validation": slice(40, 65), "test": slice(65, 90)}
     labels = Labels("number", "spearman", 0, *(y[part] for part in splits.values()))
     for strength in (1e-3, 1.0):
-        chosen = choose(lambda name: torch.from_numpy(x[:, splits[name]]), labels, Probe(strengths=(strength,)))
+        chosen = choose(
+            lambda name: torch.from_numpy(x[:, splits[name]]), labels, Probe(strengths=(strength,))
+        )
         for i in range(3):
             fitted = Ridge(40 * strength).fit(x[i, :40], y[:40])
             guess = fitted.predict(x[i, 40:65])
@@ -111,5 +127,7 @@ def test_fine_tuning_from_heads_trains_classifier_and_encoder(source: HeadSet | 
     before = {name: value.clone() for name, value in model.named_parameters()}
     train(model, task, "multi-task", epochs=4, batch_size=8, learning_rate=1e-2, quiet=True, device="cpu")
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    assert moved >= {f"decoders.both.{part}.{kind}" for part in ("dense", "out") for kind in ("weight", "bias")}
+    assert moved >= {
+        f"decoders.both.{part}.{kind}" for part in ("dense", "out") for kind in ("weight", "bias")
+    }
     assert "encoder.encoder.layer.0.attention.self.value.weight" in moved

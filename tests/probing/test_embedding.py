@@ -30,7 +30,9 @@ TEXTS = ["w0 w1 w2", "w3", "w4 w5 w6 w7 w8 w9 w10", "w2 w2"]
 def test_encode_equals_one_text_at_a_time(kind: str, side: str, pooling: str) -> None:
     model, tokenizer = tiny(kind, side)
     embedding = HeadEmbedding(model, CHOSEN, tokenizer, pooling)
-    found = SentenceTransformer(modules=[embedding], device="cpu").encode(TEXTS, batch_size=3, show_progress_bar=False)
+    found = SentenceTransformer(modules=[embedding], device="cpu").encode(
+        TEXTS, batch_size=3, show_progress_bar=False
+    )
     assert found.shape == (4, embedding.get_embedding_dimension()) == (4, 16)
     for row, text in zip(found, TEXTS, strict=True):
         heads, _ = by_hand(model, tokenizer, text, pooling)
@@ -113,7 +115,9 @@ def test_long_texts_are_cut_and_prompts_are_put_before() -> None:
     short = HeadEmbedding(model, CHOSEN, tokenizer, max_length=5)
     np.testing.assert_allclose(short.encode("w1 w2 w3 w4 w5 w6"), short.encode("w1 w2 w3 w9 w9"), atol=1e-6)
     whole = HeadEmbedding(model, CHOSEN, tokenizer)
-    prompted = SentenceTransformer(modules=[whole], device="cpu").encode(["w3"], prompt="w1 ", show_progress_bar=False)
+    prompted = SentenceTransformer(modules=[whole], device="cpu").encode(
+        ["w3"], prompt="w1 ", show_progress_bar=False
+    )
     np.testing.assert_allclose(prompted[0], whole.encode("w1 w3"), atol=1e-6)
 
 
@@ -132,7 +136,8 @@ def task() -> Task:
     for split, size in (("train", 96), ("validation", 32), ("test", 32)):
         labels = rng.integers(0, 2, size)
         rows[split] = [
-            (" ".join(rng.permutation([f"a{y}", *rng.choice([f"w{i}" for i in range(12)], 3)])), int(y)) for y in labels
+            (" ".join(rng.permutation([f"a{y}", *rng.choice([f"w{i}" for i in range(12)], 3)])), int(y))
+            for y in labels
         ]
     return Task("a", data=rows, kind="classes", classes=["0", "1"])
 
@@ -167,14 +172,18 @@ def test_states_equal_recorded_ones(task: Task) -> None:
     embedded = EmbeddedModel(model, tokenizer, [task], CHOSEN)
     with torch.no_grad(), encoder.heads.recorded("all") as tape:
         model(**inputs)
-    torch.testing.assert_close(embedded._read(inputs), torch.cat([tape.of(0)[:, :, 1], tape.of(1)[:, :, 0]], -1))
+    torch.testing.assert_close(
+        embedded._read(inputs), torch.cat([tape.of(0)[:, :, 1], tape.of(1)[:, :, 0]], -1)
+    )
 
 
 def test_wrong_sources_are_named(task: Task) -> None:
     model, tokenizer = tiny("bert")
     with pytest.raises(HeadwiseError, match="layer 7 is not in this model"):
         EmbeddedModel(model, tokenizer, [task], 7)
-    tags = Task("t", data={"train": [{"words": ["a"], "tags": ["X"]}] * 3}, text="words", label="tags", kind="tags")
+    tags = Task(
+        "t", data={"train": [{"words": ["a"], "tags": ["X"]}] * 3}, text="words", label="tags", kind="tags"
+    )
     with pytest.raises(HeadwiseError, match="embeddings are fine-tuned on"):
         EmbeddedModel(model, tokenizer, [tags], 0)
 

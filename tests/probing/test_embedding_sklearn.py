@@ -32,7 +32,9 @@ def test_a_pipeline_is_the_classifier_on_the_vectors() -> None:
     texts, labels = TEXTS * 5, [0, 1, 0, 1] * 5
     found = make_pipeline(embedding(), LogisticRegression()).fit(texts, labels)
     alone = LogisticRegression().fit(embedding().encode(texts), labels)
-    np.testing.assert_allclose(found.predict_proba(texts), alone.predict_proba(embedding().encode(texts)), atol=1e-6)
+    np.testing.assert_allclose(
+        found.predict_proba(texts), alone.predict_proba(embedding().encode(texts)), atol=1e-6
+    )
     copied = clone(found)
     assert copied.steps[0][1] is not found.steps[0][1]
     assert copied.fit(texts, labels).predict(texts).tolist() == found.predict(texts).tolist()
@@ -43,12 +45,14 @@ def test_a_grid_search_over_fraction_and_pooling_equals_a_loop() -> None:
     grid = {"headembedding__fraction": [0.25, 0.5, 1.0], "headembedding__pooling": ["cls", "mean"]}
     pipeline = make_pipeline(embedding(head_set=SCORES, fraction=0.25), LogisticRegression(C=0.1))
     search = GridSearchCV(pipeline, grid, cv=2, scoring="neg_log_loss").fit(texts, labels)
-    for params, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
+    for params, score in zip(
+        search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+    ):
         order = [(0, 1), (1, 0), (1, 1), (0, 0)][: int(4 * params["headembedding__fraction"])]
         fixed = embedding(head_set=HeadSet(order), pooling=params["headembedding__pooling"])
-        by_hand = GridSearchCV(make_pipeline(fixed, LogisticRegression(C=0.1)), {}, cv=2, scoring="neg_log_loss").fit(
-            texts, labels
-        )
+        by_hand = GridSearchCV(
+            make_pipeline(fixed, LogisticRegression(C=0.1)), {}, cv=2, scoring="neg_log_loss"
+        ).fit(texts, labels)
         np.testing.assert_allclose(score, by_hand.best_score_, atol=1e-6)
     assert len(set(search.cv_results_["mean_test_score"].round(6))) > 1
     assert search.best_estimator_[0].model is pipeline[0].model  # clones share it

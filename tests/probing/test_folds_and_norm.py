@@ -22,7 +22,12 @@ from headwise.probing._splits import three_splits
 from headwise.tasks import Task
 
 pytestmark = pytest.mark.filterwarnings("ignore:task 'word'")  # short texts of few words meet again
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": len(planted.WORDS)}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "vocab_size": len(planted.WORDS),
+}
 
 
 def sentences(size: int, seed: int) -> list[tuple[str, int]]:
@@ -31,7 +36,9 @@ def sentences(size: int, seed: int) -> list[tuple[str, int]]:
     found = []
     for _ in range(size):
         word, wrong = rng.integers(2), rng.random() < 0.15
-        found.append((" ".join(rng.permutation([f"a{word}", *rng.choice(planted.FILLERS, 5)])), int(word != wrong)))
+        found.append(
+            (" ".join(rng.permutation([f"a{word}", *rng.choice(planted.FILLERS, 5)])), int(word != wrong))
+        )
     return found
 
 
@@ -48,7 +55,9 @@ def bert() -> Any:
 def gpt() -> Any:
     """A decoder whose final norm changes much: it turns most axes off."""
     torch.manual_seed(1)
-    model = GPT2Model(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, vocab_size=len(planted.WORDS))).eval()
+    model = GPT2Model(
+        GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, vocab_size=len(planted.WORDS))
+    ).eval()
     with torch.no_grad():
         model.ln_f.weight.copy_(torch.linspace(0, 2, 16))
         model.ln_f.bias.copy_(torch.linspace(-1, 1, 16))
@@ -63,7 +72,10 @@ def test_five_folds_of_train_choose_as_a_loop_of_scikit_learn_does(left: str, tm
     found = probe(encoder, given, controls=(), dtype="float32", tolerance=1e-5, quiet=True)
     assert found.data["folds"].values.tolist() == [5]
     parts = three_splits(given)
-    read = {s: record(encoder, parts[s], tmp_path / s, dtype="float32", quiet=True) for s in ("train", "validation", "test")}
+    read = {
+        s: record(encoder, parts[s], tmp_path / s, dtype="float32", quiet=True)
+        for s in ("train", "validation", "test")
+    }
     pool = [(text[0], int(label)) for s in ("train", "validation") for text, label in parts[s]]
     assert sorted(pool) == sorted(sentences(90, 0))  # every one of them is used
     answers, right_answers = (np.array([label for _, label in rows]) for rows in (pool, sentences(60, 1)))
@@ -94,7 +106,12 @@ def test_five_folds_of_train_choose_as_a_loop_of_scikit_learn_does(left: str, tm
 
 def test_a_validation_split_chooses_where_there_is_one_and_folds_can_be_asked_for() -> None:
     model, three = bert(), task(train=60, validation=30, test=30)
-    options: dict[str, Any] = {"tokenizer": planted.tokenizer(), "controls": (), "layers": False, "quiet": True}
+    options: dict[str, Any] = {
+        "tokenizer": planted.tokenizer(),
+        "controls": (),
+        "layers": False,
+        "quiet": True,
+    }
     assert probe(model, three, **options).data["folds"].values.tolist() == [0]
     assert probe(model, three, folds=3, **options).data["folds"].values.tolist() == [3]
     assert probe(model, task(train=60, test=30), folds=3, **options).data["folds"].values.tolist() == [3]
@@ -114,7 +131,9 @@ def test_the_last_layer_of_a_decoder_is_read_after_its_final_norm(tmp_path: Path
     for row, (text,) in enumerate(given.split("test").texts):
         with torch.no_grad():
             inputs = tokenizer(text, return_tensors="pt")
-            states = model(**inputs, output_hidden_states=True).hidden_states  # the last of which transformers norms
+            states = model(
+                **inputs, output_hidden_states=True
+            ).hidden_states  # the last of which transformers norms
         torch.testing.assert_close(found.output()[0, row], states[-1][0, -1], atol=2e-5, rtol=0)
         torch.testing.assert_close(found.hidden(0)[0, row], states[1][0, -1], atol=2e-5, rtol=0)
         torch.testing.assert_close(model.ln_f(found.hidden(1)[0, row]), states[-1][0, -1], atol=2e-5, rtol=0)
@@ -122,19 +141,27 @@ def test_the_last_layer_of_a_decoder_is_read_after_its_final_norm(tmp_path: Path
     probes = probe(encoder, given, controls=(), dtype="float32", quiet=True)
     rows = probes.embeddings.set_index("embedding")
     assert list(rows.index) == ["last layer", "best layer", "top 2 heads", "before the final norm"]
-    for name, read in (("last layer", lambda r: r.output()), ("before the final norm", lambda r: r.hidden(1))):
+    for name, read in (
+        ("last layer", lambda r: r.output()),
+        ("before the final norm", lambda r: r.hidden(1)),
+    ):
         x, y = {}, {}
         for split in ("train", "validation", "test"):
             part = record(encoder, given.split(split), tmp_path / split, dtype="float32", quiet=True)
             x[split], y[split] = read(part)[0].double().numpy(), np.asarray(given.split(split).labels)
         fits = [
-            LogisticRegression(C=1 / (80 * s), tol=1e-9, max_iter=10_000).fit(x["train"], y["train"]) for s in Probe().strengths
+            LogisticRegression(C=1 / (80 * s), tol=1e-9, max_iter=10_000).fit(x["train"], y["train"])
+            for s in Probe().strengths
         ]
         scores = [fit.score(x["validation"], y["validation"]) for fit in fits]
         best = fits[max(i for i, score in enumerate(scores) if score == max(scores))]
         assert rows.loc[name, "test"] == pytest.approx(best.score(x["test"], y["test"]), abs=0.026)
         assert rows.loc[name, "validation"] == pytest.approx(max(scores), abs=0.026)
-    assert probes.table().loc["word", "last"] == rows.loc["last layer", "test"] == probes.data["layer_test"].values[0, -1]
+    assert (
+        probes.table().loc["word", "last"]
+        == rows.loc["last layer", "test"]
+        == probes.data["layer_test"].values[0, -1]
+    )
 
 
 def test_a_model_without_a_final_norm_has_no_second_row(tmp_path: Path) -> None:
@@ -143,7 +170,9 @@ def test_a_model_without_a_final_norm_has_no_second_row(tmp_path: Path) -> None:
     found = record(encoder, given.split("test"), tmp_path, quiet=True)
     assert not found.normed
     torch.testing.assert_close(found.output(), found.hidden(1), atol=0, rtol=0)
-    assert "before the final norm" not in set(probe(encoder, given, controls=(), quiet=True).embeddings["embedding"])
+    assert "before the final norm" not in set(
+        probe(encoder, given, controls=(), quiet=True).embeddings["embedding"]
+    )
 
 
 def test_fine_tuning_from_the_last_layer_reads_after_the_norm_and_trains_it() -> None:

@@ -20,7 +20,8 @@ SIZE = 700
 @pytest.fixture(scope="module")
 def sentences() -> dict[str, list[Sentence]]:
     return {
-        split: grammar.treebank(SIZE if split == "train" else SIZE // 2, 0, split) for split in ("train", "validation", "test")
+        split: grammar.treebank(SIZE if split == "train" else SIZE // 2, 0, split)
+        for split in ("train", "validation", "test")
     }
 
 
@@ -43,7 +44,8 @@ def test_classes_are_equally_frequent_in_every_split(tasks: dict[str, Task]) -> 
 def test_no_sentence_is_in_two_splits_changed_or_not(tasks: dict[str, Task]) -> None:
     for task in tasks.values():
         bags = [
-            {frozenset(Counter(text[0].lower().split()).items()) for text in task.split(split).texts} for split in task.splits
+            {frozenset(Counter(text[0].lower().split()).items()) for text in task.split(split).texts}
+            for split in task.splits
         ]
         if task.name != "OddManOut":  # a replaced word changes the bag
             assert not bags[0] & bags[1]
@@ -51,7 +53,9 @@ def test_no_sentence_is_in_two_splits_changed_or_not(tasks: dict[str, Task]) -> 
             assert not bags[1] & bags[2]
 
 
-def test_labels_agree_with_what_the_grammar_says_it_made(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+def test_labels_agree_with_what_the_grammar_says_it_made(
+    tasks: dict[str, Task], sentences: dict[str, list[Sentence]]
+) -> None:
     truth = {" ".join(s.words): s.labels for members in sentences.values() for s in members}
     names = {"Tense": ("tense", {"past": "Past", "present": "Pres", "Past": "Past", "Pres": "Pres"})}
     numbers = {"Sing": "Sing", "Plur": "Plur", "singular": "Sing", "plural": "Plur"}
@@ -85,10 +89,14 @@ def inversions(words: list[str]) -> Iterator[str]:
     """What a sentence may have been before its clauses around a conjunction were exchanged, in small letters."""
     for place in range(2, len(words) - 2):
         for first in {place, place - (words[place - 1] == ",")}:
-            yield " ".join([*words[place + 1 : -1], *words[first : place + 1], *words[:first], words[-1]]).lower()
+            yield " ".join(
+                [*words[place + 1 : -1], *words[first : place + 1], *words[:first], words[-1]]
+            ).lower()
 
 
-def test_every_label_is_what_the_words_and_the_tree_say(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+def test_every_label_is_what_the_words_and_the_tree_say(
+    tasks: dict[str, Task], sentences: dict[str, list[Sentence]]
+) -> None:
     """Read from brackets, and by looking for the sentence that a changed one was made of."""
     trees = {" ".join(s.words): nesting(str(s.tree)) for members in sentences.values() for s in members}
     small = {text.lower() for text in trees}
@@ -99,10 +107,15 @@ def test_every_label_is_what_the_words_and_the_tree_say(tasks: dict[str, Task], 
     def changed(name: str, text: str) -> bool:
         words = text.split()
         if name == "BigramShift":
-            swapped = ([*words[:i], words[i + 1], words[i], *words[i + 2 :]] for i in range(1, len(words) - 1))
+            swapped = (
+                [*words[:i], words[i + 1], words[i], *words[i + 2 :]] for i in range(1, len(words) - 1)
+            )
             return any(" ".join(before) in trees for before in swapped)
         if name == "OddManOut":
-            return any(sum(a != b for a, b in zip(words, before, strict=True)) == 1 for before in by_length[len(words)])
+            return any(
+                sum(a != b for a, b in zip(words, before, strict=True)) == 1
+                for before in by_length[len(words)]
+            )
         return any(before in small for before in inversions(words))
 
     for name in ("BigramShift", "OddManOut", "CoordinationInversion"):
@@ -120,12 +133,15 @@ def test_every_label_is_what_the_words_and_the_tree_say(tasks: dict[str, Task], 
             )  # but for root and part of speech
         for (text,), label in tasks["TopConstituents"].split(split):
             top = " ".join(name for depth, name in trees[text] if depth == 3)
-            assert tasks["TopConstituents"].classes[label] == (top if top in tasks["TopConstituents"].classes else "OTHER"), text
+            assert tasks["TopConstituents"].classes[label] == (
+                top if top in tasks["TopConstituents"].classes else "OTHER"
+            ), text
 
 
 def test_forms_that_carry_a_label_stay_in_one_split(sentences: dict[str, list[Sentence]]) -> None:
     items = {
-        split: [Item(f"{split} {i} {w}", "a", w) for i, w in enumerate("abcde")] for split in ("train", "validation", "test")
+        split: [Item(f"{split} {i} {w}", "a", w) for i, w in enumerate("abcde")]
+        for split in ("train", "validation", "test")
     }
     for fixed in (True, False):
         found = forms_apart(items, Generate(), fixed)
@@ -134,11 +150,18 @@ def test_forms_that_carry_a_label_stay_in_one_split(sentences: dict[str, list[Se
         assert not seen[0] & seen[2]
         assert not seen[1] & seen[2]
         assert sum(map(len, seen)) == 5
-    assert all(item.text.startswith(split) for split, members in forms_apart(items, Generate(), True).items() for item in members)
+    assert all(
+        item.text.startswith(split)
+        for split, members in forms_apart(items, Generate(), True).items()
+        for item in members
+    )
 
 
 def test_no_form_dominates_its_class() -> None:
-    items = {"train": [Item(str(i), "a", "was") for i in range(900)] + [Item(f"x{i}", "a", f"w{i}") for i in range(100)]}
+    items = {
+        "train": [Item(str(i), "a", "was") for i in range(900)]
+        + [Item(f"x{i}", "a", f"w{i}") for i in range(100)]
+    }
     found = forms_apart({**items, "validation": [], "test": []}, Generate(), True)["train"]
     assert Counter(item.form for item in found)["was"] == 50
 
@@ -146,18 +169,24 @@ def test_no_form_dominates_its_class() -> None:
 def test_depth_is_matched_in_length() -> None:
     rng = np.random.default_rng(0)
     items = {
-        split: [Item(str(i), str(d), "", int(d * 3 + rng.integers(12))) for i, d in enumerate(rng.integers(2, 6, 2000))]
+        split: [
+            Item(str(i), str(d), "", int(d * 3 + rng.integers(12)))
+            for i, d in enumerate(rng.integers(2, 6, 2000))
+        ]
         for split in ("train", "validation", "test")
     }
     for members in balanced("Depth", items, Generate()).values():
         lengths = {
-            label: sorted(item.length // 3 for item in members if item.label == label) for label in {i.label for i in members}
+            label: sorted(item.length // 3 for item in members if item.label == label)
+            for label in {i.label for i in members}
         }
         assert len(lengths) >= 3
         assert len({tuple(values) for values in lengths.values()}) == 1
 
 
-def test_the_same_seed_gives_the_same_tasks(tasks: dict[str, Task], sentences: dict[str, list[Sentence]]) -> None:
+def test_the_same_seed_gives_the_same_tasks(
+    tasks: dict[str, Task], sentences: dict[str, list[Sentence]]
+) -> None:
     for name in ("BigramShift", "OddManOut", "Tense"):
         (again,) = generate(sentences, [name], least=5)
         assert again.split("train").texts == tasks[name].split("train").texts
@@ -201,7 +230,10 @@ def test_what_cannot_be_made_is_said() -> None:
         generate(bare, ["Depth"])
     with pytest.raises(HeadwiseError, match="there is no probing task"):
         generate(bare, ["nonsense"])
-    with pytest.warns(UserWarning, match="cannot be made"), pytest.raises(HeadwiseError, match="no probing task could be made"):
+    with (
+        pytest.warns(UserWarning, match="cannot be made"),
+        pytest.raises(HeadwiseError, match="no probing task could be made"),
+    ):
         generate(bare)
     with pytest.raises(HeadwiseError, match="no sentences for the split 'test'"):
         generate({"train": bare["train"], "validation": bare["validation"]}, ["Depth"])

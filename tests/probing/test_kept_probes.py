@@ -49,7 +49,9 @@ def test_the_same_call_shows_the_finished_result(
 ) -> None:
     out, first = finished
     monkeypatch.setattr(_probes, "_probes", untouched)
-    again = hw.probe(folder, planted_task(), out=str(out), batch_size=7, **FEW)  # how many at a time decides nothing
+    again = hw.probe(
+        folder, planted_task(), out=str(out), batch_size=7, **FEW
+    )  # how many at a time decides nothing
     assert again.data.equals(first.data)
     assert np.array_equal(again.predictions["planted"], first.predictions["planted"])
     assert hw.load(out).data.equals(first.data)
@@ -71,13 +73,17 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_whatever_decides_the_result_makes_it_another(folder: Path, finished: tuple[Path, Probes], change: str) -> None:
+def test_whatever_decides_the_result_makes_it_another(
+    folder: Path, finished: tuple[Path, Probes], change: str
+) -> None:
     settings, data, said = CHANGES[change]
     with pytest.raises(HeadwiseError, match=f"holds another result: .*{said}"):
         hw.probe(folder, planted_task(**data), out=finished[0], **{**FEW, **settings})
 
 
-def test_another_model_and_another_operation_are_named(folder: Path, finished: tuple[Path, Probes], tmp_path: Path) -> None:
+def test_another_model_and_another_operation_are_named(
+    folder: Path, finished: tuple[Path, Probes], tmp_path: Path
+) -> None:
     model, tokenizer = planted_model()
     with pytest.raises(HeadwiseError, match="the model was given as files, and now as a live model"):
         hw.probe(model, planted_task(), out=finished[0], tokenizer=tokenizer, **FEW)
@@ -93,10 +99,15 @@ def test_another_model_and_another_operation_are_named(folder: Path, finished: t
 def test_which_splits_choose_is_part_of_it(folder: Path, tmp_path: Path) -> None:
     """The same examples in the same splits, once with a validation split of its own and once with one cut out of train: folds choose then."""
     cut = Task(
-        "planted", data={"train": [*DATA["train"], *DATA["validation"]], "test": DATA["test"]}, kind="classes", classes=["0", "1"]
+        "planted",
+        data={"train": [*DATA["train"], *DATA["validation"]], "test": DATA["test"]},
+        kind="classes",
+        classes=["0", "1"],
     )
     own = Task.of("planted", {split: cut.split(split) for split in cut.splits})
-    assert [own.split(split).fingerprint for split in own.splits] == [cut.split(split).fingerprint for split in cut.splits]
+    assert [own.split(split).fingerprint for split in own.splits] == [
+        cut.split(split).fingerprint for split in cut.splits
+    ]
     found = hw.probe(folder, cut, out=tmp_path / "cut", **FEW)
     assert (found.data["folds"].item(), hw.probe(folder, own, **FEW).data["folds"].item()) == (5, 0)
     with pytest.raises(HeadwiseError, match="chosen by folds was"):
@@ -142,13 +153,18 @@ class Telling(Silent):
 
 def test_estimators_count_by_what_they_are_made_with(folder: Path, tmp_path: Path) -> None:
     run = {**FEW, "out": tmp_path / "pipeline"}
-    hw.probe(folder, planted_task(), estimator=make_pipeline(StandardScaler(), LogisticRegression(C=0.5)), **run)
-    hw.probe(folder, planted_task(), estimator=make_pipeline(StandardScaler(), LogisticRegression(C=0.5)), **run)
+    hw.probe(
+        folder, planted_task(), estimator=make_pipeline(StandardScaler(), LogisticRegression(C=0.5)), **run
+    )
+    hw.probe(
+        folder, planted_task(), estimator=make_pipeline(StandardScaler(), LogisticRegression(C=0.5)), **run
+    )
     for other in (make_pipeline(StandardScaler(), LogisticRegression(C=0.6)), LogisticRegression(C=0.5)):
         with pytest.raises(HeadwiseError, match="holds another result: estimator"):
             hw.probe(folder, planted_task(), estimator=other, **run)
     with pytest.raises(
-        HeadwiseError, match=r"a Silent does not say what it is made with: give its class a get_params\(\) method"
+        HeadwiseError,
+        match=r"a Silent does not say what it is made with: give its class a get_params\(\) method",
     ):
         hw.probe(folder, planted_task(), estimator=Silent(), **{**FEW, "out": tmp_path / "silent"})
     assert not (tmp_path / "silent").exists()

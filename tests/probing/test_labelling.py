@@ -41,7 +41,10 @@ WAS_CHASED = ud(
     "chased VERB Tense=Past|VerbForm=Part 0 root",
 )
 BOTH = ud(
-    "Dogs NOUN Number=Plur 4 nsubj", "and CCONJ _ 3 cc", "cats NOUN Number=Plur 1 conj", "ran VERB Tense=Past|VerbForm=Fin 0 root"
+    "Dogs NOUN Number=Plur 4 nsubj",
+    "and CCONJ _ 3 cc",
+    "cats NOUN Number=Plur 1 conj",
+    "ran VERB Tense=Past|VerbForm=Fin 0 root",
 )
 TWO = ud(
     "The DET _ 2 det",
@@ -54,7 +57,9 @@ TWO = ud(
     "early ADV _ 7 advmod",
     ". PUNCT _ 3 punct",
 )
-DOGS_TREE = tree("(ROOT (S (NP-SBJ (DT The) (JJ old) (NNS dogs)) (VP (VBD chased) (NP (DT a) (NN cat))) (. .)))")
+DOGS_TREE = tree(
+    "(ROOT (S (NP-SBJ (DT The) (JJ old) (NNS dogs)) (VP (VBD chased) (NP (DT a) (NN cat))) (. .)))"
+)
 DEEP_TREE = tree(
     "(TOP (S (ADVP (RB Now)) (, ,) (NP (NP (DT the) (NN owner)) (PP (IN of) (NP (NNS dogs)))) (VP (VBZ sleeps) (ADVP (RB well))) (. .)))"
 )
@@ -74,7 +79,9 @@ TWO_TREE = tree(
         (DEEP_TREE, Reading("Pres", "sleeps"), Reading("Sing", "owner"), None),
     ],
 )
-def test_tense_and_numbers(sentence: Sentence, tense: Reading | None, subject: Reading | None, object_: Reading | None) -> None:
+def test_tense_and_numbers(
+    sentence: Sentence, tense: Reading | None, subject: Reading | None, object_: Reading | None
+) -> None:
     assert labelling.tense(sentence) == tense
     assert labelling.subject_number(sentence) == subject
     assert labelling.object_number(sentence) == object_
@@ -100,7 +107,17 @@ def test_length_bins() -> None:
 @pytest.mark.parametrize("sentence", [TWO, TWO_TREE])
 def test_coordinated_clauses_are_exchanged(sentence: Sentence) -> None:
     assert labelling.coordinated(sentence) == (4, 8)
-    assert perturbing.swap_clauses(sentence) == ("Mary", "left", "early", ",", "but", "the", "dog", "slept", ".")
+    assert perturbing.swap_clauses(sentence) == (
+        "Mary",
+        "left",
+        "early",
+        ",",
+        "but",
+        "the",
+        "dog",
+        "slept",
+        ".",
+    )
 
 
 @pytest.mark.parametrize("sentence", [DOGS, BOTH, DOGS_TREE, DEEP_TREE, Sentence(("a", "b"))])
@@ -143,7 +160,10 @@ def test_replaced_word_matches_in_form_and_frequency() -> None:
     ]
     nouns = {"dog", "fox", "cat", "cow", "sun"}
     corpus = [
-        Sentence(tuple(t.split()), xpos=tuple("NN" if w in nouns else "DT" if w in ("the", "a") else "VBZ" for w in t.split()))
+        Sentence(
+            tuple(t.split()),
+            xpos=tuple("NN" if w in nouns else "DT" if w in ("the", "a") else "VBZ" for w in t.split()),
+        )
         for t in texts
     ]
     replacer = perturbing.Replacer(corpus)
@@ -157,5 +177,9 @@ def test_replaced_word_matches_in_form_and_frequency() -> None:
         places = [i for i, (a, b) in enumerate(zip(words, sentence.words, strict=True)) if a != b]
         assert len(places) == 1
         assert sentence.xpos is not None
-        same = [s.xpos[s.words.index(words[places[0]])] for s in corpus if s.xpos is not None and words[places[0]] in s.words]
+        same = [
+            s.xpos[s.words.index(words[places[0]])]
+            for s in corpus
+            if s.xpos is not None and words[places[0]] in s.words
+        ]
         assert set(same) == {sentence.xpos[places[0]]}

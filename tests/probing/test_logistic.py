@@ -11,7 +11,9 @@ from headwise.probing._logistic import Fit, fit
 from headwise.probing._solver import minimise
 
 
-def planted(classes: int, sets: int = 2, examples: int = 600, dim: int = 8, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def planted(
+    classes: int, sets: int = 2, examples: int = 600, dim: int = 8, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Feature sets with means far from zero and unequal scales, some of which tell the class."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(classes, (examples,), generator=generator)
@@ -27,7 +29,9 @@ def oracle(x: torch.Tensor, y: torch.Tensor, strength: float) -> LogisticRegress
 
 def assert_equal_to(model: LogisticRegression, found: Fit, place: tuple[int, int, int], rtol: float) -> None:
     weights, bias = found.weights[place].numpy(), found.bias[place].numpy()
-    expected = model.intercept_ - (model.intercept_.mean() if len(bias) > 1 else 0)  # a softmax' biases are free up to a constant
+    expected = model.intercept_ - (
+        model.intercept_.mean() if len(bias) > 1 else 0
+    )  # a softmax' biases are free up to a constant
     scale = np.abs(model.coef_).max() + 1e-3
     np.testing.assert_allclose(weights / scale, model.coef_ / scale, atol=rtol)
     np.testing.assert_allclose(bias - (bias.mean() if len(bias) > 1 else 0), expected, atol=5 * rtol * scale)
@@ -48,7 +52,9 @@ def test_a_thousand_classes_equal_scikit_learn() -> None:
     x, y = planted(1000, sets=1, examples=1500, dim=6)
     y = torch.cat([torch.arange(1000), y[1000:]])  # every class occurs
     found = fit(x, y, [1e-2], tolerance=1e-6)
-    model = LogisticRegression(C=1 / (len(y) * 1e-2), tol=1e-7, max_iter=2000).fit(x[0].double().numpy(), y.numpy())
+    model = LogisticRegression(C=1 / (len(y) * 1e-2), tol=1e-7, max_iter=2000).fit(
+        x[0].double().numpy(), y.numpy()
+    )
     assert_equal_to(model, found, (0, 0, 0), 1e-2)
     ours = (found.classes(x)[0, 0] == y).float().mean()
     assert abs(ours - model.score(x[0].numpy(), y.numpy())) < 0.003

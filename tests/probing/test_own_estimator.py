@@ -30,7 +30,11 @@ def parts(seed: int = 0) -> tuple[dict[str, torch.Tensor], np.ndarray]:
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(3, 150, 4)).astype(np.float32)
     y = (x[1, :, 0] + 0.5 * rng.normal(size=150) > 0).astype(np.int64)
-    return {"train": torch.tensor(x[:, :80]), "validation": torch.tensor(x[:, 80:110]), "test": torch.tensor(x[:, 110:])}, y
+    return {
+        "train": torch.tensor(x[:, :80]),
+        "validation": torch.tensor(x[:, 80:110]),
+        "test": torch.tensor(x[:, 110:]),
+    }, y
 
 
 def test_it_is_fitted_on_train_scored_on_validation_and_asked_on_test() -> None:
@@ -59,7 +63,9 @@ def test_with_folds_it_is_scored_on_each_and_fitted_again_on_all() -> None:
             scores.append(np.corrcoef(said, target[part])[0, 1])
         assert found.validation[number] == pytest.approx(np.mean(scores), abs=1e-6)
         whole = Ridge(2.0).fit(both[number], target[:110])
-        np.testing.assert_allclose(found.predictions[number], whole.predict(x["test"][number].numpy()), rtol=1e-5)
+        np.testing.assert_allclose(
+            found.predictions[number], whole.predict(x["test"][number].numpy()), rtol=1e-5
+        )
 
 
 def test_probes_of_a_users_own_find_what_is_planted() -> None:

@@ -30,7 +30,10 @@ def heads() -> Heads:
 
 @pytest.fixture(scope="module")
 def probes(tasks: dict[str, Task], heads: Heads) -> dict[str, FreeProbe]:
-    return {name: free_probe(heads.model, task, planted.tokenizer(), heads=heads, quiet=True) for name, task in tasks.items()}
+    return {
+        name: free_probe(heads.model, task, planted.tokenizer(), heads=heads, quiet=True)
+        for name, task in tasks.items()
+    }
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -48,9 +51,13 @@ def test_planted_head_is_found(probes: dict[str, FreeProbe], name: str) -> None:
         assert (best["precision"] == 1).all()
 
 
-def test_precision_of_arcs_is_a_labels_part_in_all_arcs(probes: dict[str, FreeProbe], tasks: dict[str, Task]) -> None:
+def test_precision_of_arcs_is_a_labels_part_in_all_arcs(
+    probes: dict[str, FreeProbe], tasks: dict[str, Task]
+) -> None:
     best = probes["dep"].best().set_index("label")
-    labels = np.concatenate([array[1:, 1] for array in tasks["dep"].split("test").labels])  # the first word is the root
+    labels = np.concatenate(
+        [array[1:, 1] for array in tasks["dep"].split("test").labels]
+    )  # the first word is the root
     share = {name: float(np.mean(labels == i)) for i, name in enumerate(tasks["dep"].classes)}
     assert best.loc["r0", "precision"] == pytest.approx(share["r0"])
     assert best.loc["r1", "precision"] == pytest.approx(share["r1"])
@@ -61,7 +68,9 @@ def test_precision_of_arcs_is_a_labels_part_in_all_arcs(probes: dict[str, FreePr
 
 @pytest.mark.parametrize("name", KINDS)
 def test_permuted_labels_stay_near_chance(tasks: dict[str, Task], heads: Heads, name: str) -> None:
-    shuffled = free_probe(heads.model, tasks[name], planted.tokenizer(), heads=heads, permuted=True, quiet=True)
+    shuffled = free_probe(
+        heads.model, tasks[name], planted.tokenizer(), heads=heads, permuted=True, quiet=True
+    )
     chance = 1 / 3 if KINDS[name] == "centroid" else 0.4  # three classes; an arc may lead to a few near words
     assert shuffled.macro()["recall"] < chance + 0.2
     assert shuffled.head_scores().max() < chance + 0.2
@@ -80,7 +89,9 @@ def test_batch_size_and_windows_change_little(
 ) -> None:
     again = free_probe(heads.model, tasks[name], planted.tokenizer(), heads=heads, batch_size=7, quiet=True)
     np.testing.assert_array_equal(again.counts, probes[name].counts)
-    windowed = free_probe(heads.model, tasks[name], planted.tokenizer(), heads=heads, max_length=8, quiet=True)
+    windowed = free_probe(
+        heads.model, tasks[name], planted.tokenizer(), heads=heads, max_length=8, quiet=True
+    )
     layer, head = planted.IDENTITY if name == "pos" else planted.PREVIOUS
     expected = 1.0 if name == "pos" else 0.95  # the first word of a later window has no word before it there
     assert float(windowed.head_scores()[layer, head]) >= expected
@@ -102,7 +113,9 @@ def test_counts_equal_slow_loops(tasks: dict[str, Task]) -> None:
                 for way in range(2):
                     goes = partner[i, h, way].tolist()
                     sources = [r[0] for r in items.rows[i]] if name == "dep" else range(n)
-                    drawn = sum(goes[w] < n and (name == "dep" or bool(items.targets[i][goes[w]])) for w in sources)
+                    drawn = sum(
+                        goes[w] < n and (name == "dep" or bool(items.targets[i][goes[w]])) for w in sources
+                    )
                     slow[way, :, h, 3] += drawn
                     for start, end, label, goal in items.rows[i].tolist():
                         hits = sum(goes[w] == goal and w != goal for w in range(start, end))
@@ -142,7 +155,9 @@ def test_centroids_come_from_train(tasks: dict[str, Task], heads: Heads) -> None
     """Where training names the classes the other way round, the head that knows them gets every one wrong."""
     examples = tasks["pos"].split("train")
     turned = replace(examples, labels=[(np.asarray(labels) + 1) % 3 for labels in examples.labels])
-    found = free_probe(heads.model, tasks["pos"].with_splits(train=turned), planted.tokenizer(), heads=heads, quiet=True)
+    found = free_probe(
+        heads.model, tasks["pos"].with_splits(train=turned), planted.tokenizer(), heads=heads, quiet=True
+    )
     layer, head = planted.IDENTITY
     assert (found.recall("test").sel(way="centroid")[:, layer, head] == 0).all()
     assert (found.recall("validation").sel(way="centroid")[:, layer, head] == 0).all()
@@ -151,7 +166,14 @@ def test_centroids_come_from_train(tasks: dict[str, Task], heads: Heads) -> None
 def made_up(kind: str, shares: dict[tuple[str, str, int], int]) -> FreeProbe:
     """One label, one layer, two heads; of ten things so many are found, by (split, way, head)."""
     ways = list(dict.fromkeys(way for _, way, _ in shares))
-    coords = {"split": ["validation", "test"], "way": ways, "label": ["x"], "layer": [0], "head": [0, 1], "count": list(COUNTS)}
+    coords = {
+        "split": ["validation", "test"],
+        "way": ways,
+        "label": ["x"],
+        "layer": [0],
+        "head": [0, 1],
+        "count": list(COUNTS),
+    }
     counts = xr.DataArray(np.zeros([len(v) for v in coords.values()]), dims=list(coords), coords=coords)
     for (split, way, head), hit in shares.items():
         counts.loc[{"split": split, "way": way, "head": head, "label": "x", "layer": 0}] = [hit, 10, hit, 10]

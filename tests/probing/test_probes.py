@@ -55,7 +55,10 @@ def sentences(size: int, seed: int) -> list[tuple[str, int]]:
     rng = np.random.default_rng(seed)
     labels = rng.permutation(size) % 2
     return [
-        (" ".join(rng.permutation([f"a{label}", *rng.choice(planted.FILLERS, rng.integers(2, 8))])), int(label))
+        (
+            " ".join(rng.permutation([f"a{label}", *rng.choice(planted.FILLERS, rng.integers(2, 8))])),
+            int(label),
+        )
         for label in labels
     ]
 
@@ -69,7 +72,9 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def found(task: Task) -> Probes:
     model, tokenizer = planted_model()
-    return probe(model, task, tokenizer=tokenizer, controls=("labels", "encoder"), sweep=(-1,), top=2, quiet=True)
+    return probe(
+        model, task, tokenizer=tokenizer, controls=("labels", "encoder"), sweep=(-1,), top=2, quiet=True
+    )
 
 
 def test_a_property_written_into_one_head_is_found_there_and_nowhere_else(found: Probes) -> None:
@@ -91,7 +96,9 @@ def test_controls(found: Probes) -> None:
     row = found.controls().loc["planted"]
     assert row["best head"] == found.data["test"].values[0][PLACE]
     assert row["best head, shuffled labels"] == found.data["control"].values[0][PLACE]
-    assert row["mean head"] == pytest.approx(sum(found.data["test"].values[0, i, j] for i in range(2) for j in range(4)) / 8)
+    assert row["mean head"] == pytest.approx(
+        sum(found.data["test"].values[0, i, j] for i in range(2) for j in range(4)) / 8
+    )
     assert row["mean head, random weights"] == pytest.approx(found.data["random_encoder"].values.mean())
 
 
@@ -117,12 +124,20 @@ def test_standard_errors_and_predictions_agree_with_scores(found: Probes) -> Non
         assert (row["low"], row["high"]) == pytest.approx((exact.low, exact.high))
 
 
-def test_one_head_equals_scikit_learn_with_the_strength_chosen_on_validation(task: Task, found: Probes, tmp_path: Path) -> None:
+def test_one_head_equals_scikit_learn_with_the_strength_chosen_on_validation(
+    task: Task, found: Probes, tmp_path: Path
+) -> None:
     model, tokenizer = planted_model()
     encoder = Encoder.of(model, tokenizer)
-    x = {s: record(encoder, task.split(s), tmp_path / s, quiet=True).heads([(0, 1)])[0].double().numpy() for s in task.splits}
+    x = {
+        s: record(encoder, task.split(s), tmp_path / s, quiet=True).heads([(0, 1)])[0].double().numpy()
+        for s in task.splits
+    }
     y = {s: np.asarray(task.split(s).labels) for s in task.splits}
-    fitted = [LogisticRegression(C=1 / (300 * s), tol=1e-8, max_iter=5000).fit(x["train"], y["train"]) for s in Probe().strengths]
+    fitted = [
+        LogisticRegression(C=1 / (300 * s), tol=1e-8, max_iter=5000).fit(x["train"], y["train"])
+        for s in Probe().strengths
+    ]
     scores = [model.score(x["validation"], y["validation"]) for model in fitted]
     assert abs(found.data["validation"].sel(task="planted").values[0, 1] - max(scores)) <= 0.011
     best = fitted[max(i for i, s in enumerate(scores) if s == max(scores))]
@@ -202,11 +217,18 @@ def test_intervals_of_correlations_and_shares_are_those_of_fisher_and_the_logit(
     assert (low, high) == pytest.approx(tuple(np.tanh([z - t * slope, z + t * slope])))
     low, high = score_interval(0.9, 0.03, 120, "macro-f1")
     logit, slope = np.log(0.9 / 0.1), 0.03 / (0.9 * 0.1)
-    assert (low, high) == pytest.approx(tuple(1 / (1 + np.exp(-np.array([logit - t * slope, logit + t * slope])))))
+    assert (low, high) == pytest.approx(
+        tuple(1 / (1 + np.exp(-np.array([logit - t * slope, logit + t * slope]))))
+    )
 
 
 def test_a_task_without_test_split_is_tested_on_validation(task: Task) -> None:
-    two = Task("two", data={"train": sentences(200, 5), "validation": sentences(50, 6)}, kind="classes", classes=["0", "1"])
+    two = Task(
+        "two",
+        data={"train": sentences(200, 5), "validation": sentences(50, 6)},
+        kind="classes",
+        classes=["0", "1"],
+    )
     splits = three_splits(two)
     assert splits["test"].texts == two.split("validation").texts
     assert not set(splits["train"].texts) & set(splits["validation"].texts)
@@ -227,7 +249,11 @@ def test_saving_and_loading(found: Probes, tmp_path: Path) -> None:
 
 def test_shift_before_and_after(found: Probes) -> None:
     changed = Probes(
-        found.data.assign(test=found.data["test"] + 0.1), found.embeddings, found.sweep, found.predictions, found.labels
+        found.data.assign(test=found.data["test"] + 0.1),
+        found.embeddings,
+        found.sweep,
+        found.predictions,
+        found.labels,
     )
     result = shift(found, changed)
     assert result.table.loc[0, "change"] == pytest.approx(0.1)
@@ -238,9 +264,13 @@ def test_shift_before_and_after(found: Probes) -> None:
 
 
 def test_figures_show_the_results(found: Probes) -> None:
-    np.testing.assert_array_equal(found.heatmap().axes[0].collections[0].get_array(), found.scores.sel(task="planted"))
+    np.testing.assert_array_equal(
+        found.heatmap().axes[0].collections[0].get_array(), found.scores.sel(task="planted")
+    )
     image = found.heatmap("selectivity", sort=True, shared=True).axes[0].collections[0]
-    np.testing.assert_array_equal(image.get_array(), np.sort(found.selectivity.sel(task="planted"), axis=1)[:, ::-1])
+    np.testing.assert_array_equal(
+        image.get_array(), np.sort(found.selectivity.sel(task="planted"), axis=1)[:, ::-1]
+    )
     swept = found.sweep.sort_values("n")
     np.testing.assert_allclose(found.sweep_plot().axes[0].lines[0].get_xydata(), swept[["n", "test"]])
     with pytest.raises(HeadwiseError, match="none of the syntactic"):
@@ -269,7 +299,9 @@ def test_wrong_settings_are_named(task: Task, changes: dict[str, Any], message: 
 
 def test_structured_tasks_are_refused() -> None:
     model, tokenizer = planted_model()
-    tags = Task("tags", data={"train": [{"words": ["a"], "tags": ["X"]}] * 3}, text="words", label="tags", kind="tags")
+    tags = Task(
+        "tags", data={"train": [{"words": ["a"], "tags": ["X"]}] * 3}, text="words", label="tags", kind="tags"
+    )
     with pytest.raises(HeadwiseError, match="probes read tasks of kind"):
         probe(model, tags, tokenizer=tokenizer, quiet=True)
     with pytest.raises(HeadwiseError, match="no tasks"):

@@ -24,7 +24,12 @@ def tiny(kind: str, side: str = "right") -> tuple[Any, Any]:
     sizes = {"vocab_size": len(planted.WORDS)}
     if kind == "bert":
         config = BertConfig(
-            hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=32, **sizes
+            hidden_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=32,
+            **sizes,
         )
         return BertModel(config).eval(), tokenizer
     return GPT2Model(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=32, **sizes)).eval(), tokenizer
@@ -56,7 +61,9 @@ def by_hand(model: Any, tokenizer: Any, text: str, pooling: str) -> tuple[np.nda
     states: list[torch.Tensor] = []
     layers = model.encoder.layer if isinstance(model, BertModel) else model.h
     handles += [
-        layer.register_forward_hook(lambda m, a, out: states.append(out if isinstance(out, torch.Tensor) else out[0]))
+        layer.register_forward_hook(
+            lambda m, a, out: states.append(out if isinstance(out, torch.Tensor) else out[0])
+        )
         for layer in layers
     ]
     with torch.no_grad():
@@ -67,7 +74,9 @@ def by_hand(model: Any, tokenizer: Any, text: str, pooling: str) -> tuple[np.nda
     def pick(x: torch.Tensor) -> torch.Tensor:
         return {"cls": x[0, 0], "last": x[0, -1], "mean": x[0].mean(0)}[pooling]
 
-    return torch.stack([pick(x).view(2, 8) for x in kept]).numpy(), torch.stack([pick(x) for x in states]).numpy()
+    return torch.stack([pick(x).view(2, 8) for x in kept]).numpy(), torch.stack(
+        [pick(x) for x in states]
+    ).numpy()
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -81,7 +90,9 @@ def test_recording_equals_one_text_at_a_time(tmp_path: Path, kind: str, side: st
     for row, (text,) in enumerate(texts()):
         expected, states = by_hand(model, tokenizer, text, pooling)
         np.testing.assert_allclose(heads[:, :, row], expected, atol=2e-5)
-        np.testing.assert_allclose([found.hidden(layer)[0, row].numpy() for layer in range(2)], states, atol=2e-5)
+        np.testing.assert_allclose(
+            [found.hidden(layer)[0, row].numpy() for layer in range(2)], states, atol=2e-5
+        )
 
 
 def test_batch_size_and_shards_do_not_matter_and_half_precision_is_near(tmp_path: Path) -> None:
@@ -102,9 +113,13 @@ def test_pairs_are_compared_or_read_together(tmp_path: Path) -> None:
     assert found.sides == 2
     u, v = (by_hand(model, tokenizer, side[3][0], "cls")[0] for side in (texts(), texts(seed=1)))
     expected = np.concatenate([np.abs(u - v), u * v], axis=-1)
-    np.testing.assert_allclose(found.heads(list(found.all())).view(2, 2, 23, 16)[:, :, 3], expected, atol=2e-5)
+    np.testing.assert_allclose(
+        found.heads(list(found.all())).view(2, 2, 23, 16)[:, :, 3], expected, atol=2e-5
+    )
     assert found.hidden(1).shape == (1, 23, 32)
-    together = record(encoder, examples(pairs=True), tmp_path / "together", pairs="together", dtype="float32", quiet=True)
+    together = record(
+        encoder, examples(pairs=True), tmp_path / "together", pairs="together", dtype="float32", quiet=True
+    )
     assert together.heads([(0, 0)]).shape == (1, 23, 8)
 
 
@@ -118,11 +133,18 @@ def test_embedding_concatenates_heads_in_order(tmp_path: Path) -> None:
 def test_a_stopped_recording_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokenizer = tiny("bert")
     encoder = Encoder.of(model, tokenizer)
-    own: Any = {"identity": "this model", "quiet": True}  # known without asking the model, which a hook hangs on
+    own: Any = {
+        "identity": "this model",
+        "quiet": True,
+    }  # known without asking the model, which a hook hangs on
     whole = record(encoder, examples(), tmp_path / "whole", shard=10, **own)
     passes = []
     handle = model.register_forward_hook(
-        lambda *_: passes.append(1) or (_ for _ in ()).throw(KeyboardInterrupt) if len(passes) == 2 else passes.append(1)
+        lambda *_: (
+            passes.append(1) or (_ for _ in ()).throw(KeyboardInterrupt)
+            if len(passes) == 2
+            else passes.append(1)
+        )
     )
     with pytest.raises(KeyboardInterrupt):
         record(encoder, examples(), tmp_path / "part", shard=10, batch_size=10, **own)
@@ -186,12 +208,15 @@ def test_random_weights_differ_and_come_from_the_seed() -> None:
 def test_a_folder_without_some_weights_is_the_same_model_each_time(tmp_path: Path) -> None:
     model, tokenizer = tiny("bert")
     model.save_pretrained(
-        tmp_path / "model", state_dict={k: v for k, v in model.state_dict().items() if not k.startswith("pooler")}
+        tmp_path / "model",
+        state_dict={k: v for k, v in model.state_dict().items() if not k.startswith("pooler")},
     )
     tokenizer.save_pretrained(tmp_path / "model")
     one = record(Encoder.of(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)
     torch.rand(3)
-    two = record(Encoder.of(tmp_path / "model"), examples(), tmp_path / "run", quiet=True)  # would refuse another model
+    two = record(
+        Encoder.of(tmp_path / "model"), examples(), tmp_path / "run", quiet=True
+    )  # would refuse another model
     assert torch.equal(one.heads([(1, 0)]), two.heads([(1, 0)]))
 
 

@@ -31,7 +31,12 @@ def resident() -> tuple[int, int]:
 def test_memory_does_not_grow_with_the_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "RESIDENT", 2 * MB)  # a small model's pages would all fit
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"hidden_size": 64, "num_hidden_layers": 12, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     model = BertModel(BertConfig(vocab_size=len(planted.WORDS), max_position_embeddings=16, **sizes)).eval()
     dice = np.random.default_rng(0)
     texts = [(" ".join(row),) for row in dice.choice(planted.FILLERS, (SENTENCES, 4))]
@@ -42,7 +47,13 @@ def test_memory_does_not_grow_with_the_sentences(tmp_path: Path, monkeypatch: py
     encoder = Encoder.of(model, planted.tokenizer())
     seen: list[tuple[int, int]] = []
     model.register_forward_hook(lambda *_: seen.append(resident()))
-    own = {"identity": recording.NOT_KEPT, "batch_size": BATCH, "shard": 4_000, "dtype": "float32", "quiet": True}
+    own = {
+        "identity": recording.NOT_KEPT,
+        "batch_size": BATCH,
+        "shard": 4_000,
+        "dtype": "float32",
+        "quiet": True,
+    }
     done = recording.record(encoder, examples, tmp_path, **own)
     assert len(seen) == SENTENCES // BATCH
     written = sum(file.stat().st_size for file in tmp_path.rglob("*.npy"))

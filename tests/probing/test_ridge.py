@@ -23,10 +23,16 @@ def test_equals_scikit_learn_on_every_set_fold_and_strength() -> None:
         kept = np.r_[0:start, start + size : 200]
         for i, strength in enumerate(strengths):
             for number in range(3):
-                model = Ridge(alpha=len(kept) * strength).fit(x[number, kept].double().numpy(), y[kept].double().numpy())
-                np.testing.assert_allclose(found.weights[number, fold, i].numpy(), model.coef_, rtol=2e-3, atol=2e-4)
+                model = Ridge(alpha=len(kept) * strength).fit(
+                    x[number, kept].double().numpy(), y[kept].double().numpy()
+                )
                 np.testing.assert_allclose(
-                    found.predictions(x[:, :20], fold)[number, i].numpy(), model.predict(x[number, :20].numpy()), rtol=1e-4
+                    found.weights[number, fold, i].numpy(), model.coef_, rtol=2e-3, atol=2e-4
+                )
+                np.testing.assert_allclose(
+                    found.predictions(x[:, :20], fold)[number, i].numpy(),
+                    model.predict(x[number, :20].numpy()),
+                    rtol=1e-4,
                 )
         start += size
 
@@ -36,5 +42,7 @@ def test_one_fit_on_all_examples() -> None:
     found = fit_ridge(x.half(), y, [0.1])
     model = Ridge(alpha=200 * 0.1).fit(x[1].half().double().numpy(), y.double().numpy())
     np.testing.assert_allclose(
-        found.predictions(x.half().float())[1, 0].numpy(), model.predict(x[1].half().double().numpy()), rtol=1e-4
+        found.predictions(x.half().float())[1, 0].numpy(),
+        model.predict(x[1].half().double().numpy()),
+        rtol=1e-4,
     )

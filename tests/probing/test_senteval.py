@@ -25,7 +25,9 @@ def test_reads_folders_of_tables_and_carves_validation(tmp_path: Path) -> None:
     folder = tmp_path / "past_present"
     folder.mkdir()
     for split in ("train", "test"):
-        frame = pd.DataFrame({"sentence": [f"{split} {i}" for i in range(60)], "label": ["Past", "Pres"] * 30})
+        frame = pd.DataFrame(
+            {"sentence": [f"{split} {i}" for i in range(60)], "label": ["Past", "Pres"] * 30}
+        )
         frame.to_parquet(folder / f"{split}.parquet")
     (task,) = senteval_tasks(tmp_path, ["past_present"])
     assert task.name == "Tense"
@@ -59,7 +61,9 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 def test_a_word_that_only_the_test_split_has_is_a_class_that_no_probe_can_guess(tmp_path: Path) -> None:
     for split, words in {"train": ["dog", "cat"] * 8, "test": ["dog", "emu"]}.items():
-        table = pd.DataFrame({"sentence": [f"a {word} number {i} runs" for i, word in enumerate(words)], "label": words})
+        table = pd.DataFrame(
+            {"sentence": [f"a {word} number {i} runs" for i, word in enumerate(words)], "label": words}
+        )
         (tmp_path / "word_content").mkdir(exist_ok=True)
         table.to_parquet(tmp_path / "word_content" / f"{split}.parquet")
     (task,) = senteval_tasks(tmp_path, ["WordContent"])

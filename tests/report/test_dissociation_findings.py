@@ -28,7 +28,9 @@ class Result:
     notes: tuple[str, ...] = ()
     random_note = "random: mean and range of 10 sets, not an interval"
 
-    def __init__(self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95, why: str = "") -> None:
+    def __init__(
+        self, tables: dict[str, pd.DataFrame], tasks: list[str], level: float = 0.95, why: str = ""
+    ) -> None:
         untested = pd.DataFrame({"p_fdr": pd.Series(dtype=float)})
         self.table = {"matched": untested, "overlap": pd.DataFrame(index=tasks), **tables}.__getitem__
         self.tasks, self.settings = tasks, {"level": level, "heads_each": 1, "heads_total": 4}
@@ -40,10 +42,14 @@ class Result:
             pair_bounds=lambda: {(0, 1): one},
             uncorrected=lambda which: "",
         )
-        self.scores = xr.DataArray(np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks})
+        self.scores = xr.DataArray(
+            np.zeros((len(tasks), 2, 2)), dims=("task", "layer", "head"), coords={"task": tasks}
+        )
 
 
-def dissociated(d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95) -> Result:
+def dissociated(
+    d: float, low: float, high: float, p: float = np.nan, verdict: str = "double", level: float = 0.95
+) -> Result:
     """A dissociation whose every D is the same; own lesions cost 25 points, and so do the others' where D is 0."""
     row = {"metric": "accuracy", "RP own": 70.0, "RP others": 70.0 + d, "D": d, "D low": low, "D high": high}
     summary = pd.DataFrame([{"task": name, **row} for name in [*TASKS, "all"]]).set_index("task")
@@ -61,14 +67,20 @@ def dissociated(d: float, low: float, high: float, p: float = np.nan, verdict: s
 
 @pytest.mark.parametrize(
     ("low", "high", "said", "unsaid"),
-    [(-14.6, 15.5, NOT_SHOWN, "costs it more"), (2.0, 6.0, "costs it more", NOT_SHOWN), (-6.0, -2.0, "costs it less", NOT_SHOWN)],
+    [
+        (-14.6, 15.5, NOT_SHOWN, "costs it more"),
+        (2.0, 6.0, "costs it more", NOT_SHOWN),
+        (-6.0, -2.0, "costs it less", NOT_SHOWN),
+    ],
 )
 def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid: str) -> None:
     d = 3.8 if high > 0 else -3.8
     first, *rest = dissociation.findings(dissociated(d, low, high))
     assert said in first
     assert unsaid not in first
-    for task, sentence in zip(TASKS, rest[:2], strict=True):  # a task is compared with itself under the others' lesions
+    for task, sentence in zip(
+        TASKS, rest[:2], strict=True
+    ):  # a task is compared with itself under the others' lesions
         assert sentence.startswith(
             f"{task} keeps 70.0 % of its performance without its own heads and {70 + d:.1f} % without another"
         )
@@ -77,9 +89,21 @@ def test_d_is_worded_by_its_interval(low: float, high: float, said: str, unsaid:
 
 def test_without_an_interval_nothing_is_claimed() -> None:
     said = dissociation.findings(dissociated(30.0, np.nan, np.nan))
-    assert [WHY in sentence for sentence in said] == [True, True, True, False, True, False]  # all but random sets and overlap
+    assert [WHY in sentence for sentence in said] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]  # all but random sets and overlap
     assert [NO_INTERVAL in sentence for sentence in said[:3]] == [True] * 3
-    claims = ("matter more", "costs it more", NOT_SHOWN, "lies above 0")  # what was not tested is not called undecided either
+    claims = (
+        "matter more",
+        "costs it more",
+        NOT_SHOWN,
+        "lies above 0",
+    )  # what was not tested is not called undecided either
     assert not any(claim in sentence for sentence in said for claim in claims)
 
 
@@ -90,7 +114,9 @@ def test_an_interval_is_called_by_its_own_level() -> None:
     tables = {kind: wide.table(kind) for kind in ("summary", "performance", "pairs")}
     tables |= {"corrected": square, "pairwise": square}
     shown = dissociation.blocks(Result(tables, TASKS, 0.99))
-    assert ["99 % interval" in block.caption for block in shown if block.name in ("pairs", "summary")].count(True) == 2
+    assert ["99 % interval" in block.caption for block in shown if block.name in ("pairs", "summary")].count(
+        True
+    ) == 2
     assert not any("95 %" in block.caption for block in shown)
 
 
@@ -106,7 +132,11 @@ def test_captions_speak_of_intervals_only_where_there_are_some() -> None:
     assert "not an interval" in said["Performance in percent (Table 3)"]
     assert "no p: the re-split test was not run" in said["Every pair of tasks"]
     assert "Table 11 of Li et al. 2023." in [block.caption for block in dissociation.blocks(without)]
-    tried = Result({**tables, "pairs": tables["pairs"].assign(p=np.nan), "corrected": square, "pairwise": square}, TASKS, why=WHY)
+    tried = Result(
+        {**tables, "pairs": tables["pairs"].assign(p=np.nan), "corrected": square, "pairwise": square},
+        TASKS,
+        why=WHY,
+    )
     tried.tests = {("topic", "number"): TestOfD(0.0, np.nan, np.array([]), note="too few")}
     blocks = {block.title: block.caption for block in dissociation.blocks(tried)}
     assert "no p: the re-split test had too few splits" in blocks["Every pair of tasks"]
@@ -173,7 +203,9 @@ def test_published_figures_stand_beside_the_same_data_only() -> None:
         square = pd.DataFrame(np.eye(len(tasks)), index=tasks, columns=tasks)
         summary = pd.DataFrame({"metric": metric}, index=[*tasks, "all"])
         summary["D low"] = summary["RP own"] = square["D_low"] = 0.0
-        tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {"summary": summary}
+        tables = dict.fromkeys(("corrected", "performance", "pairs", "pairwise"), square) | {
+            "summary": summary
+        }
         return "published" in [block.name for block in dissociation.blocks(Result(tables, tasks))]
 
     assert shown(names)
@@ -187,7 +219,9 @@ def test_a_task_at_chance_is_said_below_the_headline() -> None:
     some = dissociated(-5.2, -23.9, 12.1)
     tables = {kind: some.table(kind) for kind in ("summary", "performance", "pairs")}
     weak = Result({**tables, "corrected": square, "pairwise": square}, TASKS)
-    weak.notes = ("topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5), so its lesions show little",)
+    weak.notes = (
+        "topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5), so its lesions show little",
+    )
     assert dissociation.section(weak).notes == weak.notes
     shown = " ".join(str(dissociation.section(weak)).split())
     assert "topic: the intact model is at chance (0.375; a guess that ignores the text: 0.5)" in shown

@@ -17,12 +17,16 @@ from headwise.training._result import TrainingResult
 
 
 def test_one_source_model_says_nothing_of_others() -> None:
-    (sentence,) = transfer.findings(pd.DataFrame(), compared(1.0, np.nan, np.nan, np.nan, "no p: 1 source model of each method"))
+    (sentence,) = transfer.findings(
+        pd.DataFrame(), compared(1.0, np.nan, np.nan, np.nan, "no p: 1 source model of each method")
+    )
     assert sentence.endswith(f": {transfer.BEYOND}; no p: 1 source model of each method.")
     assert NOT_SHOWN not in sentence
 
 
-@pytest.mark.parametrize(("p", "said"), [(0.3, "not shown to be more than the 2.4"), (0.001, "more than the 2.4")])
+@pytest.mark.parametrize(
+    ("p", "said"), [(0.3, "not shown to be more than the 2.4"), (0.001, "more than the 2.4")]
+)
 def test_stem_cells_are_worded_by_their_test(p: float, said: str) -> None:
     test = pd.DataFrame([{"gates": "subset", "found": 3, "expected": 2.4, "p": p}])
     (sentence,) = stemcells.findings(test, pd.DataFrame())
@@ -45,27 +49,55 @@ def test_stem_cells_are_worded_by_their_test(p: float, said: str) -> None:
     ],
 )
 def test_effects_are_worded_by_their_interval(low: float, high: float, note: str, said: str) -> None:
-    effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": low, "high": high, "note": note}])
+    effect = pd.DataFrame(
+        [
+            {
+                "gates": "subset",
+                "effect": "stem − alone",
+                "mean": -0.012,
+                "low": low,
+                "high": high,
+                "note": note,
+            }
+        ]
+    )
     (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
     assert sentence.endswith(f": {said}.")
     assert "nan" not in sentence
 
 
 def test_intervals_of_older_effects_are_not_shown() -> None:
-    effect = pd.DataFrame([{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": -0.02, "high": -0.01}])
+    effect = pd.DataFrame(
+        [{"gates": "subset", "effect": "stem − alone", "mean": -0.012, "low": -0.02, "high": -0.01}]
+    )
     (sentence,) = stemcells.findings(pd.DataFrame(), stemcells.current(effect))
-    assert "-1.20 points of probe score: there is no interval (the interval of an older headwise was over runs alone" in sentence
+    assert (
+        "-1.20 points of probe score: there is no interval (the interval of an older headwise was over runs alone"
+        in sentence
+    )
     assert "lower" not in sentence
 
 
 def compared(difference: float, low: float, high: float, p: float, note: str = "") -> pd.DataFrame:
-    row = {"task": "sick", "shots": 4, "method": "iat", "baseline": "plain", "difference": difference, "low": low, "high": high}
+    row = {
+        "task": "sick",
+        "shots": 4,
+        "method": "iat",
+        "baseline": "plain",
+        "difference": difference,
+        "low": low,
+        "high": high,
+    }
     return pd.DataFrame([{**row, "p": p, "q": p, "note": note}])
 
 
 def test_transfer_is_worded_by_its_test_or_interval() -> None:
     scores = pd.DataFrame()
-    for difference, p, said in ((1.0, 0.4, NOT_SHOWN), (1.0, 0.03, "iat is better"), (-1.0, 0.03, "iat is worse")):
+    for difference, p, said in (
+        (1.0, 0.4, NOT_SHOWN),
+        (1.0, 0.03, "iat is better"),
+        (-1.0, 0.03, "iat is worse"),
+    ):
         (sentence,) = transfer.findings(scores, compared(difference, -1, 1, p))
         assert f": {said} (p =" in sentence
     few = "no p: 3 source models of each method, 6 are needed"
@@ -75,7 +107,14 @@ def test_transfer_is_worded_by_its_test_or_interval() -> None:
 
 def test_one_run_of_a_transfer_has_no_spread() -> None:
     scores = pd.DataFrame(
-        {"task": "sick", "method": "iat", "shots": [4, 8], "mean": [50.0, 60.0], "sd": [np.nan, 2.0], "runs": [1, 5]}
+        {
+            "task": "sick",
+            "method": "iat",
+            "shots": [4, 8],
+            "mean": [50.0, 60.0],
+            "sd": [np.nan, 2.0],
+            "runs": [1, 5],
+        }
     )
     assert transfer.findings(scores, pd.DataFrame()) == [
         "4 examples of sick bring the iat model to 50.0 % (one run).",
@@ -92,7 +131,9 @@ def test_links_are_worded_by_the_mantel_test() -> None:
     ):
         (sentence,) = similarity.findings(pd.DataFrame([{**row, "p": p}]), pairs, ["DSE"])
         assert said in sentence
-    (sentence,) = similarity.findings(pd.DataFrame([{**row, "p": np.nan, "note": "no p: 6 relabellings"}]), pairs, ["DSE"])
+    (sentence,) = similarity.findings(
+        pd.DataFrame([{**row, "p": np.nan, "note": "no p: 6 relabellings"}]), pairs, ["DSE"]
+    )
     assert "no p: 6 relabellings" in sentence
     assert "goes with" not in sentence
 
@@ -100,7 +141,13 @@ def test_links_are_worded_by_the_mantel_test() -> None:
 def trained(gains: list[float]) -> pd.DataFrame:
     return pd.DataFrame(
         [
-            {"method": method, "seed": seed, "task": task, "score": 0.7 + (gain if method == "iat" else 0.0), "chance": 0.5}
+            {
+                "method": method,
+                "seed": seed,
+                "task": task,
+                "score": 0.7 + (gain if method == "iat" else 0.0),
+                "chance": 0.5,
+            }
             for seed, gain in enumerate(gains)
             for method in ("multi-task", "iat")
             for task in ("a", "b")
@@ -150,12 +197,15 @@ def test_probes_are_compared_by_standard_errors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scores", "said"), [((0.5, 0.4), "On none of 2 tasks"), ((0.9, 0.4), "On t0 the head best on validation, 0.0,")]
+    ("scores", "said"),
+    [((0.5, 0.4), "On none of 2 tasks"), ((0.9, 0.4), "On t0 the head best on validation, 0.0,")],
 )
 def test_the_best_head_is_beside_a_guess(scores: tuple[float, float], said: str) -> None:
     places = ("task", "layer", "head")
     values = np.reshape(scores, (2, 1, 1))
-    data = xr.Dataset({"test": (places, values), "validation": (places, values), "majority": ("task", [0.5, 0.5])})
+    data = xr.Dataset(
+        {"test": (places, values), "validation": (places, values), "majority": ("task", [0.5, 0.5])}
+    )
     sentence = probing.findings(embeddings([0.0, 0.0]), data.assign_coords(task=["t0", "t1"]))[-1]
     assert sentence.startswith(said)
     assert "guess that ignores the text" in sentence
@@ -165,9 +215,21 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
     """A method without the hard task is no better for it."""
     scores = pd.concat(
         [
-            pd.DataFrame({"method": method, "seed": seed, "task": list(values), "score": list(values.values()), "chance": 0.1})
+            pd.DataFrame(
+                {
+                    "method": method,
+                    "seed": seed,
+                    "task": list(values),
+                    "score": list(values.values()),
+                    "chance": 0.1,
+                }
+            )
             for seed in range(3)
-            for method, values in (("multi-task", {"easy": 0.9, "hard": 0.5}), ("iat", {"easy": 0.9}), ("lora", {"other": 0.9}))
+            for method, values in (
+                ("multi-task", {"easy": 0.9, "hard": 0.5}),
+                ("iat", {"easy": 0.9}),
+                ("lora", {"other": 0.9}),
+            )
         ]
     )
     said = training.training_findings(scores)
@@ -184,9 +246,13 @@ def test_only_tasks_that_both_methods_have_are_compared() -> None:
 def test_what_is_at_chance_is_named_with_its_method() -> None:
     scores = trained([0.0, 0.0])
     weak = (scores["method"] == "iat") & (scores["task"] == "b")
-    assert training.training_findings(scores.assign(at_chance=weak))[-1] == "Not shown to be above chance in any seed: b (iat)."
+    assert (
+        training.training_findings(scores.assign(at_chance=weak))[-1]
+        == "Not shown to be above chance in any seed: b (iat)."
+    )
     assert not any(
-        "chance" in sentence for sentence in training.training_findings(scores.assign(at_chance=weak & (scores["seed"] == 0)))
+        "chance" in sentence
+        for sentence in training.training_findings(scores.assign(at_chance=weak & (scores["seed"] == 0)))
     )
 
 
@@ -194,7 +260,9 @@ def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> 
     """Its parts, one for each task, are plain trainings in folders of their own: not further runs of multi-task training."""
 
     def save(folder: Path, method: str, scores: dict[str, float]) -> None:
-        table = pd.DataFrame({"task": list(scores), "split": "validation", "score": list(scores.values()), "chance": 0.1})
+        table = pd.DataFrame(
+            {"task": list(scores), "split": "validation", "score": list(scores.values()), "chance": 0.1}
+        )
         history = pd.DataFrame({"step": [1], "task": ["a"], "loss": [1.0]})
         kept = {"method": method, "tasks": dict.fromkeys(scores), "settings": {"seed": 0}}
         model = SimpleNamespace(write=lambda _: {"kind": "multi-task"})
@@ -209,7 +277,9 @@ def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> 
         "multi-task: 60.0 on average over 2 tasks (1 seed).",
         "single-task: 90.0 on average over 2 tasks (1 seed).",
     ]
-    assert read([tmp_path / "single-task" / "a"])[0].findings == ["multi-task: 90.0 on average over 1 task (1 seed)."]
+    assert read([tmp_path / "single-task" / "a"])[0].findings == [
+        "multi-task: 90.0 on average over 1 task (1 seed)."
+    ]
 
 
 class Trained:
@@ -225,11 +295,21 @@ def test_settings_of_one_method_are_not_averaged() -> None:
     def one(method: str, seed: int, folder: str = "", tasks: str = "ab", **options: object) -> Trained:
         settings = {"seed": seed, "epochs": 3}
         return Trained(
-            folder, {"method": method, "tasks": dict.fromkeys(tasks), "settings": settings, "seconds": seed, **options}
+            folder,
+            {
+                "method": method,
+                "tasks": dict.fromkeys(tasks),
+                "settings": settings,
+                "seconds": seed,
+                **options,
+            },
         )
 
     swept = [one("iat", seed, alpha=alpha) for seed in (0, 1) for alpha in (0.1, 0.3)]
-    assert training.labels([one("multi-task", 0), *swept]) == ["multi-task", *["iat (alpha 0.1)", "iat (alpha 0.3)"] * 2]
+    assert training.labels([one("multi-task", 0), *swept]) == [
+        "multi-task",
+        *["iat (alpha 0.1)", "iat (alpha 0.3)"] * 2,
+    ]
     assert training.labels([one("iat", 0), one("iat", 1)]) == ["iat", "iat"]
     assert training.labels([one("iat", 0), one("iat", 0, tasks="c")]) == ["iat (tasks a, b)", "iat (tasks c)"]
     assert training.labels([one("iat", 0, "x"), one("iat", 0, "y")]) == ["iat in x", "iat in y"]
@@ -260,9 +340,19 @@ def test_no_minus_zero_and_an_average_over_different_metrics_in_a_table_says_so(
     assert number(-0.04) == number(0.0) == "0.0"
     assert number(-0.04, sign=True) == "+0.0"
     assert number(-0.06) == "-0.1"
-    rows = {"method": "iat", "seed": 0, "split": "validation", "chance": 0.5, "examples": 9, "at_chance": False}
+    rows = {
+        "method": "iat",
+        "seed": 0,
+        "split": "validation",
+        "chance": 0.5,
+        "examples": 9,
+        "at_chance": False,
+    }
     scores = pd.DataFrame(
-        [{**rows, "task": "a", "score": 0.8, "metric": "count-f1"}, {**rows, "task": "b", "score": 0.9, "metric": "accuracy"}]
+        [
+            {**rows, "task": "a", "score": 0.8, "metric": "count-f1"},
+            {**rows, "task": "b", "score": 0.9, "metric": "accuracy"},
+        ]
     )
     table = TrainingResult(scores, pd.DataFrame(), pd.DataFrame(), {}).table()
     assert table["metric"].to_list() == ["F1", "accuracy", "different metrics"]

@@ -30,7 +30,9 @@ def part_of(run: engine.Run) -> Section:
     return Section("Counting", ["Some."], [], "By hand.")
 
 
-study = engine.Study(CountRecipe, lambda recipe: [engine.Cell(count, {"heads": recipe.heads})], section=section)
+study = engine.Study(
+    CountRecipe, lambda recipe: [engine.Cell(count, {"heads": recipe.heads})], section=section
+)
 
 
 @pytest.fixture
@@ -50,12 +52,17 @@ def test_the_report_shows_the_section_of_an_own_study(run: Path, tmp_path: Path)
 
 def test_the_report_of_an_unfinished_study_says_so(tmp_path: Path) -> None:
     two = engine.Study(
-        CountRecipe, lambda recipe: [engine.Cell(count, {"heads": n}, {"seed": n}) for n in range(recipe.heads)], section=part_of
+        CountRecipe,
+        lambda recipe: [engine.Cell(count, {"heads": n}, {"seed": n}) for n in range(recipe.heads)],
+        section=part_of,
     )
     recipe, _ = engine.validate(two, {"kind": f"{__name__}:two", "heads": 3}, tmp_path, tmp_path / "run")
     sys.modules[__name__].two = two  # type: ignore[attr-defined]
     engine.run_study(two, recipe, tmp_path / "run", jobs=0, quiet=True, only={"seed": {"1"}})
-    assert read([tmp_path / "run"])[0].findings == ["Unfinished: 1 of 3 cells are done; the rest is not shown.", "Some."]
+    assert read([tmp_path / "run"])[0].findings == [
+        "Unfinished: 1 of 3 cells are done; the rest is not shown.",
+        "Some.",
+    ]
     engine.run_study(two, recipe, tmp_path / "run", jobs=0, quiet=True)
     assert read([tmp_path / "run"])[0].findings == ["Some."]
 

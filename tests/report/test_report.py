@@ -27,7 +27,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     torch.manual_seed(0)
     tasks = grammar.tasks(["topic", "tense", "sentiment"], size=64)
-    config = BertConfig(hidden_size=24, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32, initializer_range=0.5)
+    config = BertConfig(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=32,
+        initializer_range=0.5,
+    )
     model = MultiTaskModel(BertModel(config), AutoTokenizer.from_pretrained(default_model()), tasks).eval()
     return hw.dissociate(model, tasks, fraction=0.3, random_draws=2, fractions=(0.5,), quiet=True).save(
         tmp_path_factory.mktemp("r") / "saved"
@@ -60,7 +66,9 @@ def test_every_number_of_the_tables_is_in_the_report(saved: Path, tmp_path: Path
 
 
 def test_nothing_is_loaded_from_elsewhere_and_text_stays_text(saved: Path, tmp_path: Path) -> None:
-    page = write_report([saved], tmp_path / "r.html", title="<script>alert(1)</script>").read_text(encoding="utf-8")
+    page = write_report([saved], tmp_path / "r.html", title="<script>alert(1)</script>").read_text(
+        encoding="utf-8"
+    )
     assert "<script>alert(1)</script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert not re.search(r"""(src|href)=["'](https?:)?//|url\((?!#)|@import""", page)
@@ -70,7 +78,14 @@ def test_nothing_is_loaded_from_elsewhere_and_text_stays_text(saved: Path, tmp_p
 def test_figures_and_tables_for_papers(saved: Path, tmp_path: Path) -> None:
     files = write_figures([saved], tmp_path / "figures")
     names = {file.name for file in files}
-    assert {"head-scores.pdf", "head-scores.png", "lesions.pdf", "pairs.pdf", "performance.tex", "performance.csv"} <= names
+    assert {
+        "head-scores.pdf",
+        "head-scores.png",
+        "lesions.pdf",
+        "pairs.pdf",
+        "performance.tex",
+        "performance.csv",
+    } <= names
     for file in files:
         if file.suffix in (".pdf", ".png"):
             assert_drawn(file)
@@ -90,9 +105,13 @@ def test_latex_escapes_what_latex_would_read() -> None:
 
 
 def test_latex_has_the_digits_of_the_page() -> None:
-    table = latex(Table("t", "title", pd.DataFrame({"D": [12.3456, -0.5], "n": [40, 7], "p": [0.00123, 1.0]})))
+    table = latex(
+        Table("t", "title", pd.DataFrame({"D": [12.3456, -0.5], "n": [40, 7], "p": [0.00123, 1.0]}))
+    )
     assert r"\begin{tabular}{rrr}" in table
-    assert "12.3 & 40 & 0.0012 " in table  # three digits of a column's largest value; small ones keep two of their own
+    assert (
+        "12.3 & 40 & 0.0012 " in table
+    )  # three digits of a column's largest value; small ones keep two of their own
     assert "-0.5 & 7 & 1.00 " in table
 
 

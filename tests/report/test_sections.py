@@ -26,7 +26,10 @@ class Kept:
     """A study's run with tables and arrays by name."""
 
     def __init__(
-        self, tables: dict[str, pd.DataFrame], arrays: dict[str, xr.DataArray] | None = None, recipe: Any = None
+        self,
+        tables: dict[str, pd.DataFrame],
+        arrays: dict[str, xr.DataArray] | None = None,
+        recipe: Any = None,
     ) -> None:
         self.tables, self.arrays, self.recipe = tables, arrays or {}, recipe or {}
 
@@ -89,7 +92,9 @@ def test_training_tables_means_over_seeds_and_pairs_seeds() -> None:
 def test_the_embedded_model_is_called_by_its_name() -> None:
     history = pd.DataFrame({"step": [0], "task": ["sst2"], "loss": [1.0]})
     description = {"model": default_model(), "tasks": {"sst2": "x"}, "method": "iat", "settings": {"seed": 0}}
-    found = SimpleNamespace(scores=SCORES[SCORES["seed"] == 0], history=history, description=description, folder="runs/x")
+    found = SimpleNamespace(
+        scores=SCORES[SCORES["seed"] == 0], history=history, description=description, folder="runs/x"
+    )
     section = training.trainings_section([found])
     assert section.methods.startswith("MiniLM (embedded) was trained on sst2; one task per step.")
     assert ">MiniLM (embedded)<" in render([section], "x")
@@ -105,27 +110,45 @@ def test_training_charts_hold_every_seed_and_the_losses() -> None:
     assert [text.get_text() for text in ax.get_xticklabels()] == ["qnli", "sst2"]
     assert [np.round(line.get_xdata()).tolist() for line in ax.lines] == [[0, 1, 0, 1]] * 2
     history = pd.DataFrame(
-        {"step": range(4), "task": ["a", "a", "b", "b"], "loss": [4.0, 3.0, 2.0, 1.0], "method": "iat", "seed": 0}
+        {
+            "step": range(4),
+            "task": ["a", "a", "b", "b"],
+            "loss": [4.0, 3.0, 2.0, 1.0],
+            "method": "iat",
+            "seed": 0,
+        }
     )
     ax = figures.losses(pd.concat([history.assign(seed=1, loss=9.0), history])).axes[0]
-    assert {line.get_label(): line.get_ydata().tolist() for line in ax.lines} == {"a, iat": [4.0, 3.0], "b, iat": [2.0, 1.0]}
+    assert {line.get_label(): line.get_ydata().tolist() for line in ax.lines} == {
+        "a, iat": [4.0, 3.0],
+        "b, iat": [2.0, 1.0],
+    }
     assert ax.get_ylabel() == "training loss"
 
 
 def test_a_training_study_is_grouped_by_model_and_sampling() -> None:
     run = Kept(
-        {"scores": SCORES, "training": pd.DataFrame({"model": ["bert"], "method": ["iat"], "task": ["qnli"], "mean": [75.5]})}
+        {
+            "scores": SCORES,
+            "training": pd.DataFrame(
+                {"model": ["bert"], "method": ["iat"], "task": ["qnli"], "mean": [75.5]}
+            ),
+        }
     )
     section = grids.of_training(run)
     page = on_the_page(section)
     assert section.findings
-    assert [part.name for part in section.blocks if isinstance(part, Chart)] == ["training-scores-bert, annealed"]
+    assert [part.name for part in section.blocks if isinstance(part, Chart)] == [
+        "training-scores-bert, annealed"
+    ]
     assert all(sentence.startswith("bert, annealed: ") for sentence in section.findings)
     assert "a &lt;title&gt;" in page
 
 
 def test_variants_are_compared_with_their_methods_and_folders_shown_by_name() -> None:
-    drift = SCORES[SCORES["method"] == "iat"].assign(method="iat-drift", score=lambda part: part["score"] - 0.01)
+    drift = SCORES[SCORES["method"] == "iat"].assign(
+        method="iat-drift", score=lambda part: part["score"] - 0.01
+    )
     run = Kept(
         {"scores": pd.concat([SCORES, drift]).assign(model="/a/long/path/bert")},
         recipe={"variants": {"iat-drift": {"method": "iat", "options": {"drift": True}}}},
@@ -135,13 +158,18 @@ def test_variants_are_compared_with_their_methods_and_folders_shown_by_name() ->
     assert sum("iat-drift is -1.00 points from iat on average" in sentence for sentence in said) == 1
     assert sum("points from multi-task" in sentence for sentence in said) == 2
     same = pd.concat([SCORES.assign(model=f"/{folder}/bert") for folder in "ab"])
-    assert {sentence.split(",")[0] for sentence in grids.of_training(Kept({"scores": same})).findings} == {"/a/bert", "/b/bert"}
+    assert {sentence.split(",")[0] for sentence in grids.of_training(Kept({"scores": same})).findings} == {
+        "/a/bert",
+        "/b/bert",
+    }
     embedded = grids.of_training(Kept({"scores": SCORES.assign(model=default_model())}))
     assert embedded.findings[0].startswith("MiniLM (embedded), annealed: ")
 
 
 def test_a_specialization_study_shows_its_grid() -> None:
-    grid = pd.DataFrame({"label": ["bert", "gpt2"], "a–b": [12.0, -3.0], "a–c": [4.0, 1.0], "average": [8.0, -1.0]})
+    grid = pd.DataFrame(
+        {"label": ["bert", "gpt2"], "a–b": [12.0, -3.0], "a–c": [4.0, 1.0], "average": [8.0, -1.0]}
+    )
     pairs = pd.DataFrame({"A": ["a"], "B": ["b"], "D": [12.34]})
     section = grids.of_specialization(Kept({"grid": grid, "pairs-mean": pairs}))
     on_the_page(section)
@@ -184,27 +212,45 @@ def test_saved_probes_name_the_head_chosen_on_validation(tmp_path: Any) -> None:
     section = Probes(data.assign_attrs(seed=3), embeddings, sweep, {}, {}).section()
     on_the_page(section)
     table = block(section, "probing").frame.set_index("task").loc["Depth"]
-    assert table[["last layer", "best layer", "top 2 heads", "best head", "majority"]].tolist() == pytest.approx(
-        [31, 42, 73, 60, 50]
+    assert table[
+        ["last layer", "best layer", "top 2 heads", "best head", "majority"]
+    ].tolist() == pytest.approx([31, 42, 73, 60, 50])
+    assert any(
+        "0.1" in said and "60.0" in said for said in section.findings
+    )  # head 0.1, not 0.0, which is best on test
+    assert block(section, "head-sweep").draw().axes[0].lines[0].get_ydata().tolist() == pytest.approx(
+        [0.6, 0.73]
     )
-    assert any("0.1" in said and "60.0" in said for said in section.findings)  # head 0.1, not 0.0, which is best on test
-    assert block(section, "head-sweep").draw().axes[0].lines[0].get_ydata().tolist() == pytest.approx([0.6, 0.73])
     drawn = block(section, "embeddings").draw()
-    assert [bar.get_height() for bar in drawn.axes[0].patches] == [pytest.approx(100 * v) for v in rows.values()]
+    assert [bar.get_height() for bar in drawn.axes[0].patches] == [
+        pytest.approx(100 * v) for v in rows.values()
+    ]
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == list(rows)
 
 
 def test_top_heads_are_listed_task_by_task() -> None:
-    wide = xr.DataArray(np.arange(16.0).reshape(2, 2, 4), dims=("task", "layer", "head"), coords={"task": ["z", "a"]})
+    wide = xr.DataArray(
+        np.arange(16.0).reshape(2, 2, 4), dims=("task", "layer", "head"), coords={"task": ["z", "a"]}
+    )
     table = block(HeadScores(wide.assign_attrs(method="l0")).section(), "top-heads").frame
-    assert list(zip(table["task"], table["head"], strict=True)) == [("z", "1.3"), ("z", "1.2"), ("a", "1.3"), ("a", "1.2")]
+    assert list(zip(table["task"], table["head"], strict=True)) == [
+        ("z", "1.3"),
+        ("z", "1.2"),
+        ("a", "1.3"),
+        ("a", "1.2"),
+    ]
 
 
 def test_similarity_shows_matrices_and_the_link() -> None:
     tasks = ["a", "b", "c"]
     matrix = xr.DataArray(np.eye(3) + 0.25, dims=("task", "other"), coords={"task": tasks, "other": tasks})
     pairs = pd.DataFrame(
-        {"task": ["a", "a", "b"], "other": ["b", "c", "c"], "DSE": [0.1, 0.2, 0.4], "dissociation": [0.03, 0.05, 0.04]}
+        {
+            "task": ["a", "a", "b"],
+            "other": ["b", "c", "c"],
+            "DSE": [0.1, 0.2, 0.4],
+            "dissociation": [0.03, 0.05, 0.04],
+        }
     )
     tests = pd.DataFrame({"similarity": ["DSE"], "kind": ["pearson"], "correlation": [0.37], "p": [0.5]})
     section = similarity.section(Kept({"similarity-pairs": pairs, "similarity-link": tests}, {"dse": matrix}))
@@ -226,7 +272,9 @@ def test_stem_cells_show_claims_and_effects() -> None:
         coords={"task": ["pos", "dep"]},
     )
     tests = pd.DataFrame({"gates": ["l0"], "found": [7], "expected": [3.2], "p": [0.04]})
-    effects = pd.DataFrame({"gates": ["l0"], "effect": ["stem − alone"], "mean": [-0.0123], "low": [-0.03], "high": [0.004]})
+    effects = pd.DataFrame(
+        {"gates": ["l0"], "effect": ["stem − alone"], "mean": [-0.0123], "low": [-0.03], "high": [0.004]}
+    )
     section = stemcells.section(Kept({"stem-cells": tests, "effects": effects}, {"claims-l0": claims}))
     on_the_page(section)
     maps = block(section, "claims-l0")
@@ -263,7 +311,15 @@ def test_transfer_shows_scores_over_shots() -> None:
 
 def test_text_from_results_stays_text(tmp_path: Any) -> None:
     hostile = SCORES.assign(task="<b>x</b>", method="<img src=x>")
-    section = Section("t", training.training_findings(hostile), [training.score_chart(hostile)], "", {"<i>": "<u>"}, {}, "<s>")
+    section = Section(
+        "t",
+        training.training_findings(hostile),
+        [training.score_chart(hostile)],
+        "",
+        {"<i>": "<u>"},
+        {},
+        "<s>",
+    )
     page = render([section], "t")
     for tag in ("<b>x</b>", "<img src=x>", "<i>", "<u>", "<s>"):
         assert tag not in page
@@ -287,8 +343,16 @@ def test_copying_heads_lead_with_the_finding_and_its_figure(tmp_path) -> None:  
     page = render([section], "t")
     assert "tiny &lt;model&gt; predicts" in page
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL).group(1))  # type: ignore[union-attr]
-    assert [row[:2] for row in data["maps"][0]["effects"]["induction"]] == [["intact", 70], [LESIONS[1], 5], [LESIONS[2], 70]]
-    assert page.index('class="headline"') < page.index('id="map-0"') < page.index("Repeated tokens predicted, in percent")
+    assert [row[:2] for row in data["maps"][0]["effects"]["induction"]] == [
+        ["intact", 70],
+        [LESIONS[1], 5],
+        [LESIONS[2], 70],
+    ]
+    assert (
+        page.index('class="headline"')
+        < page.index('id="map-0"')
+        < page.index("Repeated tokens predicted, in percent")
+    )
 
 
 def test_d_after_every_method_is_drawn_for_each_way_to_score_heads() -> None:
@@ -298,7 +362,9 @@ def test_d_after_every_method_is_drawn_for_each_way_to_score_heads() -> None:
         {"model": "m", "method": method, "scoring": scoring, "seed": 0, "D": 10.0 * n}
         for n, (method, scoring) in enumerate(places)
     ]
-    found = grids.of_specialization(SimpleNamespace(files={"d.parquet"}, table=lambda _: pd.DataFrame(rows), recipe={}))
+    found = grids.of_specialization(
+        SimpleNamespace(files={"d.parquet"}, table=lambda _: pd.DataFrame(rows), recipe={})
+    )
     charts = [block for block in found.blocks if block.name.startswith("methods")]
     assert [chart.title for chart in charts] == [
         f"Dissociation after every method, heads scored by {name} (Fig. 8)" for name in ("eq4", "iat")

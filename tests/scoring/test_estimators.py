@@ -57,7 +57,9 @@ def run(model: Any, method: str, **options: Any) -> xr.DataArray:
 
 def mean_loss(subject: Subject, gates: torch.Tensor) -> float:
     with frozen(subject.model), torch.no_grad():
-        return float(torch.cat([subject.forward(batch, gates).loss for batch in subject.read(subject.plan())]).mean())
+        return float(
+            torch.cat([subject.forward(batch, gates).loss for batch in subject.read(subject.plan())]).mean()
+        )
 
 
 @pytest.mark.parametrize("measure", ["metric", "loss"])
@@ -82,7 +84,9 @@ def test_ablation_equals_a_loop(model: Any, measure: str) -> None:
 def test_integrated_gradients_are_complete(model: Any, subject: Subject) -> None:
     found = run(model, "integrated-gradients", signed=True, steps=24)
     ones = subject.base
-    assert float(found.sum()) == pytest.approx(mean_loss(subject, 0 * ones) - mean_loss(subject, ones), rel=1e-3)
+    assert float(found.sum()) == pytest.approx(
+        mean_loss(subject, 0 * ones) - mean_loss(subject, ones), rel=1e-3
+    )
     assert (run(model, "integrated-gradients") >= abs(found) - 1e-6).all()  # |mean| ≤ mean of |·|
 
 
@@ -106,7 +110,9 @@ def test_attention_attribution_does_not_depend_on_padding(model: Any) -> None:
     assert model.config._attn_implementation == "sdpa"
 
 
-def test_attention_attribution_says_where_maps_cannot_be_had(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_attribution_says_where_maps_cannot_be_had(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "headwise.scoring._attribution.Watcher", lambda **_: nullcontext()
     )  # a kernel that shows no probabilities
@@ -130,7 +136,9 @@ def test_taylor_mean_is_a_derivative(model: Any, subject: Subject) -> None:
             if site.index != self.head[0]:
                 return x
             rows = x.unflatten(-1, (site.n_heads, site.head_dim)).clone()
-            rows[..., self.head[1], :] += self.step * (means[site.index][self.head[1]] - rows[..., self.head[1], :])
+            rows[..., self.head[1], :] += self.step * (
+                means[site.index][self.head[1]] - rows[..., self.head[1], :]
+            )
             return rows.flatten(-2)
 
     tokenizer = planted.tokenizer()
@@ -287,7 +295,9 @@ def test_compare_scores_against_scipy() -> None:
 
 def test_compare_scores_over_seeds_and_dims() -> None:
     rng = np.random.default_rng(0)
-    scores = xr.DataArray(rng.random((3, 9, 4, 4)), dims=("method", "seed", "layer", "head"), coords={"method": ["a", "b", "c"]})
+    scores = xr.DataArray(
+        rng.random((3, 9, 4, 4)), dims=("method", "seed", "layer", "head"), coords={"method": ["a", "b", "c"]}
+    )
     table = compare_scores(scores)
     assert table[["a", "b"]].to_numpy().tolist() == [["a", "b"], ["a", "c"], ["b", "c"]]
     assert set(table["over"]) == {"seeds"}

@@ -27,7 +27,9 @@ from headwise.scoring import gate_gradient
 from headwise.tasks import Sentence, Task, batches, encode
 from headwise.tasks._batches import MOST_TOKENS
 
-pytestmark = pytest.mark.filterwarnings("ignore:task .t.")  # the few validation examples are training examples
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:task .t."
+)  # the few validation examples are training examples
 LAYERS, HEADS, DIM = 3, 4, 16
 RNG = np.random.default_rng(0)
 TEXTS = [" ".join(RNG.choice(planted.FILLERS, RNG.integers(2, 9))) for _ in range(13)]
@@ -57,9 +59,16 @@ def classes() -> tuple[Task, Any, Any, Callable[[], Losses]]:
 
     def losses() -> Losses:
         for i, text in enumerate(TEXTS):
-            yield functional.cross_entropy(model(**tokenizer(text, return_tensors="pt")).logits, torch.tensor([i % 3]))
+            yield functional.cross_entropy(
+                model(**tokenizer(text, return_tensors="pt")).logits, torch.tensor([i % 3])
+            )
 
-    return task, (model, tokenizer), [layer.attention.output.dense for layer in model.bert.encoder.layer], losses
+    return (
+        task,
+        (model, tokenizer),
+        [layer.attention.output.dense for layer in model.bert.encoder.layer],
+        losses,
+    )
 
 
 def pairs() -> tuple[Task, Any, Any, Callable[[], Losses]]:
@@ -69,9 +78,13 @@ def pairs() -> tuple[Task, Any, Any, Callable[[], Losses]]:
 
     def losses() -> Losses:
         for i, (first, second) in enumerate(both):
-            state = model.encoder(**model.tokenizer(first, second, return_tensors="pt")).last_hidden_state[:, 0]
+            state = model.encoder(**model.tokenizer(first, second, return_tensors="pt")).last_hidden_state[
+                :, 0
+            ]
             decoder = model.decoders["t"]
-            yield functional.cross_entropy(decoder.out(torch.tanh(decoder.dense(state))), torch.tensor([i % 2]))
+            yield functional.cross_entropy(
+                decoder.out(torch.tanh(decoder.dense(state))), torch.tensor([i % 2])
+            )
 
     return task, (model, None), projections, losses
 
@@ -91,7 +104,10 @@ def number() -> tuple[Task, Any, Any, Callable[[], Losses]]:
 
 def tags() -> tuple[Task, Any, Any, Callable[[], Losses]]:
     gold = [[int(word[1:]) % 3 for word in text.split()] for text in TEXTS]
-    sentences = [Sentence(tuple(text.split()), upos=tuple("XYZ"[g] for g in row)) for text, row in zip(TEXTS, gold, strict=True)]
+    sentences = [
+        Sentence(tuple(text.split()), upos=tuple("XYZ"[g] for g in row))
+        for text, row in zip(TEXTS, gold, strict=True)
+    ]
     task = mixed(sentences, kind="tags", classes=["X", "Y", "Z"])
     model = BertForTokenClassification(BertConfig(**BERT, num_labels=3)).eval()
     tokenizer = planted.tokenizer()
@@ -101,7 +117,12 @@ def tags() -> tuple[Task, Any, Any, Callable[[], Losses]]:
             logits = model(**tokenizer(text, return_tensors="pt")).logits[0, 1:-1]  # a token is a word here
             yield functional.cross_entropy(logits, torch.tensor(row))
 
-    return task, (model, tokenizer), [layer.attention.output.dense for layer in model.bert.encoder.layer], losses
+    return (
+        task,
+        (model, tokenizer),
+        [layer.attention.output.dense for layer in model.bert.encoder.layer],
+        losses,
+    )
 
 
 def next_token() -> tuple[Task, Any, Any, Callable[[], Losses]]:
@@ -126,24 +147,42 @@ def masked_token() -> tuple[Task, Any, Any, Callable[[], Losses]]:
     model, tokenizer = BertForMaskedLM(BertConfig(**BERT)).eval(), planted.tokenizer()
 
     def losses() -> Losses:
-        for batch in batches(encode(task.split("train"), tokenizer, 256), 1):  # what is masked is the task's to say
+        for batch in batches(
+            encode(task.split("train"), tokenizer, 256), 1
+        ):  # what is masked is the task's to say
             logits = model(**batch.inputs).logits
             yield functional.cross_entropy(logits[0], batch.labels[0], ignore_index=-100)
 
-    return task, (model, tokenizer), [layer.attention.output.dense for layer in model.bert.encoder.layer], losses
+    return (
+        task,
+        (model, tokenizer),
+        [layer.attention.output.dense for layer in model.bert.encoder.layer],
+        losses,
+    )
 
 
 def minimal_pairs() -> tuple[Task, Any, Any, Callable[[], Losses]]:
     both = list(zip(TEXTS, reversed(TEXTS), strict=True))[:6]
     task = mixed(both, kind="minimal-pairs", text=("good", "bad"))
     config = GPT2Config(
-        vocab_size=len(planted.WORDS), n_embd=DIM, n_layer=LAYERS, n_head=HEADS, n_positions=40, initializer_range=0.3
+        vocab_size=len(planted.WORDS),
+        n_embd=DIM,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        n_positions=40,
+        initializer_range=0.3,
     )
     model, tokenizer = GPT2LMHeadModel(config).eval(), planted.tokenizer()
 
     def log_p(text: str) -> torch.Tensor:
-        inputs = {key: value for key, value in tokenizer(text, return_tensors="pt").items() if key != "token_type_ids"}
-        return -functional.cross_entropy(model(**inputs).logits[0, :-2], inputs["input_ids"][0, 1:-1], reduction="sum")
+        inputs = {
+            key: value
+            for key, value in tokenizer(text, return_tensors="pt").items()
+            if key != "token_type_ids"
+        }
+        return -functional.cross_entropy(
+            model(**inputs).logits[0, :-2], inputs["input_ids"][0, 1:-1], reduction="sum"
+        )
 
     def losses() -> Losses:
         for good, bad in both:
@@ -152,7 +191,9 @@ def minimal_pairs() -> tuple[Task, Any, Any, Callable[[], Losses]]:
     return task, (model, tokenizer), [block.attn.c_proj for block in model.transformer.h], losses
 
 
-CASES = {case.__name__: case for case in (classes, pairs, number, tags, next_token, masked_token, minimal_pairs)}
+CASES = {
+    case.__name__: case for case in (classes, pairs, number, tags, next_token, masked_token, minimal_pairs)
+}
 
 
 def loop(projections: list[torch.nn.Module], losses: Callable[[], Losses]) -> np.ndarray:
@@ -171,7 +212,9 @@ def loop(projections: list[torch.nn.Module], losses: Callable[[], Losses]) -> np
     count = 0
     for loss in losses():
         loss.backward()
-        rows = [sum((z * z.grad).unflatten(-1, (HEADS, -1)).sum(dim=(0, 1, 3)) for z in store) for store in seen]  # type: ignore[operator]
+        rows = [
+            sum((z * z.grad).unflatten(-1, (HEADS, -1)).sum(dim=(0, 1, 3)) for z in store) for store in seen
+        ]  # type: ignore[operator]
         total = total + torch.stack(rows).abs().detach().double().numpy()  # type: ignore[arg-type]
         count += 1
         for store in seen:
@@ -209,7 +252,9 @@ def test_order_plays_no_part_and_the_sample_is_drawn_by_seed() -> None:
     task = mixed([(text, i % 2) for i, text in enumerate(TEXTS)], kind="classes")
     turned = mixed([(text, i % 2) for i, text in enumerate(TEXTS)][::-1], kind="classes")
     model, _ = encoder_with(task)
-    np.testing.assert_allclose(gate_gradient(model, task, quiet=True), gate_gradient(model, turned, quiet=True), rtol=1e-4)
+    np.testing.assert_allclose(
+        gate_gradient(model, task, quiet=True), gate_gradient(model, turned, quiet=True), rtol=1e-4
+    )
     some = gate_gradient(model, task, examples=5, seed=3, quiet=True)
     assert some.attrs["examples"] == 5
     assert (some == gate_gradient(model, task, examples=5, seed=3, quiet=True)).all()
@@ -254,7 +299,9 @@ def variants() -> tuple[Task, Any, dict[str, Any]]:
         handles = [p.register_forward_pre_hook(keep) for p in projections]
         state = model.encoder(**model.tokenizer(text, return_tensors="pt")).last_hidden_state[:, 0]
         decoder = model.decoders["t"]
-        functional.cross_entropy(decoder.out(torch.tanh(decoder.dense(state))), torch.tensor([i % 2])).backward()
+        functional.cross_entropy(
+            decoder.out(torch.tanh(decoder.dense(state))), torch.tensor([i % 2])
+        ).backward()
         for handle in handles:
             handle.remove()
         by_token = [(z * z.grad).detach().double().unflatten(-1, (HEADS, -1)).sum(-1)[0] for z in stores]
@@ -291,15 +338,23 @@ def test_published_variants(variants: tuple[Task, Any, dict[str, Any]]) -> None:
         np.testing.assert_allclose(found, values, rtol=1e-3, atol=1e-5 * values.max(), err_msg=variant)
     # the norm of a layer hides what the layer was divided by
     bare = gate_gradient(model, task, variant="michel", layer_norm=False, quiet=True)
-    np.testing.assert_allclose(bare, by_token / last_examples, rtol=1e-3, atol=1e-5 * by_token.max() / examples)
-    tickets = gate_gradient(model, task, variant="super-tickets", layer_norm=False, batch_size=size, quiet=True)
-    np.testing.assert_allclose(tickets, by_token / -(-examples // size), rtol=1e-3, atol=1e-5 * by_token.max())
+    np.testing.assert_allclose(
+        bare, by_token / last_examples, rtol=1e-3, atol=1e-5 * by_token.max() / examples
+    )
+    tickets = gate_gradient(
+        model, task, variant="super-tickets", layer_norm=False, batch_size=size, quiet=True
+    )
+    np.testing.assert_allclose(
+        tickets, by_token / -(-examples // size), rtol=1e-3, atol=1e-5 * by_token.max()
+    )
     # the released IAT code's last layer outranks everything, as methods of this kind must know
     iat = gate_gradient(model, task, variant="iat", quiet=True)
     assert iat[-1].min() > iat[:-1].max()
 
 
-def test_options_override_a_variant_and_mistakes_are_named(variants: tuple[Task, Any, dict[str, Any]]) -> None:
+def test_options_override_a_variant_and_mistakes_are_named(
+    variants: tuple[Task, Any, dict[str, Any]],
+) -> None:
     task, model, _ = variants
     plain = gate_gradient(model, task, variant="michel", layer_norm=False, divisor="tokens", quiet=True)
     np.testing.assert_allclose(plain, gate_gradient(model, task, variant="iap", quiet=True))

@@ -70,6 +70,8 @@ def test_a_model_made_there_is_refused_in_a_sentence(both: dict[str, Task]) -> N
     with torch.inference_mode():
         model = planted.model({"a": (0, 2)}, both)
     for run in (hw.score, hw.train, lambda *args, **options: hw.lesion(*args, {}, **options)):
-        with pytest.raises(HeadwiseError, match=r"was made inside torch.inference_mode\(\).*make or open it outside"):
+        with pytest.raises(
+            HeadwiseError, match=r"was made inside torch.inference_mode\(\).*make or open it outside"
+        ):
             run(model, both["a"], quiet=True)
     assert hw.evaluate(model, both["a"], quiet=True).score == 1.0

@@ -33,9 +33,17 @@ def words(side: str = "right") -> Any:
 def model(family: str) -> Any:
     torch.manual_seed(0)
     tokens = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50, "intermediate_size": 24}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 50,
+        "intermediate_size": 24,
+    }
     built: Any = {
-        "gpt2": lambda: t.GPT2LMHeadModel(t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=50, **tokens)),
+        "gpt2": lambda: t.GPT2LMHeadModel(
+            t.GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=32, vocab_size=50, **tokens)
+        ),
         "llama": lambda: t.LlamaForCausalLM(t.LlamaConfig(**sizes, num_key_value_heads=2, **tokens)),
         "sliding windows": lambda: t.MistralForCausalLM(
             t.MistralConfig(**sizes, num_key_value_heads=2, sliding_window=3, **tokens)
@@ -65,7 +73,11 @@ def contrast(rows: Any = ROWS) -> hw.Task:
 
 
 def projection(built: Any, layer: int) -> Any:
-    return built.transformer.h[layer].attn.c_proj if hasattr(built, "transformer") else built.model.layers[layer].self_attn.o_proj
+    return (
+        built.transformer.h[layer].attn.c_proj
+        if hasattr(built, "transformer")
+        else built.model.layers[layer].self_attn.o_proj
+    )
 
 
 class Slow:
@@ -96,7 +108,9 @@ class Slow:
         return float(logits[int(answer[1:])] - logits[int(other[1:])])
 
 
-def slow_scores(built: Any, rows: Any, direction: str, tokens: str, step: float = 1.0) -> np.ndarray[Any, Any]:
+def slow_scores(
+    built: Any, rows: Any, direction: str, tokens: str, step: float = 1.0
+) -> np.ndarray[Any, Any]:
     """Outputs moved by `step` of the way from target to source; 1 is patching, a small step the derivative."""
     slow = Slow(built)
     total, source_mean, target_mean = np.zeros((2, 4)), 0.0, 0.0
@@ -109,7 +123,9 @@ def slow_scores(built: Any, rows: Any, direction: str, tokens: str, step: float 
         for layer in range(2):
             for head in range(4):
 
-                def edit(at: int, x: torch.Tensor, layer: int = layer, head: int = head, kept: Any = kept) -> torch.Tensor:
+                def edit(
+                    at: int, x: torch.Tensor, layer: int = layer, head: int = head, kept: Any = kept
+                ) -> torch.Tensor:
                     if at == layer:
                         cut = slice(8 * head, 8 * head + 8)
                         here = slice(None) if tokens == "all" else slice(-1, None)
@@ -126,7 +142,14 @@ def slow_scores(built: Any, rows: Any, direction: str, tokens: str, step: float 
 def test_patching_is_one_pass_per_head(family: str, side: str, direction: str, tokens: str) -> None:
     built = model(family)
     found = hw.score(
-        built, contrast(), method="patching", tokenizer=words(side), direction=direction, tokens=tokens, batch_size=2, quiet=True
+        built,
+        contrast(),
+        method="patching",
+        tokenizer=words(side),
+        direction=direction,
+        tokens=tokens,
+        batch_size=2,
+        quiet=True,
     )
     np.testing.assert_allclose(found, slow_scores(built, ROWS, direction, tokens), atol=2e-4)
     assert found.attrs["method"] == "patching"
@@ -155,11 +178,22 @@ def test_attribution_patching_is_the_derivative_of_patching(family: str, directi
 
 @pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("family", ["gpt2", "llama", "sliding windows", "shared keys"])
-def test_last_tokens_read_by_themselves_give_the_same(family: str, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_tokens_read_by_themselves_give_the_same(
+    family: str, side: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tokens before them come from a cache; prompts have different lengths, one only a single word."""
-    built, rows = model(family), [*ROWS, ("w5 w6 w7", "w9 w5 w6 w7", "w20", "w21"), ("w30 w31", "w32", "w33", "w34")]
+    built, rows = (
+        model(family),
+        [*ROWS, ("w5 w6 w7", "w9 w5 w6 w7", "w20", "w21"), ("w30 w31", "w32", "w33", "w34")],
+    )
     used = spied_last_tokens(monkeypatch)
-    options: Any = {"method": "attribution-patching", "tokenizer": words(side), "tokens": "last", "batch_size": 2, "quiet": True}
+    options: Any = {
+        "method": "attribution-patching",
+        "tokenizer": words(side),
+        "tokens": "last",
+        "batch_size": 2,
+        "quiet": True,
+    }
     for silenced in (None, hw.HeadSet([(0, 1)])):
         used.clear()
         whole = hw.score(built, contrast(rows), silenced=silenced, **options)
@@ -174,15 +208,25 @@ def test_last_tokens_read_by_themselves_give_the_same(family: str, side: str, mo
 def spied_last_tokens(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     before = _last_token.LastTokens.__init__
-    monkeypatch.setattr(_last_token.LastTokens, "__init__", lambda self, *given: (made.append(self), before(self, *given))[1])
+    monkeypatch.setattr(
+        _last_token.LastTokens, "__init__", lambda self, *given: (made.append(self), before(self, *given))[1]
+    )
     return made
 
 
-def test_whole_prompts_are_read_where_the_last_token_does_not_stand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_prompts_are_read_where_the_last_token_does_not_stand_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A model whose earlier tokens see the last one is noticed."""
     built = model("gpt2")
     built.transformer.wte.register_forward_hook(lambda module, args, out: out + out.mean(1, keepdim=True))
-    options: Any = {"method": "attribution-patching", "tokenizer": words(), "tokens": "last", "batch_size": 1, "quiet": True}
+    options: Any = {
+        "method": "attribution-patching",
+        "tokenizer": words(),
+        "tokens": "last",
+        "batch_size": 1,
+        "quiet": True,
+    }
     whole = hw.score(built, contrast(), **options)
     monkeypatch.setattr(_last_token, "WORTH", 0)
     used = spied_last_tokens(monkeypatch)
@@ -193,7 +237,13 @@ def test_whole_prompts_are_read_where_the_last_token_does_not_stand_alone(monkey
 
 def test_a_prompt_of_one_token_is_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     bare = word_tokenizer([*LANGUAGE, *(f"w{i}" for i in range(3, 50))])
-    options: Any = {"method": "attribution-patching", "tokenizer": bare, "tokens": "last", "batch_size": 1, "quiet": True}
+    options: Any = {
+        "method": "attribution-patching",
+        "tokenizer": bare,
+        "tokens": "last",
+        "batch_size": 1,
+        "quiet": True,
+    }
     rows = [*ROWS, ("w30", "w32", "w33", "w34")]
     whole = hw.score(model("llama"), contrast(rows), **options)
     monkeypatch.setattr(_last_token, "WORTH", 0)
@@ -214,11 +264,20 @@ def test_attribution_patching_needs_no_gradients_to_be_on() -> None:
 
 def test_prompts_of_different_lengths_are_patched_at_their_last_token_only() -> None:
     built, rows = model("gpt2"), [*ROWS, ("w5 w6 w7", "w9 w5 w6 w7", "w20", "w21")]
-    with pytest.raises(HeadwiseError, match=r"4 tokens in its clean prompt and 5 in its corrupted one.*tokens='last'"):
+    with pytest.raises(
+        HeadwiseError, match=r"4 tokens in its clean prompt and 5 in its corrupted one.*tokens='last'"
+    ):
         hw.score(built, contrast(rows), method="patching", tokenizer=words(), quiet=True)
     found = hw.score(built, contrast(rows), method="patching", tokenizer=words(), tokens="last", quiet=True)
     np.testing.assert_allclose(found, slow_scores(built, rows, "denoise", "last"), atol=2e-4)
-    near = hw.score(built.double(), contrast(rows), method="attribution-patching", tokenizer=words(), tokens="last", quiet=True)
+    near = hw.score(
+        built.double(),
+        contrast(rows),
+        method="attribution-patching",
+        tokenizer=words(),
+        tokens="last",
+        quiet=True,
+    )
     np.testing.assert_allclose(near, slow_scores(built, rows, "denoise", "last", 1e-5), atol=1e-4)
 
 
@@ -236,10 +295,16 @@ def test_a_contrast_is_a_task_like_others(tmp_path: Path) -> None:
     encoded = encode(task.split("test"), tokens, 32)
     (batch,) = batches(encoded, 4)
     assert batch.inputs["input_ids"].shape == (6, 6)  # no </s> behind a prompt
-    np.testing.assert_array_equal(batch.labels, [[int(ROWS[i][2][1:]), int(ROWS[i][3][1:])] for i in batch.index.tolist()])
+    np.testing.assert_array_equal(
+        batch.labels, [[int(ROWS[i][2][1:]), int(ROWS[i][3][1:])] for i in batch.index.tolist()]
+    )
     slow = Slow(built)
     expected = np.mean([slow.difference(clean, answer, other) for clean, _, answer, other in ROWS])
-    (found,) = hw.lesion(built, [task], {}, split="test", tokenizer=tokens, quiet=True).performance.loc["intact"].to_numpy()[:1]
+    (found,) = (
+        hw.lesion(built, [task], {}, split="test", tokenizer=tokens, quiet=True)
+        .performance.loc["intact"]
+        .to_numpy()[:1]
+    )
     assert float(found) == pytest.approx(expected, abs=1e-4)
     assert not np.isnan(hw.score(built, task, split="test", tokenizer=tokens, quiet=True)).any()
 
@@ -265,12 +330,24 @@ def test_what_cannot_be_patched_is_said() -> None:
 def test_the_command_line_patches(tmp_path: Path) -> None:
     model("llama").save_pretrained(tmp_path / "model")
     words().save_pretrained(tmp_path / "model")
-    pd.DataFrame(ROWS, columns=["clean", "corrupted", "answer", "other"]).to_csv(tmp_path / "train.csv", index=False)
-    (tmp_path / "tasks.toml").write_text('[ioi]\nkind = "contrast"\npath = {train = "train.csv", validation = "train.csv"}\n')
+    pd.DataFrame(ROWS, columns=["clean", "corrupted", "answer", "other"]).to_csv(
+        tmp_path / "train.csv", index=False
+    )
+    (tmp_path / "tasks.toml").write_text(
+        '[ioi]\nkind = "contrast"\npath = {train = "train.csv", validation = "train.csv"}\n'
+    )
     shown = CliRunner().invoke(
         app,
         [
-            *("score", "--model", str(tmp_path / "model"), "--tasks-file", str(tmp_path / "tasks.toml"), "--method", "patching"),
+            *(
+                "score",
+                "--model",
+                str(tmp_path / "model"),
+                "--tasks-file",
+                str(tmp_path / "tasks.toml"),
+                "--method",
+                "patching",
+            ),
             *("--set", "tokens=last", "--json", "--out", str(tmp_path / "out")),
         ],
         catch_exceptions=False,
@@ -278,8 +355,18 @@ def test_the_command_line_patches(tmp_path: Path) -> None:
     record = json.loads(shown.output)
     np.testing.assert_allclose(record["scores"]["ioi"], hw.load(tmp_path / "out").sel(task="ioi"))
     assert record["settings"]["tokens"] == "last"
-    asked = ["score", "--model", str(tmp_path / "model"), "--tasks-file", str(tmp_path / "tasks.toml"), "--method", "patching"]
+    asked = [
+        "score",
+        "--model",
+        str(tmp_path / "model"),
+        "--tasks-file",
+        str(tmp_path / "tasks.toml"),
+        "--method",
+        "patching",
+    ]
     table = CliRunner().invoke(app, [*asked, "--set", "tokens=last"], catch_exceptions=False).output
     best = hw.load(tmp_path / "out").sel(task="ioi").to_series().idxmax()
     assert "What heads carry of the logit difference" in table
-    assert f"{best[0]}.{best[1]}" in table.split("share (%)")[1].splitlines()[2]  # the strongest head comes first
+    assert (
+        f"{best[0]}.{best[1]}" in table.split("share (%)")[1].splitlines()[2]
+    )  # the strongest head comes first

@@ -36,8 +36,13 @@ PLAIN = [name for name in ESTIMATORS if "patching" not in name]
 def both() -> dict[str, Task]:
     """Task "a" with the wrong label on every fifth example, so that a model of it is right on some examples, not on all; and task "b"."""
     found = planted.tasks(size=24)
-    rows = [(text, str(int(label) ^ (i % 5 == 0))) for i, ((text,), label) in enumerate(found["a"].split("train"))]
-    return {**found, "a": Task("a", data={"train": rows, "validation": rows}, kind="classes", classes=["0", "1"])}
+    rows = [
+        (text, str(int(label) ^ (i % 5 == 0))) for i, ((text,), label) in enumerate(found["a"].split("train"))
+    ]
+    return {
+        **found,
+        "a": Task("a", data={"train": rows, "validation": rows}, kind="classes", classes=["0", "1"]),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,9 @@ def slow(model: Any, task: Task, split: str = "train") -> tuple[np.ndarray, np.n
 
 
 @pytest.mark.parametrize("method", PLAIN)
-def test_every_estimator_says_how_good_the_intact_model_is(model: Any, both: dict[str, Task], method: str) -> None:
+def test_every_estimator_says_how_good_the_intact_model_is(
+    model: Any, both: dict[str, Task], method: str
+) -> None:
     labels, predictions = slow(model, both["a"])
     assert 0 < (labels == predictions).mean() < 1
     scores = hw.score(model, both["a"], method=method, batch_size=7, quiet=True, **QUICK.get(method, {}))
@@ -74,7 +81,9 @@ def test_every_estimator_says_how_good_the_intact_model_is(model: Any, both: dic
 
 
 @pytest.mark.parametrize("method", PLAIN)
-def test_it_costs_no_pass_where_the_intact_model_is_read_anyway(model: Any, both: dict[str, Task], method: str) -> None:
+def test_it_costs_no_pass_where_the_intact_model_is_read_anyway(
+    model: Any, both: dict[str, Task], method: str
+) -> None:
     def rows() -> int:
         read = 0
 
@@ -100,13 +109,19 @@ def test_patching_says_how_often_clean_prompts_are_answered(method: str, directi
     words = word_tokenizer([*LANGUAGE, *(f"w{i}" for i in range(3, 20))], "<s>")
     rows = [(f"w{i} w{i + 1}", f"w{i + 2} w{i + 1}", f"w{i + 3}", f"w{i + 4}") for i in range(3, 15)]
     task = Task("ioi", data={"train": rows, "validation": rows}, kind="contrast")
-    scores = hw.score(model, task, method=method, tokenizer=words, direction=direction, batch_size=5, quiet=True)
+    scores = hw.score(
+        model, task, method=method, tokenizer=words, direction=direction, batch_size=5, quiet=True
+    )
     expected = []
     for clean, _, answer, other in rows:
         with torch.no_grad():
             logits = model(**words(clean, return_tensors="pt")).logits[0, -1]
-        expected.append(float(logits[words.convert_tokens_to_ids(answer)] - logits[words.convert_tokens_to_ids(other)]))
-    assert scores.attrs["performance"]["ioi"]["logit-difference"] == pytest.approx(np.mean(expected), rel=1e-4)
+        expected.append(
+            float(logits[words.convert_tokens_to_ids(answer)] - logits[words.convert_tokens_to_ids(other)])
+        )
+    assert scores.attrs["performance"]["ioi"]["logit-difference"] == pytest.approx(
+        np.mean(expected), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize("name", ["pos", "dep", "con", "srl", "ner"])
@@ -114,13 +129,17 @@ def test_structured_tasks_say_it_too(name: str) -> None:
     (task,) = grammar.tasks([name], size=16, held_out=16)
     sentences = task.split("train").sentences or []
     tokenizer = word_tokenizer(
-        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted({w for s in sentences for w in s.words})], "[CLS]", "[SEP]"
+        ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *sorted({w for s in sentences for w in s.words})],
+        "[CLS]",
+        "[SEP]",
     )
     torch.manual_seed(0)
     from transformers import BertModel
 
     size: Any = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    built = hw.models.MultiTaskModel(BertModel(BertConfig(vocab_size=len(tokenizer), **size)), tokenizer, [task]).eval()
+    built = hw.models.MultiTaskModel(
+        BertModel(BertConfig(vocab_size=len(tokenizer), **size)), tokenizer, [task]
+    ).eval()
     scores = hw.score(built, task, batch_size=5, quiet=True)
     lesioned = hw.lesion(built, [task], {}, split="train", quiet=True)
     value = scores.attrs["performance"][name][str(task.metric)]
@@ -132,7 +151,13 @@ def test_metrics_of_two_classes_are_left_out_where_there_are_more() -> None:
     task = Task("three", data={"train": rows, "validation": rows}, kind="classes")
     torch.manual_seed(0)
     plain = BertForSequenceClassification(
-        BertConfig(vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_labels=3)
+        BertConfig(
+            vocab_size=len(planted.WORDS),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            num_labels=3,
+        )
     )
     scores = hw.score(plain, task, tokenizer=planted.tokenizer(), quiet=True)
     assert set(scores.attrs["performance"]["three"]) == {"accuracy", "macro-f1", "matthews"}
@@ -145,10 +170,11 @@ def test_a_live_classifier_with_a_random_head_is_warned_of(both: dict[str, Task]
         vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
         id2label={0: "0", 1: "1"},
     )  # fmt: skip
-    plain, options = BertForSequenceClassification(config).eval(), {"tokenizer": planted.tokenizer(), "quiet": True}
-    said = (
-        r"a: the intact model is at chance \(0.5\d+; a guess that ignores the text: 0.5\d+\), so {}: was it trained for this task"
+    plain, options = (
+        BertForSequenceClassification(config).eval(),
+        {"tokenizer": planted.tokenizer(), "quiet": True},
     )
+    said = r"a: the intact model is at chance \(0.5\d+; a guess that ignores the text: 0.5\d+\), so {}: was it trained for this task"
     with pytest.warns(UserWarning, match=said.format("scores of its heads say little")):
         scores = hw.score(plain, both["a"], out=tmp_path / "scores", **options)
     assert list(scores.attrs["at_chance"]) == ["a"]
@@ -171,7 +197,9 @@ def test_a_model_that_can_do_the_task_is_not_warned_of() -> None:
         hw.evaluate(able, both["a"], quiet=True)
         hw.dissociate(able, list(both.values()), fraction=0.2, random_draws=0, bootstrap=0, quiet=True)
     assert "at_chance" not in scores.attrs
-    assert scores.attrs["performance"] == {name: dict.fromkeys(("accuracy", "f1", "macro-f1", "matthews"), 1.0) for name in "ab"}
+    assert scores.attrs["performance"] == {
+        name: dict.fromkeys(("accuracy", "f1", "macro-f1", "matthews"), 1.0) for name in "ab"
+    }
 
 
 def test_a_dissociation_warns_once_of_each_task(both: dict[str, Task]) -> None:
@@ -179,7 +207,9 @@ def test_a_dissociation_warns_once_of_each_task(both: dict[str, Task]) -> None:
     half = planted.model({"a": (0, 2)}, both)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = hw.dissociate(half, list(both.values()), fraction=0.2, also=("mean",), random_draws=0, bootstrap=0, quiet=True)
+        found = hw.dissociate(
+            half, list(both.values()), fraction=0.2, also=("mean",), random_draws=0, bootstrap=0, quiet=True
+        )
     said = [str(one.message) for one in caught if "at chance" in str(one.message)]
     assert len(said) == 1
     assert said[0].startswith("b: the intact model is at chance (")
@@ -194,9 +224,15 @@ def test_it_is_that_of_the_intact_model(model: Any, both: dict[str, Task]) -> No
     for method in ("gate-gradient", "ablation", "random"):
         assert hw.score(model, both["a"], method=method, iterative=3, quiet=True).attrs["performance"] == once
     silenced = hw.HeadSet([(0, 2)])
-    lesioned = hw.lesion(model, both["a"], {"silenced": silenced}, split="train", quiet=True).performance.loc["silenced", "a"]
+    lesioned = hw.lesion(model, both["a"], {"silenced": silenced}, split="train", quiet=True).performance.loc[
+        "silenced", "a"
+    ]
     scores = hw.score(model, both["a"], silenced=silenced, quiet=True)
-    assert scores.attrs["performance"]["a"]["accuracy"] == pytest.approx(float(lesioned)) != once["a"]["accuracy"]
+    assert (
+        scores.attrs["performance"]["a"]["accuracy"]
+        == pytest.approx(float(lesioned))
+        != once["a"]["accuracy"]
+    )
 
 
 def test_functions_of_ones_own_are_judged_on_what_they_read(model: Any, both: dict[str, Task]) -> None:
@@ -204,7 +240,11 @@ def test_functions_of_ones_own_are_judged_on_what_they_read(model: Any, both: di
         return np.arange(np.prod(heads.shape)).reshape(heads.shape)
 
     def few(model: Any, task: Task, heads: hw.Heads) -> Any:
-        return hw.scoring.gate_gradient(model, task, heads=heads, examples=5, quiet=True).drop_attrs().assign_attrs(examples=5)
+        return (
+            hw.scoring.gate_gradient(model, task, heads=heads, examples=5, quiet=True)
+            .drop_attrs()
+            .assign_attrs(examples=5)
+        )
 
     whole = hw.score(model, both["a"], quiet=True).attrs["performance"]
     assert hw.score(model, both["a"], method=mine, quiet=True).attrs["performance"] == whole
@@ -238,7 +278,11 @@ def test_saved_scores_say_it_and_older_ones_that_they_do_not(
 
     def before(*args: Any) -> Any:
         found = whole(*args)
-        found.attrs = {name: value for name, value in found.attrs.items() if name not in ("performance", "chance", "at_chance")}
+        found.attrs = {
+            name: value
+            for name, value in found.attrs.items()
+            if name not in ("performance", "chance", "at_chance")
+        }
         return found
 
     monkeypatch.setattr(estimators, "estimate", before)
@@ -253,13 +297,27 @@ def test_saved_scores_say_it_and_older_ones_that_they_do_not(
 def test_the_verb_says_it(model: Any, both: dict[str, Task], tmp_path: Path) -> None:
     model.save(tmp_path / "model")
     for task in both.values():
-        rows = [json.dumps({"text": text[0], "label": task.classes[label]}) for text, label in task.split("train")]
+        rows = [
+            json.dumps({"text": text[0], "label": task.classes[label]}) for text, label in task.split("train")
+        ]
         (tmp_path / f"{task.name}.jsonl").write_text("\n".join(rows))
-    (tmp_path / "tasks.toml").write_text("\n".join(f'[{n}]\npath = {{train = "{n}.jsonl"}}\nclasses = ["0", "1"]' for n in "ab"))
-    command = ["score", "--model", tmp_path / "model", "--tasks-file", tmp_path / "tasks.toml", "--device", "cpu"]
+    (tmp_path / "tasks.toml").write_text(
+        "\n".join(f'[{n}]\npath = {{train = "{n}.jsonl"}}\nclasses = ["0", "1"]' for n in "ab")
+    )
+    command = [
+        "score",
+        "--model",
+        tmp_path / "model",
+        "--tasks-file",
+        tmp_path / "tasks.toml",
+        "--device",
+        "cpu",
+    ]
     with pytest.warns(UserWarning, match="b: the intact model is at chance"):
         shown = CliRunner().invoke(app, [*map(str, command)], catch_exceptions=False)
-    record = json.loads(CliRunner().invoke(app, [*map(str, command), "--json"], catch_exceptions=False).stdout)
+    record = json.loads(
+        CliRunner().invoke(app, [*map(str, command), "--json"], catch_exceptions=False).stdout
+    )
     accuracy = record["settings"]["performance"]["a"]["accuracy"]
     assert f"Intact model: a {100 * accuracy:.1f} %, b " in " ".join(shown.stdout.split())
     assert shown.stdout.count("(at chance)") == 1

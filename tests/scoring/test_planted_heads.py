@@ -26,7 +26,9 @@ def model(both: dict[str, planted.Task]) -> planted.MultiTaskModel:
     return planted.model(CARRIERS, both)
 
 
-@pytest.mark.parametrize("method", [name for name in ESTIMATORS if name != "random" and "patching" not in name])
+@pytest.mark.parametrize(
+    "method", [name for name in ESTIMATORS if name != "random" and "patching" not in name]
+)
 def test_every_estimator_finds_the_planted_heads(
     method: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]
 ) -> None:
@@ -39,7 +41,9 @@ def test_every_estimator_finds_the_planted_heads(
 
 
 @pytest.mark.parametrize("silence", ["most", "least"])
-def test_iterative_scoring_finds_them_too(silence: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]) -> None:
+def test_iterative_scoring_finds_them_too(
+    silence: str, model: planted.MultiTaskModel, both: dict[str, planted.Task]
+) -> None:
     scores = score(model, both["a"], iterative=0.25, silence=silence, quiet=True)
     assert scores.max() == 1
     assert scores.min() == 0
@@ -47,7 +51,11 @@ def test_iterative_scoring_finds_them_too(silence: str, model: planted.MultiTask
     assert top_heads(scores, n=1) == HeadSet([CARRIERS["a"]])
 
 
-def test_random_scores_depend_on_the_seed_alone(model: planted.MultiTaskModel, both: dict[str, planted.Task]) -> None:
-    one, again, other = (score(model, both[task], method="random", seed=seed) for task, seed in (("a", 1), ("b", 1), ("a", 2)))
+def test_random_scores_depend_on_the_seed_alone(
+    model: planted.MultiTaskModel, both: dict[str, planted.Task]
+) -> None:
+    one, again, other = (
+        score(model, both[task], method="random", seed=seed) for task, seed in (("a", 1), ("b", 1), ("a", 2))
+    )
     assert (one == again).all()
     assert (one != other).any()

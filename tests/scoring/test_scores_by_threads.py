@@ -88,10 +88,18 @@ def spied(model: Any, layer: nn.Module) -> Any:
 OPERATIONS: dict[str, Callable[[Any], Any]] = {
     **{
         method: partial(lambda method, model: score(model, BOTH["a"], method=method, quiet=True), method)
-        for method in ("gate-gradient", "ablation", "taylor-mean", "integrated-gradients", "attention-attribution")
+        for method in (
+            "gate-gradient",
+            "ablation",
+            "taylor-mean",
+            "integrated-gradients",
+            "attention-attribution",
+        )
     },
     "causal-gating": lambda model: score(model, BOTH["a"], method="causal-gating", steps=2, quiet=True),
-    "lesion": lambda model: lesion(model, BOTH["a"], [HeadSet([(0, 1)]), HeadSet([(1, 1), (1, 2)])], quiet=True),
+    "lesion": lambda model: lesion(
+        model, BOTH["a"], [HeadSet([(0, 1)]), HeadSet([(1, 1), (1, 2)])], quiet=True
+    ),
     "mean lesion": lambda model: lesion(model, BOTH["a"], [HeadSet([(0, 1)])], how="mean", quiet=True),
     "removal": lambda model: lesion(model, BOTH["a"], [HeadSet([(0, 1)])], way="removed", quiet=True),
     "evaluation": lambda model: evaluate(model, BOTH["a"], quiet=True),
@@ -188,7 +196,9 @@ METHODS: dict[str, Callable[[Any], None]] = {
 def test_tasks_with_encoders_of_their_own_are_scored_by_two_threads(method: str) -> None:
     model = multi_task()
     METHODS[method](model)
-    model.adapters.apply(lambda module: [nn.init.normal_(weight) for weight in module.parameters(recurse=False)])
+    model.adapters.apply(
+        lambda module: [nn.init.normal_(weight) for weight in module.parameters(recurse=False)]
+    )
     asked = [partial(score, model, BOTH[name], quiet=True) for name in ("a", "b")]
     expected = [ask() for ask in asked]
     assert not np.array_equal(*expected, equal_nan=True)
@@ -220,7 +230,9 @@ def test_masks_of_one_thread_do_not_open_those_of_another() -> None:
 
 def test_a_model_without_a_twin_is_scored_itself_and_put_back() -> None:
     model = multi_task(0.5)
-    expected, losses = (operation(model) for operation in (OPERATIONS["gate-gradient"], OPERATIONS["evaluation"]))
+    expected, losses = (
+        operation(model) for operation in (OPERATIONS["gate-gradient"], OPERATIONS["evaluation"])
+    )
     model.encoder.embeddings.register_forward_hook(lambda module, args, states, root=model: states)
     asking = [weight.requires_grad for weight in model.parameters()]
     assert twins_of(model) is None  # the hook holds on to it
@@ -231,7 +243,9 @@ def test_a_model_without_a_twin_is_scored_itself_and_put_back() -> None:
 
 
 @pytest.mark.parametrize("operation", ["gate-gradient", "lesion", "mean lesion", "evaluation"])
-def test_the_random_state_of_other_threads_is_left_alone(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_random_state_of_other_threads_is_left_alone(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """torch has one for all threads: whoever goes back to an earlier one repeats what others drew."""
     model = multi_task()
 

@@ -20,7 +20,8 @@ def scores(values: object) -> xr.DataArray:
 
 
 @pytest.mark.parametrize(
-    ("fraction", "total", "n"), [(0.3, 144, 43), (0.3, 384, 115), (0.3, 72, 21), (0.29, 100, 29), (1, 7, 7), (0, 7, 0)]
+    ("fraction", "total", "n"),
+    [(0.3, 144, 43), (0.3, 384, 115), (0.3, 72, 21), (0.29, 100, 29), (1, 7, 7), (0, 7, 0)],
 )
 def test_counts_are_floors(fraction: float, total: int, n: int) -> None:
     assert count_for(fraction, total) == n
@@ -44,7 +45,9 @@ def test_missing_heads_are_never_chosen_nor_counted() -> None:
     st.sampled_from([("signed", "signed"), ("signed", "magnitude"), ("magnitude", "magnitude")]),
     st.booleans(),
 )
-def test_top_heads_equal_brute_force(values: np.ndarray, n: int, keep: int, senses: tuple[str, str], top: bool) -> None:
+def test_top_heads_equal_brute_force(
+    values: np.ndarray, n: int, keep: int, senses: tuple[str, str], top: bool
+) -> None:
     sense, by = senses
     choose = top_heads if top else bottom_heads
     given = scores(values).assign_attrs(sense=sense)

@@ -29,7 +29,9 @@ def model(both: dict[str, planted.Task]) -> planted.MultiTaskModel:
 
 
 def effects(sense: str = "signed") -> xr.DataArray:
-    return xr.DataArray(EFFECTS, dims=("layer", "head"), attrs={"sense": sense, "method": "mine", "task": "a"})
+    return xr.DataArray(
+        EFFECTS, dims=("layer", "head"), attrs={"sense": sense, "method": "mine", "task": "a"}
+    )
 
 
 def test_the_league_silences_heads_by_the_size_of_signed_scores() -> None:
@@ -42,7 +44,9 @@ def test_the_league_silences_heads_by_the_size_of_signed_scores() -> None:
 
 @pytest.mark.parametrize("silence", ["most", "least"])
 @pytest.mark.parametrize("sense", ["signed", "magnitude"])
-def test_iterative_scores_rank_by_size(silence: str, sense: str, model: Any, both: dict[str, planted.Task]) -> None:
+def test_iterative_scores_rank_by_size(
+    silence: str, sense: str, model: Any, both: dict[str, planted.Task]
+) -> None:
     def mine(model: Any, task: Any, silenced: Any = None) -> xr.DataArray:
         gone = (silenced or HeadSet()).to_mask(EFFECTS.shape)
         return effects(sense).where(~gone)
@@ -54,14 +58,18 @@ def test_iterative_scores_rank_by_size(silence: str, sense: str, model: Any, bot
     assert found.attrs["sense"] == "magnitude"  # they are ranks
 
 
-def test_a_users_own_estimator_says_what_scores_below_zero_mean(model: Any, both: dict[str, planted.Task]) -> None:
+def test_a_users_own_estimator_says_what_scores_below_zero_mean(
+    model: Any, both: dict[str, planted.Task]
+) -> None:
     def mine(model: Any, task: Any) -> Any:
         return EFFECTS
 
     def labelled(model: Any, task: Any) -> Any:
         return effects()
 
-    with pytest.raises(HeadwiseError, match="method 'mine' does not say what scores below 0 mean: set its attribute `sense`"):
+    with pytest.raises(
+        HeadwiseError, match="method 'mine' does not say what scores below 0 mean: set its attribute `sense`"
+    ):
         score(model, both["a"], method=mine)
     mine.sense = "signs"  # type: ignore[attr-defined]
     with pytest.raises(HeadwiseError, match="method 'mine' has the sense 'signs'"):
@@ -73,7 +81,9 @@ def test_a_users_own_estimator_says_what_scores_below_zero_mean(model: Any, both
     assert plain.attrs["sense"] == "magnitude"  # none is below 0
 
 
-def test_ablation_and_shapley_measure_the_loss_and_accuracy_on_request(model: Any, both: dict[str, planted.Task]) -> None:
+def test_ablation_and_shapley_measure_the_loss_and_accuracy_on_request(
+    model: Any, both: dict[str, planted.Task]
+) -> None:
     for method, more in (("ablation", {}), ("shapley", {"permutations": 1})):
         found, loss, metric = (
             score(model, both["a"], method=method, quiet=True, **more, **measure)
@@ -87,6 +97,8 @@ def test_ablation_and_shapley_measure_the_loss_and_accuracy_on_request(model: An
 def test_reports_and_overlaps_rank_by_size() -> None:
     table = next(block.frame for block in HeadScores(effects()).section().blocks if block.name == "top-heads")
     assert table["head"].tolist() == ["0.3", "0.0"]
-    two = xr.concat([effects(), effects()[:, ::-1]], pd.Index(["a", "b"], name="task")).assign_attrs(sense="signed")
+    two = xr.concat([effects(), effects()[:, ::-1]], pd.Index(["a", "b"], name="task")).assign_attrs(
+        sense="signed"
+    )
     # by size both tasks have 0.0 and 0.3 of eight heads; with their signs they would share none
     assert head_similarity(two, "overlap", fraction=0.25).sel(task="a", other="b").item() == pytest.approx(1)

@@ -55,11 +55,18 @@ def test_scores_equal_one_sentence_at_a_time(name: str, model: Any, tasks: list[
         args[0].retain_grad()
         stores.append(args[0])
 
-    handles = [layer.attention.output.dense.register_forward_pre_hook(keep) for layer in model.encoder.encoder.layer]
+    handles = [
+        layer.attention.output.dense.register_forward_pre_hook(keep) for layer in model.encoder.encoder.layer
+    ]
     total = np.zeros((2, HEADS))
     for batch in batches(encode(task.split("train"), model.tokenizer, 64), 1):
         model(name, batch).loss.sum().backward()
-        total += np.stack([np.abs((z * z.grad).unflatten(-1, (HEADS, -1)).sum(dim=(0, 1, 3)).detach().numpy()) for z in stores])  # type: ignore[operator]
+        total += np.stack(
+            [
+                np.abs((z * z.grad).unflatten(-1, (HEADS, -1)).sum(dim=(0, 1, 3)).detach().numpy())
+                for z in stores
+            ]
+        )  # type: ignore[operator]
         stores.clear()
     for handle in handles:
         handle.remove()

@@ -28,7 +28,8 @@ def test_scores_are_of_the_training_split(method: str) -> None:
     both = planted.tasks(size=16)
     model = model_with(both, 0.0)
     found, train, validation = (
-        score(model, both["a"], method=method, quiet=True, **split) for split in ({}, {"split": "train"}, {"split": "validation"})
+        score(model, both["a"], method=method, quiet=True, **split)
+        for split in ({}, {"split": "train"}, {"split": "validation"})
     )
     np.testing.assert_array_equal(found, train)
     assert found.attrs["split"] == "train"

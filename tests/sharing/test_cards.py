@@ -18,20 +18,30 @@ from headwise.models import MultiTaskModel
 from headwise.sections import Chart, HeadMaps, Section
 from headwise.sharing import _card
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 50}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 16,
+    "vocab_size": 50,
+}
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray[Any, Any]]:
     """The head maps that cards draw, in order."""
     maps: list[np.ndarray[Any, Any]] = []
-    monkeypatch.setattr("headwise.figures.heads_heatmap", lambda axes, values, **looks: maps.append(np.asarray(values)))
+    monkeypatch.setattr(
+        "headwise.figures.heads_heatmap", lambda axes, values, **looks: maps.append(np.asarray(values))
+    )
     return maps
 
 
 def bert(**more: Any) -> Any:
     torch.manual_seed(0)
-    return BertModel(BertConfig(**{**SMALL, "vocab_size": len(planted.WORDS), **more}, max_position_embeddings=32)).eval()
+    return BertModel(
+        BertConfig(**{**SMALL, "vocab_size": len(planted.WORDS), **more}, max_position_embeddings=32)
+    ).eval()
 
 
 def table_rows(text: str) -> list[list[str]]:
@@ -39,11 +49,17 @@ def table_rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_a_model_cut_twice_is_shown_by_the_heads_it_had_at_first(tmp_path: Path, drawn: list[np.ndarray[Any, Any]]) -> None:
+def test_a_model_cut_twice_is_shown_by_the_heads_it_had_at_first(
+    tmp_path: Path, drawn: list[np.ndarray[Any, Any]]
+) -> None:
     model = bert(num_hidden_layers=3)
     model.config._name_or_path = "org/whole"
-    first = Heads(model).remove(HeadSet([(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 0)]))  # the first layer has none left
-    second = Heads(first).remove(HeadSet([(0, 1), (1, 2)]))  # of what is left: heads 2 of layer 1, 3 of layer 2
+    first = Heads(model).remove(
+        HeadSet([(0, 0), (0, 1), (0, 2), (0, 3), (1, 1), (2, 0)])
+    )  # the first layer has none left
+    second = Heads(first).remove(
+        HeadSet([(0, 1), (1, 2)])
+    )  # of what is left: heads 2 of layer 1, 3 of layer 2
     save_removed(second, tmp_path / "cut")
     text = _card.card(tmp_path / "cut").text
     assert "# org/whole without 8 of its attention heads" in text
@@ -59,7 +75,9 @@ def test_a_model_cut_twice_is_shown_by_the_heads_it_had_at_first(tmp_path: Path,
     assert "library_name: headwise" in text
 
 
-def test_an_evenly_cut_model_is_shown_by_the_heads_it_had(tmp_path: Path, drawn: list[np.ndarray[Any, Any]]) -> None:
+def test_an_evenly_cut_model_is_shown_by_the_heads_it_had(
+    tmp_path: Path, drawn: list[np.ndarray[Any, Any]]
+) -> None:
     torch.manual_seed(0)
     heads = Heads(LlamaForCausalLM(LlamaConfig(**SMALL, num_key_value_heads=2)).eval())
     importance = np.array([[3.0, 4.0, 0.0, 1.0], [0.0, 0.0, 5.0, 5.0]])
@@ -70,7 +88,9 @@ def test_an_evenly_cut_model_is_shown_by_the_heads_it_had(tmp_path: Path, drawn:
     assert 'model = LlamaForCausalLM.from_pretrained("even")' in text
 
 
-def test_a_head_embedding_shows_its_heads_in_a_map_of_all_layers(tmp_path: Path, drawn: list[np.ndarray[Any, Any]]) -> None:
+def test_a_head_embedding_shows_its_heads_in_a_map_of_all_layers(
+    tmp_path: Path, drawn: list[np.ndarray[Any, Any]]
+) -> None:
     embedding = hw.HeadEmbedding(bert(num_hidden_layers=3), HeadSet([(0, 1), (1, 3)]), planted.tokenizer())
     embedding.save(str(tmp_path / "vectors"))
     text = _card.card(tmp_path / "vectors").text
@@ -97,14 +117,22 @@ def test_a_trained_models_card_has_every_score(tmp_path: Path) -> None:
 
 
 def test_accuracies_of_few_examples_have_no_interval() -> None:
-    row = {"task": "t", "split": "validation", "metric": "accuracy", "score": 0.5, "examples": _card.MIN_EXAMPLES}
+    row = {
+        "task": "t",
+        "split": "validation",
+        "metric": "accuracy",
+        "score": 0.5,
+        "examples": _card.MIN_EXAMPLES,
+    }
     assert _card._with_interval(row, "classes")["interval"] != "–"
     assert _card._with_interval({**row, "examples": _card.MIN_EXAMPLES - 1}, "classes")["interval"] == "–"
     assert _card._with_interval(row, "tags")["interval"] == "–"
     assert _card._with_interval({**row, "metric": "f1"}, "classes")["interval"] == "–"
 
 
-def test_a_results_card_takes_title_findings_tables_and_the_head_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_results_card_takes_title_findings_tables_and_the_head_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     both = planted.tasks(size=32)
     model = MultiTaskModel(bert(), planted.tokenizer(), both.values())
     model.save(tmp_path / "model")
@@ -121,7 +149,12 @@ def test_a_results_card_takes_title_findings_tables_and_the_head_map(tmp_path: P
 
 def test_a_chart_without_a_caption_has_its_title_alone() -> None:
     shown = _card.Shown(Path(), {}, "name")
-    section = Section(title="T", methods="", findings=[], blocks=[Chart("rows", title="Rows", caption="", draw=lambda: None)])
+    section = Section(
+        title="T",
+        methods="",
+        findings=[],
+        blocks=[Chart("rows", title="Rows", caption="", draw=lambda: None)],
+    )
     _card._first_figure(shown, section)
     assert shown.caption == "Rows."
 
@@ -184,7 +217,10 @@ def test_an_upload_keeps_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.
     hw.push_to_hub(smaller, "me/x", private=True, token="secret", message="First")
     assert calls[0] == ("api", {"token": "secret"})
     assert calls[1] == ("create", {"repo_id": "me/x", "private": True, "exist_ok": True})
-    assert [options["commit_message"] for name, options in calls if name == "upload"] == ["First", "Model card"]
+    assert [options["commit_message"] for name, options in calls if name == "upload"] == [
+        "First",
+        "Model card",
+    ]
     assert "README.md" in calls[2][1]["ignore_patterns"]
     calls.clear()
     hw.push_to_hub(smaller, "me/x")

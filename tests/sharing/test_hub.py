@@ -18,7 +18,13 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 50}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 16,
+    "vocab_size": 50,
+}
 PNG = b"\x89PNG"
 
 
@@ -37,7 +43,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (root / repo_id).mkdir(parents=True, exist_ok=exist_ok)
             return f"https://hub/{repo_id}"
 
-        def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str, ignore_patterns: Any = ()) -> None:
+        def upload_folder(
+            self, *, repo_id: str, folder_path: str, commit_message: str, ignore_patterns: Any = ()
+        ) -> None:
             for file in Path(folder_path).rglob("*"):
                 name = file.relative_to(folder_path).as_posix()
                 if file.is_file() and not any(fnmatch(name, pattern) for pattern in ignore_patterns):
@@ -62,7 +70,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def bert() -> Any:
     torch.manual_seed(0)
-    return BertModel(BertConfig(**{**SMALL, "vocab_size": len(planted.WORDS)}, max_position_embeddings=32)).eval()
+    return BertModel(
+        BertConfig(**{**SMALL, "vocab_size": len(planted.WORDS)}, max_position_embeddings=32)
+    ).eval()
 
 
 def card_of(place: Path) -> str:
@@ -104,7 +114,9 @@ def test_an_ordinary_model_is_opened_by_transformers_too(hub: Path) -> None:
     plain = LlamaForCausalLM.from_pretrained(hub / "me" / "even")
     with torch.no_grad():
         torch.testing.assert_close(plain(**heads.example).logits, smaller(**heads.example).logits)
-        torch.testing.assert_close(hw.from_pretrained("me/even")(**heads.example).logits, smaller(**heads.example).logits)
+        torch.testing.assert_close(
+            hw.from_pretrained("me/even")(**heads.example).logits, smaller(**heads.example).logits
+        )
 
 
 def test_a_trained_model_with_scores_and_intervals(hub: Path, tmp_path: Path) -> None:
@@ -142,12 +154,16 @@ def test_scores_and_a_head_embedding(hub: Path) -> None:
 
     embedding = hw.HeadEmbedding(model.encoder, HeadSet([(0, 1), (1, 3)]), model.tokenizer)
     hw.push_to_hub(embedding, "me/embedding")
-    np.testing.assert_allclose(hw.from_pretrained("me/embedding").encode(["w1 w2"]), embedding.encode(["w1 w2"]), atol=1e-6)
+    np.testing.assert_allclose(
+        hw.from_pretrained("me/embedding").encode(["w1 w2"]), embedding.encode(["w1 w2"]), atol=1e-6
+    )
     assert "heads 0.1, 1.3" in card_of(hub / "me" / "embedding")
 
 
 def test_what_cannot_be_sent_or_fetched_is_one_line(hub: Path, tmp_path: Path) -> None:
-    with pytest.raises(HeadwiseError, match=r"BertModel is not something that headwise saves.*model\.push_to_hub"):
+    with pytest.raises(
+        HeadwiseError, match=r"BertModel is not something that headwise saves.*model\.push_to_hub"
+    ):
         hw.push_to_hub(bert(), "me/plain")
     with pytest.raises(HeadwiseError, match="was not saved by headwise"):
         hw.push_to_hub(tmp_path, "me/nothing")

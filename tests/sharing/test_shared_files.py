@@ -32,17 +32,23 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, xr.DataArray
     both = planted.tasks(size=32)
     model = planted.model(CARRIERS, both)
     model.save(place / "trained")
-    return place, hw.score(place / "trained", list(both.values()), out=place / "scores", quiet=True, device="cpu")
+    return place, hw.score(
+        place / "trained", list(both.values()), out=place / "scores", quiet=True, device="cpu"
+    )
 
 
-def test_json_and_netcdf_hold_the_same_and_load_opens_both(scored: tuple[Path, xr.DataArray], tmp_path: Path) -> None:
+def test_json_and_netcdf_hold_the_same_and_load_opens_both(
+    scored: tuple[Path, xr.DataArray], tmp_path: Path
+) -> None:
     place, scores = scored
     for file in ("scores.nc", "scores.json"):
         found = hw.load(place / "scores" / file)
         np.testing.assert_array_equal(found, scores)
         assert (found.dims, found.attrs) == (scores.dims, scores.attrs)
         assert all(np.array_equal(found[name], scores[name]) for name in scores.coords)
-    ragged = scores.where(scores["head"] < 3).isel(task=0, drop=True).assign_coords(gate=("layer", [0.5, np.nan]))
+    ragged = (
+        scores.where(scores["head"] < 3).isel(task=0, drop=True).assign_coords(gate=("layer", [0.5, np.nan]))
+    )
     save_scores(ragged, tmp_path / "ragged.json")
     again = load_scores(tmp_path / "ragged.json")
     np.testing.assert_array_equal(again, ragged)
@@ -109,7 +115,13 @@ def test_the_verb_writes_a_card(tmp_path: Path) -> None:
 
 def llama(groups: int = 2, **more: Any) -> Heads:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16, "vocab_size": 50}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 16,
+        "vocab_size": 50,
+    }
     return Heads(LlamaForCausalLM(LlamaConfig(**sizes, num_key_value_heads=groups, **more)).eval())
 
 
@@ -125,7 +137,9 @@ def test_cache_policies_as_duo_attention_reads_them(tmp_path: Path) -> None:
     assert {"model", "revision"} <= set(policy)
     scores = np.array([[0.0, 5.0, 1.0, 2.0], [3.0, 3.0, 10.0, 4.0]])
     save_cache_policy(scores, llama(), tmp_path / "scored")
-    np.testing.assert_allclose(np.loadtxt(tmp_path / "scored" / "full_attention_heads.tsv"), [[0.5, 0.2], [0.3, 1.0]])
+    np.testing.assert_allclose(
+        np.loadtxt(tmp_path / "scored" / "full_attention_heads.tsv"), [[0.5, 0.2], [0.3, 1.0]]
+    )
 
 
 def test_policies_that_make_no_sense_are_refused(tmp_path: Path) -> None:
@@ -135,6 +149,10 @@ def test_policies_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         save_cache_policy(np.ones((2, 4)), llama(), tmp_path)
     with pytest.raises(HeadwiseError, match="recent_size 0"):
         save_cache_policy(HeadSet([(0, 0)]), llama(), tmp_path, recent_size=0)
-    t5 = T5Model(T5Config(d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=20, decoder_start_token_id=0)).eval()
+    t5 = T5Model(
+        T5Config(
+            d_model=16, d_kv=8, num_layers=1, num_heads=2, d_ff=16, vocab_size=20, decoder_start_token_id=0
+        )
+    ).eval()
     with pytest.raises(HeadwiseError, match="left-to-right models"):
         save_cache_policy(HeadSet([(0, 0)]), Heads(t5), tmp_path)

@@ -19,7 +19,9 @@ def test_the_strength_and_weights_equal_a_leave_one_out_loop() -> None:
     x, y = rng.normal(size=(20, 30)), rng.normal(size=(20, 4))
     y[:, :2] += x[:, :1] * 3
     grid = (0.01, 1.0, 100.0)
-    unit = float((np.linalg.svd(x - x.mean(0), compute_uv=False)[:-1] ** 2).mean())  # centring leaves one singular value at zero
+    unit = float(
+        (np.linalg.svd(x - x.mean(0), compute_uv=False)[:-1] ** 2).mean()
+    )  # centring leaves one singular value at zero
     fit = fit_ridge(x, y, grid)
     predictions = np.stack([cross_val_predict(Ridge(g * unit), x, y, cv=LeaveOneOut()) for g in grid])
     best = ((predictions - y) ** 2).sum(1).argmin(0)
@@ -28,7 +30,9 @@ def test_the_strength_and_weights_equal_a_leave_one_out_loop() -> None:
         slow = Ridge(grid[best[voxel]] * unit).fit(x, y[:, voxel])
         assert np.allclose(fit.weights[:, voxel], slow.coef_, atol=1e-6)
         assert fit.intercept[voxel] == pytest.approx(slow.intercept_, abs=1e-6)
-        assert fit.inner[voxel] == pytest.approx(np.corrcoef(predictions[best[voxel], :, voxel], y[:, voxel])[0, 1], abs=1e-6)
+        assert fit.inner[voxel] == pytest.approx(
+            np.corrcoef(predictions[best[voxel], :, voxel], y[:, voxel])[0, 1], abs=1e-6
+        )
 
 
 def planted(shuffle: bool = False, components: bool = False) -> tuple[dict[str, np.ndarray], BrainData]:
@@ -115,7 +119,9 @@ def test_the_most_predictable_voxels_of_noise_predict_nothing_held_out() -> None
     rng = np.random.default_rng(4)
     names = tuple(f"s{i:03d}" for i in range(60))
     data = BrainData(names, {"p": rng.normal(size=(60, 400))}, names)
-    scores = encoding_scores({"a": rng.normal(size=(60, 8)), "b": rng.normal(size=(60, 8))}, data, voxels=20)["p"].scores
+    scores = encoding_scores({"a": rng.normal(size=(60, 8)), "b": rng.normal(size=(60, 8))}, data, voxels=20)[
+        "p"
+    ].scores
     assert scores.shape == (2, 5 * 20)
     assert abs(scores.mean()) < 0.1  # 200 correlations over 12 stimuli each: a standard error of 0.02
 
@@ -128,9 +134,14 @@ def test_pereira_files_of_both_layouts_are_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     concepts = np.array(["cat", "dog", "sky"])
     np.savez(
-        reduced / "responses.npz", responses=rng.normal(size=(2, 3, 4)), participants=np.array(["P01", "M02"]), concepts=concepts
+        reduced / "responses.npz",
+        responses=rng.normal(size=(2, 3, 4)),
+        participants=np.array(["P01", "M02"]),
+        concepts=concepts,
     )
-    table = pd.DataFrame({"concept": ["dog", "cat", "sky", "cat"], "sentence": ["a dog", "a cat", "the sky", "two cats"]})
+    table = pd.DataFrame(
+        {"concept": ["dog", "cat", "sky", "cat"], "sentence": ["a dog", "a cat", "the sky", "two cats"]}
+    )
     table.to_parquet(reduced / "sentences.parquet")
     data = read_pereira(reduced)
     assert data.components
@@ -143,9 +154,13 @@ def test_pereira_files_of_both_layouts_are_read(tmp_path: Path) -> None:
             published / participant / "examples_180concepts_sentences.mat",
             {"examples": rows, "keyConcept": np.array(concepts, dtype=object)},
         )
-        passages = {"examples_passagesentences": rows, "keySentences": np.array(["s1", "s2", "s3"], dtype=object)}
+        passages = {
+            "examples_passagesentences": rows,
+            "keySentences": np.array(["s1", "s2", "s3"], dtype=object),
+        }
         savemat(
-            published / participant / "data_384sentences.mat", passages | {"labelsPassageForEachSentence": np.array([1, 1, 2])}
+            published / participant / "data_384sentences.mat",
+            passages | {"labelsPassageForEachSentence": np.array([1, 1, 2])},
         )
     with pytest.raises(HeadwiseError, match="pass sentences="):
         read_pereira(published)

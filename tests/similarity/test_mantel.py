@@ -57,7 +57,10 @@ def test_of_many_tasks_random_relabellings_are_compared_with_the_observed_one() 
     assert mantel(first, first, alternative="greater", draws=199).p == pytest.approx(1 / 200)
     unrelated = mantel(first, labelled(noise, tasks, "test"), alternative="greater", draws=4999)
     upper, random = np.triu_indices(8, 1), np.random.default_rng(9)
-    by_hand = [pearsonr(a[np.ix_(o, o)][upper], noise[upper]).statistic for o in (random.permutation(8) for _ in range(2000))]
+    by_hand = [
+        pearsonr(a[np.ix_(o, o)][upper], noise[upper]).statistic
+        for o in (random.permutation(8) for _ in range(2000))
+    ]
     assert unrelated.p == pytest.approx(np.mean(np.array(by_hand) >= unrelated.correlation), abs=0.04)
 
 
@@ -79,7 +82,10 @@ SAME = (KINDS[:, None] == KINDS[None]).astype(float)
 def test_partial_correlation_equals_the_textbook_formula() -> None:
     rng = np.random.default_rng(1)
     a, b = (symmetric(rng) for _ in range(2))
-    r = {name: pearsonr(x[UPPER], y[UPPER]).statistic for name, x, y in (("ab", a, b), ("ac", a, SAME), ("bc", b, SAME))}
+    r = {
+        name: pearsonr(x[UPPER], y[UPPER]).statistic
+        for name, x, y in (("ab", a, b), ("ac", a, SAME), ("bc", b, SAME))
+    }
     expected = (r["ab"] - r["ac"] * r["bc"]) / np.sqrt((1 - r["ac"] ** 2) * (1 - r["bc"] ** 2))
     found = partial_mantel(matrix(a), matrix(b), matrix(SAME))
     assert found.correlation == pytest.approx(expected)
@@ -97,7 +103,11 @@ def test_tasks_are_relabelled_within_their_groups_only() -> None:
     a, b = (np.add(v := rng.normal(size=(6, 6)), v.T) for _ in range(2))
     same = (kinds[:, None] == kinds[None]).astype(float)
     upper = np.triu_indices(6, 1)
-    fit = lambda m: m[upper] - np.where(same[upper] == 1, m[upper][same[upper] == 1].mean(), m[upper][same[upper] == 0].mean())  # noqa: E731
+
+    def fit(m: np.ndarray) -> np.ndarray:
+        within, across = m[upper][same[upper] == 1].mean(), m[upper][same[upper] == 0].mean()
+        return m[upper] - np.where(same[upper] == 1, within, across)
+
     loop = [
         np.corrcoef(fit(a[np.ix_(order, order)]), fit(b))[0, 1]
         for order in map(list, permutations(range(6)))
@@ -133,19 +143,28 @@ def test_link_finds_a_planted_relation_and_reports_paradigm_means() -> None:
         paradigm=paradigm,
         alternative="less",
     )
-    planted = result.tests[(result.tests["similarity"] == "planted") & (result.tests["kind"] == "pearson")].iloc[0]
+    planted = result.tests[
+        (result.tests["similarity"] == "planted") & (result.tests["kind"] == "pearson")
+    ].iloc[0]
     assert planted["correlation"] == pytest.approx(-1)
     assert planted["p"] == pytest.approx(1 / 120)
     assert len(result.pairs) == 10
     same = result.pairs["same_paradigm"]
     assert result.paradigm_means == pytest.approx(
-        {"within": result.pairs["dissociation"][same].mean(), "across": result.pairs["dissociation"][~same].mean()}
+        {
+            "within": result.pairs["dissociation"][same].mean(),
+            "across": result.pairs["dissociation"][~same].mean(),
+        }
     )
     flat = link({"flat": matrix(np.ones((5, 5)))}, matrix(similarity)).tests
     assert flat[["correlation", "p"]].isna().all().all()
-    assert flat["note"].str.startswith("no test: one of the matrices is constant over the task pairs").all()  # not a bare dash
+    assert (
+        flat["note"].str.startswith("no test: one of the matrices is constant over the task pairs").all()
+    )  # not a bare dash
     assert (result.tests["note"] == "").all()
-    assert agreement({"x": matrix(similarity), "y": matrix(similarity)})["correlation"].item() == pytest.approx(1)
+    assert agreement({"x": matrix(similarity), "y": matrix(similarity)})[
+        "correlation"
+    ].item() == pytest.approx(1)
 
 
 def test_unusable_matrices_are_named() -> None:
@@ -153,7 +172,9 @@ def test_unusable_matrices_are_named() -> None:
     with pytest.raises(HeadwiseError, match="not symmetric: a, b is 1 and 5"):
         mantel(matrix(a), matrix(a))
     with pytest.raises(HeadwiseError, match="different tasks"):
-        mantel(matrix(symmetric(np.random.default_rng(0))), matrix(symmetric(np.random.default_rng(0))[:4, :4]))
+        mantel(
+            matrix(symmetric(np.random.default_rng(0))), matrix(symmetric(np.random.default_rng(0))[:4, :4])
+        )
     with pytest.raises(HeadwiseError, match="at least three tasks"):
         mantel(matrix(np.eye(2)), matrix(np.eye(2)))
     with pytest.raises(HeadwiseError, match="constant"):

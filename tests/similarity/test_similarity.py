@@ -13,7 +13,9 @@ RNG = np.random.default_rng(0)
 
 def vectors(noise: float = 0.5, sentences: int = 40, dim: int = 8) -> dict[str, np.ndarray]:
     shared = RNG.normal(size=(sentences, dim))
-    return {name: shared + noise * k * RNG.normal(size=shared.shape) for k, name in enumerate(("a", "b", "c"))}
+    return {
+        name: shared + noise * k * RNG.normal(size=shared.shape) for k, name in enumerate(("a", "b", "c"))
+    }
 
 
 def test_dse_equals_a_hand_calculation() -> None:
@@ -28,7 +30,9 @@ def test_cra_equals_scipy_on_every_pair_of_sentences() -> None:
     rdm = {name: [1 - pearsonr(x[i], x[j]).statistic for i, j in pairs] for name, x in v.items()}
     for a in v:
         for b in v:
-            assert result.sel(task=a, other=b).item() == pytest.approx(spearmanr(rdm[a], rdm[b]).statistic, abs=1e-12)
+            assert result.sel(task=a, other=b).item() == pytest.approx(
+                spearmanr(rdm[a], rdm[b]).statistic, abs=1e-12
+            )
 
 
 @pytest.mark.parametrize("metric", [dse, cra])
@@ -76,9 +80,9 @@ def test_ahp_recovers_a_planted_order() -> None:
     losses = {t: {s: quality[s] + RNG.normal(size=500) for s in quality} for t in quality}
     affinity = transfer_affinity(losses)
     for target in quality:
-        assert list(affinity.sel(target=target).sortby(affinity.sel(target=target), ascending=False).source.values) == list(
-            "abcd"
-        )
+        assert list(
+            affinity.sel(target=target).sortby(affinity.sel(target=target), ascending=False).source.values
+        ) == list("abcd")
     shuffled = {
         t: {s: losses[t][s][np.random.default_rng(1).permutation(500)] for s in reversed(list(quality))}
         for t in reversed(list(quality))
@@ -128,7 +132,10 @@ def test_head_similarity_equals_scipy_and_counts_overlap() -> None:
 def test_head_similarity_averages_seeds_and_ranks_signed_scores_by_size() -> None:
     values = RNG.normal(size=(3, 4, 2, 5))  # (task, seed, layer, head)
     several = xr.DataArray(
-        values, dims=("task", "seed", "layer", "head"), coords={"task": list("abc")}, attrs={"sense": "signed"}
+        values,
+        dims=("task", "seed", "layer", "head"),
+        coords={"task": list("abc")},
+        attrs={"sense": "signed"},
     )
     flat = values.mean(1).reshape(3, -1)
     for how, expected in (

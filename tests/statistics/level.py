@@ -35,7 +35,9 @@ def rejected(p: ArrayLike, figure: str = "", world: str = "") -> float:
     return noted(share, figure, world, "rejects", len(values), float(np.isfinite(values).mean()))
 
 
-def covered(low: ArrayLike, high: ArrayLike, truth: ArrayLike = 0.0, figure: str = "", world: str = "") -> float:
+def covered(
+    low: ArrayLike, high: ArrayLike, truth: ArrayLike = 0.0, figure: str = "", world: str = ""
+) -> float:
     """The share of simulated studies whose interval holds the truth, of those that have an interval, at least half.
 
     Args:
@@ -54,7 +56,16 @@ def covered(low: ArrayLike, high: ArrayLike, truth: ArrayLike = 0.0, figure: str
 def noted(share: float, figure: str, world: str, what: str, studies: int, shown: float = 1.0) -> float:
     """Keeps a row of the table, if it is to have one; gives the share."""
     if figure:
-        rows.append({"figure": figure, "world": world, "what": what, "share": share, "shown": shown, "studies": studies})
+        rows.append(
+            {
+                "figure": figure,
+                "world": world,
+                "what": what,
+                "share": share,
+                "shown": shown,
+                "studies": studies,
+            }
+        )
     return share
 
 
@@ -70,7 +81,9 @@ def table(measured: list[Row]) -> str:
     for row in measured:
         result = f"{row['what']} {100 * float(row['share']):.1f} %{'' if holds(row) else ' (missed)'}"
         studies = f"{row['studies']:,}"
-        lines.append(f"| {row['figure']} | {row['world']} | {result} | {100 * float(row['shown']):.0f} % | {studies} |")
+        lines.append(
+            f"| {row['figure']} | {row['world']} | {result} | {100 * float(row['shown']):.0f} % | {studies} |"
+        )
     return "\n".join(lines)
 
 

@@ -28,12 +28,16 @@ EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 class SimulatedModel:
     """A make-believe model: each head carries some weight for each of two tasks, and a lesion breaks the examples it outweighs."""
 
-    def __init__(self, rng: np.random.Generator, specific: float = 0.0, sets: tuple[HeadSet, HeadSet] | None = None) -> None:
+    def __init__(
+        self, rng: np.random.Generator, specific: float = 0.0, sets: tuple[HeadSet, HeadSet] | None = None
+    ) -> None:
         self.weight = rng.gamma(1.0, size=(LAYERS, HEADS, 2))  # (layers, heads, tasks)
         if sets is not None:
             for task in range(2):
                 self.weight[..., task] += specific * sets[task].to_mask((LAYERS, HEADS))
-        self.strength = rng.gamma(12.0, size=(60, 2))  # (examples, tasks): how much damage an example survives
+        self.strength = rng.gamma(
+            12.0, size=(60, 2)
+        )  # (examples, tasks): how much damage an example survives
 
     def d_of(self, pairs: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
         masks = np.array(
@@ -56,9 +60,20 @@ def test_the_level_of_the_resplit_test(within_layers: bool) -> None:
     for study in range(DRAWS):
         rng = np.random.default_rng([11, study])
         model = SimulatedModel(rng)
-        observed = resplit(*random_pair(rng), rng, within_layers)  # the null: the observed split is itself drawn at random
-        found = resplit_test(model.d_of([observed])[0], *observed, model.d_of, draws=39, seed=study, within_layers=within_layers)
-        p.append(1.0 if np.isnan(found.p) else found.p)  # too few splits within layers: no p, nothing rejected
+        observed = resplit(
+            *random_pair(rng), rng, within_layers
+        )  # the null: the observed split is itself drawn at random
+        found = resplit_test(
+            model.d_of([observed])[0],
+            *observed,
+            model.d_of,
+            draws=39,
+            seed=study,
+            within_layers=within_layers,
+        )
+        p.append(
+            1.0 if np.isnan(found.p) else found.p
+        )  # too few splits within layers: no p, nothing rejected
     how = "re-split within layers" if within_layers else "re-split over layers"
     share = rejected(p, "re-split test of D", f"two tasks, 4 × 6 heads, {how}")
     assert 0.02 <= share <= MOST_REJECTED
@@ -79,7 +94,11 @@ def test_the_level_of_the_permutation_test() -> None:
     rng = np.random.default_rng(5)
     rp = 1 - rng.random((DRAWS, 5, 1)) * rng.random((DRAWS, 1, 5)) - 0.05 * rng.random((DRAWS, 5, 5))
     p = [permutation_test(matrix).p for matrix in rp]
-    assert 0.02 <= rejected(p, "permutation test of D", "five tasks, arbitrary assignment of lesions") <= MOST_REJECTED
+    assert (
+        0.02
+        <= rejected(p, "permutation test of D", "five tasks, arbitrary assignment of lesions")
+        <= MOST_REJECTED
+    )
     assert rejected([permutation_test(matrix - 0.2 * np.eye(5)).p for matrix in rp]) >= 0.8  # power
 
 
@@ -91,7 +110,9 @@ def ranked(
     chance, which no score knows of."""
     general, suffers = rng.gamma(1.0, size=(LAYERS, HEADS)), np.array([2.0, 0.5, 0.7, 0.9])
     special = own * (rng.random((4, LAYERS, HEADS)) < 0.2)
-    scores = general + special + np.array([better, 1, 1, 1])[:, None, None] * rng.normal(size=(4, LAYERS, HEADS))
+    scores = (
+        general + special + np.array([better, 1, 1, 1])[:, None, None] * rng.normal(size=(4, LAYERS, HEADS))
+    )
     sets = (scores.reshape(4, -1).argsort(-1).argsort(-1) >= 0.7 * LAYERS * HEADS).reshape(scores.shape)
 
     single = alone * rng.normal(size=(4, LAYERS, HEADS))
@@ -134,7 +155,9 @@ def test_heads_of_a_tasks_own_are_found() -> None:
         rng = np.random.default_rng([14, study])
         scores, sets, performance = ranked(rng, 0.3, own=3.0)
         drawn = matched_masks(sets, scores, 1 + study % 3, 199, seed=study)
-        found.append(matched_test(performance(sets)[1 + study % 3], performance(drawn), 1 + study % 3).p <= 0.05)
+        found.append(
+            matched_test(performance(sets)[1 + study % 3], performance(drawn), 1 + study % 3).p <= 0.05
+        )
     assert np.mean(found) >= 0.4
 
 
@@ -145,7 +168,9 @@ def answers(rng: np.random.Generator, n: int, shares: Sequence[float]) -> np.nda
     return right.astype(int)
 
 
-def d_intervals(metric: str, n: int, shares: Sequence[float], studies: int, balance: float, seed: int) -> tuple[np.ndarray, ...]:
+def d_intervals(
+    metric: str, n: int, shares: Sequence[float], studies: int, balance: float, seed: int
+) -> tuple[np.ndarray, ...]:
     """Intervals of D, of D_A and of RP_A without A's own heads, of two tasks of n examples each: intact, own and other lesion right on
     `shares` of examples."""
     rng = np.random.default_rng(seed)
@@ -157,7 +182,9 @@ def d_intervals(metric: str, n: int, shares: Sequence[float], studies: int, bala
             right, labels = answers(rng, n, shares)[order], (rng.random(n) < balance).astype(int)
             predictions = np.where(right, labels, 1 - labels)
             tasks[name] = TaskOutcome("classes", metric, predictions, np.zeros(right.shape), labels, 0.5, {})
-        found = analyse(Lesions(sets, tasks, {}), ["a", "b"], ["a", "b"], bootstrap=least_resamples(), seed=study)
+        found = analyse(
+            Lesions(sets, tasks, {}), ["a", "b"], ["a", "b"], bootstrap=least_resamples(), seed=study
+        )
         bounds.append(found.d_interval())
         halves.append(found.d_i_bounds()[0][:2])
         relative.append(found.rp_bounds([0], 0)[:2])
@@ -208,11 +235,20 @@ def test_the_coverage_of_the_interval_over_seeds() -> None:
     rng = np.random.default_rng(8)
     studies = max(DRAWS, 1000)
     place = {"model": "m", "method": "multi-task", "alpha": 0.3, "delta": 0.1, "group": "g", "B": "b"}
-    values = {"D": 100 * rng.beta(8, 3, size=8 * studies), "D_A": 1.0, "D_B": 1.0, "D_corrected": 0.0, "overlap": 0.0}
+    values = {
+        "D": 100 * rng.beta(8, 3, size=8 * studies),
+        "D_A": 1.0,
+        "D_B": 1.0,
+        "D_corrected": 0.0,
+        "overlap": 0.0,
+    }
     pairs = pd.DataFrame({**place, "A": np.repeat(np.arange(studies), 8), **values, "verdict": "double"})
     found = pairs_over_seeds(pairs)
     low, high = found["D_seed_low"], found["D_seed_high"]
-    assert covered(low, high, 800 / 11, "mean over training seeds (D of a pair, estimators)", "8 seeds, skewed") >= LEAST_COVERED
+    assert (
+        covered(low, high, 800 / 11, "mean over training seeds (D of a pair, estimators)", "8 seeds, skewed")
+        >= LEAST_COVERED
+    )
     assert covered(found["D_seed_low"], found["D_seed_high"], truth=40) <= 0.1
     few = pairs_over_seeds(pairs.groupby("A").head(7))
     assert few[["D_seed_low", "D_seed_high"]].isna().all(axis=None)
@@ -225,7 +261,10 @@ def test_the_false_discovery_rate_over_pairs_that_share_tasks() -> None:
     a, b = np.triu_indices(5, 1)
     z = (tasks[:, a] + tasks[:, b] + noise) / np.sqrt(3)
     null = [false_discovery(stats.norm.sf(row)).min() for row in z]
-    assert rejected(null, "p_fdr, q: any of a table", "ten pairs of five tasks, nothing differs") <= MOST_REJECTED
+    assert (
+        rejected(null, "p_fdr, q: any of a table", "ten pairs of five tasks, nothing differs")
+        <= MOST_REJECTED
+    )
     effect = [false_discovery(stats.norm.sf(row + 4 * (a == 0)))[a == 0].min() for row in z]
     assert rejected(effect) >= 0.9
 
@@ -240,7 +279,9 @@ def test_a_further_random_set_lies_between_the_lowest_and_the_highest_as_often_a
         table = pd.DataFrame(0.0, index=[*tasks, *names, "intact"], columns=tasks)
         table.loc[list(names)] = 1 - harm[:39]
         analysis = SimpleNamespace(d_i=np.zeros(len(tasks)))
-        result = SimpleNamespace(lesions=SimpleNamespace(performance=table), tasks=tasks, random=names, analysis=analysis)
+        result = SimpleNamespace(
+            lesions=SimpleNamespace(performance=table), tasks=tasks, random=names, analysis=analysis
+        )
         found = performance(result)  # type: ignore[arg-type]
         further = 100 * (1 - harm[39])
         inside.append((found.loc["random lowest"] <= further) & (further <= found.loc["random highest"]))

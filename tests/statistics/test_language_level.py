@@ -30,14 +30,24 @@ def test_the_coverage_of_a_paired_evaluation(n: int, cells: tuple[float, ...]) -
     """Right or wrong under both models, which share most of their answers; `cells`: intact wrong/right × changed wrong/right."""
     rng = np.random.default_rng(n)
     drawn = rng.choice(4, size=(DRAWS, n), p=cells)
-    bounds = [mean_interval(cell % 2 - cell // 2, resample_counts(n, 199, study)) for study, cell in enumerate(drawn)]
+    bounds = [
+        mean_interval(cell % 2 - cell // 2, resample_counts(n, 199, study))
+        for study, cell in enumerate(drawn)
+    ]
     low, high = np.array(bounds).T
-    world = (
-        f"accuracy, {n} examples, {100 * (cells[2] + cells[3]):.0f} % right intact, {100 * (cells[1] + cells[3]):.0f} % changed"
-    )
+    world = f"accuracy, {n} examples, {100 * (cells[2] + cells[3]):.0f} % right intact, {100 * (cells[1] + cells[3]):.0f} % changed"
     assert covered(low, high, cells[1] - cells[2], "`headwise eval`: difference", world) >= LEAST_COVERED
-    rows = {"task": "t", "filter": "none", "metric": "acc", "example": range(n), "intact": drawn[0] // 2, "changed": drawn[0] % 2}
-    (row,) = summary(pd.DataFrame(rows).astype({"intact": float, "changed": float}), 199, 0.95, 0).to_dict("records")
+    rows = {
+        "task": "t",
+        "filter": "none",
+        "metric": "acc",
+        "example": range(n),
+        "intact": drawn[0] // 2,
+        "changed": drawn[0] % 2,
+    }
+    (row,) = summary(pd.DataFrame(rows).astype({"intact": float, "changed": float}), 199, 0.95, 0).to_dict(
+        "records"
+    )
     assert (row["low"], row["high"]) == pytest.approx(bounds[0])  # the table has the interval simulated
 
 
@@ -61,7 +71,13 @@ def test_the_coverage_of_the_score_of_an_evaluation(metric: str, n: int, skill: 
         labels = rng.integers(3, size=n)
         predictions = np.where(rng.random(n) < skill, labels, rng.integers(3, size=n))
         return Evaluation(
-            task, "validation", predictions, np.zeros(n), labels, 0.0, {"bootstrap": 199, "level": 0.95, "seed": seed}
+            task,
+            "validation",
+            predictions,
+            np.zeros(n),
+            labels,
+            0.0,
+            {"bootstrap": 199, "level": 0.95, "seed": seed},
         )
 
     truth = evaluated(200_000, 0).score
@@ -71,7 +87,14 @@ def test_the_coverage_of_the_score_of_an_evaluation(metric: str, n: int, skill: 
 
 
 def test_too_few_examples_have_no_interval() -> None:
-    rows = {"task": "t", "filter": "none", "metric": "acc", "example": range(5), "intact": 0.0, "changed": [0.0, 1, 0, 1, 1]}
+    rows = {
+        "task": "t",
+        "filter": "none",
+        "metric": "acc",
+        "example": range(5),
+        "intact": 0.0,
+        "changed": [0.0, 1, 0, 1, 1],
+    }
     (row,) = summary(pd.DataFrame(rows), 999, 0.95, 0).to_dict("records")
     assert np.isnan(row["low"])
     assert row["note"] == "no interval: 5 held-out examples; 50 are needed"
@@ -89,7 +112,9 @@ def test_the_coverage_of_the_effect_of_steering(pairs: bool, n: int) -> None:
         gain = truth * rng.gamma(2.0, 0.5, size=n)
         if of_target is not None:
             gain = np.where(of_target, gain, 0.1 * rng.gamma(2.0, 0.5, size=n))
-        table = Judged(np.stack([own, own + gain]), np.stack([0 * kl, kl]), of_target).table([0.0, 1.0], settings)
+        table = Judged(np.stack([own, own + gain]), np.stack([0 * kl, kl]), of_target).table(
+            [0.0, 1.0], settings
+        )
         for name, kept in ends.items():
             kept.append((table[f"{name}_low"][1], table[f"{name}_high"][1]))
     gained = truth if pairs else truth - 0.1
@@ -102,12 +127,17 @@ def test_the_coverage_of_the_effect_of_steering(pairs: bool, n: int) -> None:
 @pytest.mark.parametrize(("a", "b"), [(14, 6), (38, 2)])
 def test_the_coverage_over_sequences(a: int, b: int) -> None:
     rng = np.random.default_rng(2)
-    accuracy = pd.DataFrame(rng.binomial(40, rng.beta(a, b, size=(16, DRAWS))) / 40)  # a column for each study
+    accuracy = pd.DataFrame(
+        rng.binomial(40, rng.beta(a, b, size=(16, DRAWS))) / 40
+    )  # a column for each study
     scores = xr.DataArray(np.zeros((1, 1)), dims=("layer", "head"))
     found = Induction(scores, HeadSet(), accuracy, "m").summary
     truth = 100 * a / (a + b)
     world = f"16 sequences of 40 tokens, {truth:.0f} % right"
-    assert covered(found["low"], found["high"], truth, "accuracy on repeated tokens (demo)", world) >= LEAST_COVERED
+    assert (
+        covered(found["low"], found["high"], truth, "accuracy on repeated tokens (demo)", world)
+        >= LEAST_COVERED
+    )
 
 
 @pytest.mark.parametrize("units", [8, 24])
@@ -119,10 +149,14 @@ def test_the_coverage_of_silenced_roles(units: int) -> None:
     found = [of_lesion(pd.DataFrame({"accuracy": one, "loss": 0.0}), "draws") for one in drawn]
     low, high = ([row[end] for row in found] for end in ("low", "high"))
     world = f"{units} sets of random heads, skewed"
-    assert covered(low, high, sets.mean(), "accuracy on repeated tokens (study `roles`)", world) >= LEAST_COVERED
+    assert (
+        covered(low, high, sets.mean(), "accuracy on repeated tokens (study `roles`)", world) >= LEAST_COVERED
+    )
 
 
 def test_intervals_stay_within_percent_and_need_distinct_values() -> None:
     found = of_lesion(pd.DataFrame({"accuracy": [0.0, 0, 0, 0, 0, 0, 2, 9], "loss": 1.0}), "draws")
     assert found["low"] == 0
-    assert np.isnan(of_lesion(pd.DataFrame({"accuracy": [0.0, 0, 0, 0, 0, 0, 2, 2], "loss": 1.0}), "draws")["low"])
+    assert np.isnan(
+        of_lesion(pd.DataFrame({"accuracy": [0.0, 0, 0, 0, 0, 0, 2, 2], "loss": 1.0}), "draws")["low"]
+    )

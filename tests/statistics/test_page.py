@@ -17,7 +17,13 @@ MADE_BY = {
     "score_interval", "seed_interval", "share_interval", "sem", "sf", "sign_flip_p", "t_interval", "ttest_1samp", "ttest_rel",
     "wilcoxon",
 }  # fmt: skip
-DEFINED = {"matched_test", "standard_error", "shapley", "mantel", "at_chance"}  # functions that make one by hand
+DEFINED = {
+    "matched_test",
+    "standard_error",
+    "shapley",
+    "mantel",
+    "at_chance",
+}  # functions that make one by hand
 
 
 def calls(tree: ast.AST) -> set[str]:
@@ -25,7 +31,9 @@ def calls(tree: ast.AST) -> set[str]:
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            found.add(node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", ""))
+            found.add(
+                node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            )
         elif isinstance(node, ast.Constant) and node.value in (1.96, 1.645, 2.58):
             found.add(str(node.value))
         elif isinstance(node, ast.FunctionDef):
@@ -40,7 +48,12 @@ def test_every_file_that_makes_an_interval_or_a_p_is_listed() -> None:
         for path in SOURCE.rglob("*.py")
         if calls(ast.parse(path.read_text(encoding="utf-8"))) & wanted
     }
-    listed = {name for line in PAGE.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+\.py)`", line)}
+    listed = {
+        name
+        for line in PAGE.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+\.py)`", line)
+    }
     assert listed == making
 
 
@@ -48,14 +61,22 @@ def test_every_test_the_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
     here = set()
     for path in Path(__file__).parent.glob("test_*.py"):
-        here |= {node.name for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)}
+        here |= {
+            node.name
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.FunctionDef)
+        }
     assert named - here == {"test_draws"}  # an option
     levels = {name for name in here if re.match(r"test_the_(level|coverage|false_discovery_rate)_of", name)}
     assert levels <= named
 
 
 def test_every_row_has_a_unit_a_least_number_and_a_simulation() -> None:
-    rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ") and "`test_" in line]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in PAGE.splitlines()
+        if line.startswith("| ") and "`test_" in line
+    ]
     assert len(rows) >= 17
     for row in rows:
         assert len(row) == 5, row
@@ -71,8 +92,14 @@ def test_the_table_of_levels_is_what_was_measured_last() -> None:
     named = set()
     for path in Path(__file__).parent.glob("test_*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("rejected", "covered", "noted"):
-                figures = [arg for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "rejected",
+                "covered",
+                "noted",
+            ):
+                figures = [
+                    arg for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+                ]
                 named |= {figures[0].value} if figures and len(node.args) > 2 else set()
     assert named <= {row["figure"] for row in measured}
     assert len(named) >= 15
@@ -80,7 +107,9 @@ def test_the_table_of_levels_is_what_was_measured_last() -> None:
 
 def test_terms_are_explained_where_they_first_stand() -> None:
     assert "moved outwards" not in PAGE
-    assert "those that\na normal has at t(n − 1) × √(n ÷ (n − 1)), for 50 examples the 2.1st and 97.9th" in PAGE
+    assert (
+        "those that\na normal has at t(n − 1) × √(n ÷ (n − 1)), for 50 examples the 2.1st and 97.9th" in PAGE
+    )
     tail = stats.norm.cdf(stats.t.ppf(0.025, 49) * (50 / 49) ** 0.5)
     assert round(100 * tail, 1) == 2.1
     for name in ("README.md", "docs/training.md", "docs/transfer.md"):

@@ -37,7 +37,10 @@ def probed(metric: str, n: int, skills: tuple[float, float], studies: int = DRAW
         kind, classes = ("number", 0) if metric in NUMBERS else ("classes", 2)
         task = Labels(kind, metric, classes, labels, labels, labels)
         for name, answers in zip(("best layer", "top 4 heads"), predictions, strict=True):
-            found = {"test": metrics.score(metric, kind, answers, labels), "stderr": standard_error(answers, task, resamples=60)}
+            found = {
+                "test": metrics.score(metric, kind, answers, labels),
+                "stderr": standard_error(answers, task, resamples=60),
+            }
             rows.append({"task": str(study), "embedding": name, **found, "examples": n})
     return pd.DataFrame(rows)
 
@@ -74,7 +77,8 @@ def test_top_heads_that_are_ahead_are_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "skill"), [("accuracy", 0.8), ("matthews", 0.8), pytest.param("pearson", 0.7, marks=pytest.mark.slow)]
+    ("metric", "skill"),
+    [("accuracy", 0.8), ("matthews", 0.8), pytest.param("pearson", 0.7, marks=pytest.mark.slow)],
 )
 def test_the_standard_error_of_a_probe_is_the_spread_over_test_sets(metric: str, skill: float) -> None:
     found = probed(metric, 100, (skill, skill), studies=400)
@@ -89,7 +93,9 @@ def trained(seeds: int, gain: float = 0.0, studies: int = DRAWS) -> pd.DataFrame
     scores += gain * np.array([0.0, 1.0])[:, None]
     parts = [range(studies), range(seeds), ["multi-task", "iat"], ["a", "b"]]
     where = pd.MultiIndex.from_product(parts, names=["model", "seed", "method", "task"])
-    return pd.DataFrame({"score": scores.ravel(), "chance": 0.5, "sampling": "s", "split": "test"}, where).reset_index()
+    return pd.DataFrame(
+        {"score": scores.ravel(), "chance": 0.5, "sampling": "s", "split": "test"}, where
+    ).reset_index()
 
 
 def verdict(scores: pd.DataFrame) -> str:
@@ -102,7 +108,9 @@ def verdict(scores: pd.DataFrame) -> str:
 def test_methods_are_rarely_called_better_or_worse_where_they_are_not(seeds: int) -> None:
     table = trained(seeds)
     found = differences_of(table).query("task == 'average'").set_index("model")
-    share = covered(found["low"], found["high"], 0.0, "difference of two methods", f"two tasks, {seeds} seeds")
+    share = covered(
+        found["low"], found["high"], 0.0, "difference of two methods", f"two tasks, {seeds} seeds"
+    )
     assert share >= LEAST_COVERED
     some = [*found.index[:20], *found.index[(found["low"] > 0) | (found["high"] < 0)][:10]]
     for study in some:  # the sentence says what the interval does
@@ -124,6 +132,8 @@ def test_guesses_are_at_chance_at_the_level_promised(metric: str) -> None:
     for _ in range(DRAWS):
         examples = Examples([("x",)] * 60, rng.integers(3, size=60), "classes", ("a", "b", "c"))
         task = Task.of("t", {"validation": examples}, metric=metric)
-        above += not Evaluation.of(task, examples, (rng.integers(3, size=60), np.zeros(60)), "validation").at_chance
+        above += not Evaluation.of(
+            task, examples, (rng.integers(3, size=60), np.zeros(60)), "validation"
+        ).at_chance
     world = f"{metric}, 60 guesses of three classes"
     assert noted(above / DRAWS, "a task above chance", world, "rejects", DRAWS) <= MOST_REJECTED

@@ -14,7 +14,9 @@ def distances(rng: np.random.Generator, n: int, world: str = "none") -> np.ndarr
     """Distances between random points; the paradigm adds a constant, moves its points, or scatters them further."""
     points, kinds = rng.normal(size=(n, 2)), np.array(KINDS[n])
     if world in ("moved", "scattered"):
-        points = points * (np.where(kinds == 0, 1, 3)[:, None] if world == "scattered" else 1) + 3 * kinds[:, None]
+        points = (
+            points * (np.where(kinds == 0, 1, 3)[:, None] if world == "scattered" else 1) + 3 * kinds[:, None]
+        )
     values = np.linalg.norm(points[:, None] - points[None], axis=-1)
     return values + 2.0 * (kinds[:, None] == kinds[None]) if world == "constant" else values
 
@@ -27,7 +29,10 @@ def matrix(values: np.ndarray):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("alternative", ["less", "two-sided"])
 def test_the_level_of_the_mantel_test(kind: str, alternative: str) -> None:
     rng = np.random.default_rng(7)
-    p = [mantel(*(matrix(distances(rng, 5)) for _ in range(2)), kind=kind, alternative=alternative).p for _ in range(DRAWS)]  # type: ignore[arg-type]
+    p = [
+        mantel(*(matrix(distances(rng, 5)) for _ in range(2)), kind=kind, alternative=alternative).p
+        for _ in range(DRAWS)
+    ]  # type: ignore[arg-type]
     assert 0.02 <= rejected(p, "Mantel", f"five tasks, {kind}, {alternative}") <= MOST_REJECTED
 
 

@@ -15,9 +15,13 @@ TASKS, LAYERS, HEADS, K = 5, 4, 8, 10
 def scores(rng: np.random.Generator, own: float, shared: float = 0.0, runs: int = 3) -> xr.DataArray:
     """Each task likes layers, and in every run again the same heads, as far as `own` goes; `shared` is what all tasks like."""
     layers = np.linspace(-0.7, 0.7, LAYERS)[:, None]
-    tastes = own * rng.normal(size=(TASKS, LAYERS, HEADS)) + shared * rng.normal(size=(LAYERS, HEADS)) + layers
+    tastes = (
+        own * rng.normal(size=(TASKS, LAYERS, HEADS)) + shared * rng.normal(size=(LAYERS, HEADS)) + layers
+    )
     values = tastes + rng.normal(size=(runs, TASKS, LAYERS, HEADS))
-    return xr.DataArray(values, dims=("run", "task", "layer", "head"), coords={"run": range(runs), "task": list("abcde")})
+    return xr.DataArray(
+        values, dims=("run", "task", "layer", "head"), coords={"run": range(runs), "task": list("abcde")}
+    )
 
 
 def top(values: xr.DataArray) -> xr.DataArray:
@@ -39,7 +43,10 @@ def test_the_level_of_the_number_of_stem_cells(own: float, overlap: float) -> No
             table = claim_agreement(claims, drawn)
             repeated.append(table.loc[table["comparison"] == "runs", "overlap"].mean())
     assert np.mean(repeated) == pytest.approx(overlap, abs=0.05)  # as real tasks repeat themselves
-    assert rejected(p, "number of stem-cell heads", f"five tasks, 4 × 8 heads, runs share {100 * overlap:.0f} %") <= MOST_REJECTED
+    assert (
+        rejected(p, "number of stem-cell heads", f"five tasks, 4 × 8 heads, runs share {100 * overlap:.0f} %")
+        <= MOST_REJECTED
+    )
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -50,7 +57,11 @@ def test_the_level_of_the_number_of_stem_cells_where_layers_are_tied(tied: bool)
     for number in range(DRAWS if tied else 200):
         drawn = scores(rng, own=0.5)
         drawn = drawn + 6.0 * rng.normal(size=(TASKS, 1, HEADS)) + np.zeros((1, TASKS, LAYERS, 1))
-        p.append(stem_cell_test(top(drawn), tied=[range(LAYERS)] if tied else (), share=0.6, draws=99, seed=number)["p"])
+        p.append(
+            stem_cell_test(
+                top(drawn), tied=[range(LAYERS)] if tied else (), share=0.6, draws=99, seed=number
+            )["p"]
+        )
     if not tied:
         assert np.mean(np.array(p) <= 0.05) > 0.07
         return
@@ -84,7 +95,11 @@ def test_heads_that_do_not_exist_are_never_claimed() -> None:
     assert len(np.unique(orders[:, 0, 1], axis=0)) == 24
 
 
-WIDE = (TASKS, 6, 12)  # tasks, layers, heads of the effect's simulations: room for as many stem-cell heads as an interval needs
+WIDE = (
+    TASKS,
+    6,
+    12,
+)  # tasks, layers, heads of the effect's simulations: room for as many stem-cell heads as an interval needs
 
 
 def worlds(
@@ -97,8 +112,14 @@ def worlds(
     stem[1, :8] = 1
     talent = own * (rng.normal(size=(studies, 1, *WIDE)) + 3 * stem)
     luck, noise = rng.normal(size=(2, studies, runs, *WIDE))
-    shift, change = rng.normal(size=(studies, runs, TASKS, 1, 1)), spread * rng.normal(size=(studies, 1, *WIDE))
-    before, after = 0.5 + 0.05 * (talent + luck), 0.5 + 0.05 * (talent + noise) + change + 0.01 * shift - damage * stem
+    shift, change = (
+        rng.normal(size=(studies, runs, TASKS, 1, 1)),
+        spread * rng.normal(size=(studies, 1, *WIDE)),
+    )
+    before, after = (
+        0.5 + 0.05 * (talent + luck),
+        0.5 + 0.05 * (talent + noise) + change + 0.01 * shift - damage * stem,
+    )
     values = (talent + luck).reshape(studies, runs, TASKS, -1)
     claimed = values.argsort(-1).argsort(-1) >= 0.7 * values.shape[-1]
     return claimed.reshape(before.shape), before, after
@@ -110,7 +131,9 @@ def labelled(values: np.ndarray) -> xr.DataArray:
     return xr.DataArray(values, dims=("run", "task", "layer", "head"), coords=coords)
 
 
-def ends(rng: np.random.Generator, runs: int, own: float, spread: float, against: str) -> tuple[np.ndarray, np.ndarray]:
+def ends(
+    rng: np.random.Generator, runs: int, own: float, spread: float, against: str
+) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of many studies, NaN where there are too few heads for an interval; of some, compared with what users get."""
     found: list[np.ndarray] = []
     while sum(map(len, found)) < DRAWS:
@@ -157,7 +180,9 @@ def test_the_coverage_of_the_effect_over_runs(runs: int, own: float, spread: flo
 def test_the_coverage_of_what_important_head_training_spares() -> None:
     rng = np.random.default_rng(5)
     low, high = ends(rng, 3, 1.5, 0.02, "before")
-    assert covered(low, high, 0.0, "sparing of stem cells", "five tasks, 6 × 12 heads, 3 runs") >= LEAST_COVERED
+    assert (
+        covered(low, high, 0.0, "sparing of stem cells", "five tasks, 6 × 12 heads, 3 runs") >= LEAST_COVERED
+    )
 
 
 def test_damage_to_stem_cells_is_found() -> None:

@@ -39,8 +39,13 @@ def test_the_level_of_the_table_that_is_printed(effect: float, least: float, mos
     gains = differences("both", sources, effect)[..., :seeds]
     rng = np.random.default_rng(3)
     plain = 0.6 + 0.05 * rng.normal(size=(1, sources, 1)) + 0.05 * rng.normal(size=(1, 1, seeds)) + 0 * gains
-    where = pd.MultiIndex.from_product([range(DRAWS), range(sources), range(seeds)], names=["task", "source", "seed"])
-    both = [pd.DataFrame({"method": m, "score": v.ravel()}, where) for m, v in (("plain", plain), ("iat", plain + gains))]
+    where = pd.MultiIndex.from_product(
+        [range(DRAWS), range(sources), range(seeds)], names=["task", "source", "seed"]
+    )
+    both = [
+        pd.DataFrame({"method": m, "score": v.ravel()}, where)
+        for m, v in (("plain", plain), ("iat", plain + gains))
+    ]
     found = compare_transfers(pd.concat(both).reset_index().assign(shots=4), "plain")
     assert least <= rejected(found["p"]) <= most
     assert covered(found["low"], found["high"], 100 * effect) >= LEAST_COVERED
@@ -95,13 +100,18 @@ def test_the_crossed_interval_equals_mean_squares_by_hand() -> None:
     mean, n, m = grid.mean(), *grid.shape
     units = m * sum((grid[i].mean() - mean) ** 2 for i in range(n)) / (n - 1)
     samples = n * sum((grid[:, k].mean() - mean) ** 2 for k in range(m)) / (m - 1)
-    rest = sum((grid[i, k] - grid[i].mean() - grid[:, k].mean() + mean) ** 2 for i in range(n) for k in range(m))
+    rest = sum(
+        (grid[i, k] - grid[i].mean() - grid[:, k].mean() + mean) ** 2 for i in range(n) for k in range(m)
+    )
     rest /= (n - 1) * (m - 1)
     total = units + samples - rest
     df = total**2 / (units**2 / (n - 1) + samples**2 / (m - 1) + rest**2 / ((n - 1) * (m - 1)))
     from scipy import stats
 
-    half = max(stats.t.ppf(0.975, df) * np.sqrt(total / (n * m)), stats.t.ppf(0.975, n - 1) * np.sqrt(units / (n * m)))
+    half = max(
+        stats.t.ppf(0.975, df) * np.sqrt(total / (n * m)),
+        stats.t.ppf(0.975, n - 1) * np.sqrt(units / (n * m)),
+    )
     low, high, p = crossed_t(grid)
     assert (float(low), float(high)) == pytest.approx((mean - half, mean + half))
     assert 0 < p < 1
@@ -112,6 +122,10 @@ def test_the_crossed_interval_equals_mean_squares_by_hand() -> None:
 def test_the_coverage_of_t_intervals_over_units(units: int) -> None:
     values = np.random.default_rng(units).normal(size=(2000, units))
     low, high = t_interval(values)
-    assert LEAST_COVERED <= covered(low, high, 0.0, "t over units (change of a layer, methods)", f"{units} units, normal") <= 0.97
+    assert (
+        LEAST_COVERED
+        <= covered(low, high, 0.0, "t over units (change of a layer, methods)", f"{units} units, normal")
+        <= 0.97
+    )
     if units == 8:
         assert covered(*t_interval(values + 2)) <= 0.1

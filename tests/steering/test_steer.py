@@ -35,11 +35,18 @@ def planted() -> Any:
     """Head (1, 2) carries the difference of "sun" and "rain" to where "yes" and "no" are read; no other head sees the words differ."""
     torch.manual_seed(0)
     sizes: Any = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "tie_word_embeddings": False}
-    model = GPT2LMHeadModel(GPT2Config(**sizes, vocab_size=len(WORDS), bos_token_id=1, eos_token_id=2, pad_token_id=0)).eval()
-    body, sun, rain, yes, no = model.transformer, *(WORDS.index(word) for word in ("sun", "rain", "yes", "no"))
+    model = GPT2LMHeadModel(
+        GPT2Config(**sizes, vocab_size=len(WORDS), bos_token_id=1, eos_token_id=2, pad_token_id=0)
+    ).eval()
+    body, sun, rain, yes, no = (
+        model.transformer,
+        *(WORDS.index(word) for word in ("sun", "rain", "yes", "no")),
+    )
     with torch.no_grad():
         for block in body.h:
-            block.attn.c_attn.weight[0] = block.attn.c_attn.weight[1] = 0  # dimensions 0 and 1 are read by the planted head alone
+            block.attn.c_attn.weight[0] = block.attn.c_attn.weight[1] = (
+                0  # dimensions 0 and 1 are read by the planted head alone
+            )
             block.attn.c_proj.weight[:, :2] = 0
             block.mlp.c_fc.weight[:2] = 0
             block.mlp.c_proj.weight[:, :2] = 0
@@ -77,7 +84,14 @@ def pairs(n: int = 24) -> hw.Task:
 def test_a_planted_direction_is_found_and_steered(directions: str) -> None:
     model = planted()
     found = hw.steer(
-        model, [statements(), pairs()], tokenizer=tokenizer(), target="fine", top=1, directions=directions, max_kl=5.0, **QUIET
+        model,
+        [statements(), pairs()],
+        tokenizer=tokenizer(),
+        target="fine",
+        top=1,
+        directions=directions,
+        max_kl=5.0,
+        **QUIET,
     )
     assert list(found.vectors) == [PLANTED]
     assert found.heads.loc[0, "validation"] == found.heads.loc[0, "test"] == 1.0
@@ -91,7 +105,9 @@ def test_a_planted_direction_is_found_and_steered(directions: str) -> None:
     assert "a stronger one may do more" in found.notes[0]
     assert test["kl"].is_monotonic_increasing
     assert test.loc[0.0, "kl"] == test.loc[0.0, "change"] == 0
-    other = hw.steer(model, [statements(), pairs()], tokenizer=tokenizer(), target="foul", top=1, strengths=(5.0,), **QUIET)
+    other = hw.steer(
+        model, [statements(), pairs()], tokenizer=tokenizer(), target="foul", top=1, strengths=(5.0,), **QUIET
+    )
     assert other.strength == 0
     assert "strength is 0" in other.notes[0]
 
@@ -99,7 +115,14 @@ def test_a_planted_direction_is_found_and_steered(directions: str) -> None:
 def test_figures_equal_slow_ones() -> None:
     model, words = planted(), tokenizer()
     found = hw.steer(
-        model, [statements(), pairs()], tokenizer=words, target="fine", top=3, strengths=(4.0,), batch_size=5, **QUIET
+        model,
+        [statements(), pairs()],
+        tokenizer=words,
+        target="fine",
+        top=3,
+        strengths=(4.0,),
+        batch_size=5,
+        **QUIET,
     )
     heads = hw.Heads(model)
     train = statements().split("train")
@@ -126,7 +149,9 @@ def test_figures_equal_slow_ones() -> None:
             effects, costs = [], []
             for good, bad in pairs().split(split).texts:
                 effects.append(log_p(good, scale)[0] - log_p(bad, scale)[0])
-                intact, steered = (np.concatenate([log_p(text, s)[1] for text in (good, bad)]) for s in (0.0, scale))
+                intact, steered = (
+                    np.concatenate([log_p(text, s)[1] for text in (good, bad)]) for s in (0.0, scale)
+                )
                 costs.append((np.exp(intact) * (intact - steered)).sum(-1).mean())
             row = table.loc[split, scale]
             assert row["effect"] == pytest.approx(np.mean(effects), abs=1e-4)
@@ -147,7 +172,9 @@ def test_without_pairs_the_statements_are_judged() -> None:
         means.append(np.mean([float(each[i, ids[0, i + 1]]) for i in range(ids.shape[1] - 1)]))
     fine = np.asarray(test.labels) == 0
     row = found.table.set_index(["split", "strength"]).loc["test", 3.0]
-    assert row["effect"] == pytest.approx(np.mean(np.array(means)[fine]) - np.mean(np.array(means)[~fine]), abs=1e-5)
+    assert row["effect"] == pytest.approx(
+        np.mean(np.array(means)[fine]) - np.mean(np.array(means)[~fine]), abs=1e-5
+    )
     assert "accuracy" not in found.table
 
 
@@ -190,19 +217,45 @@ def test_what_cannot_be_steered_is_refused() -> None:
 def test_the_verb_shows_strengths_and_keeps_the_model(tmp_path: Path) -> None:
     planted().save_pretrained(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "model")
-    for task, name, columns in ((statements(), "weather", ["text", "label"]), (pairs(), "agree", ["good", "bad"])):
+    for task, name, columns in (
+        (statements(), "weather", ["text", "label"]),
+        (pairs(), "agree", ["good", "bad"]),
+    ):
         rows = []
         for split in task.splits:
             for example in task.split(split):
-                given = [*example.text] if len(columns) == len(example.text) else [*example.text, task.classes[example.label]]
+                given = (
+                    [*example.text]
+                    if len(columns) == len(example.text)
+                    else [*example.text, task.classes[example.label]]
+                )
                 rows.append(dict(zip(columns, given, strict=True)) | {"split": split})
         pd.DataFrame(rows).to_csv(tmp_path / f"{name}.csv", index=False)
     (tmp_path / "tasks.toml").write_text(
         '[weather]\npath = "weather.csv"\nkind = "classes"\n\n'
         '[agree]\npath = "agree.csv"\nkind = "minimal-pairs"\ntext = ["good", "bad"]\n'
     )
-    arguments = ["steer", "--model", str(tmp_path / "model"), "--tasks-file", str(tmp_path / "tasks.toml"), "--target", "fine"]
-    arguments += ["--top", "1", "--strengths", "2", "4", "--max-kl", "5", "--out", str(tmp_path / "out"), "--quiet"]
+    arguments = [
+        "steer",
+        "--model",
+        str(tmp_path / "model"),
+        "--tasks-file",
+        str(tmp_path / "tasks.toml"),
+        "--target",
+        "fine",
+    ]
+    arguments += [
+        "--top",
+        "1",
+        "--strengths",
+        "2",
+        "4",
+        "--max-kl",
+        "5",
+        "--out",
+        str(tmp_path / "out"),
+        "--quiet",
+    ]
     shown = CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False)
     record = json.loads(shown.stdout)
     assert [row["head"] for row in record["tables"]["steering-heads"]] == ["{}.{}".format(*PLANTED)]

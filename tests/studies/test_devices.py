@@ -12,7 +12,10 @@ class Opened(Exception):
 
 
 STEPS = {
-    "claims": (_stemcells_study.learn_claims, {"examples": 16, "max_length": 16, "gates": "l0", "steps": 1, "fraction": 0.3}),
+    "claims": (
+        _stemcells_study.learn_claims,
+        {"examples": 16, "max_length": 16, "gates": "l0", "steps": 1, "fraction": 0.3},
+    ),
     "dissociation": (_specialization_steps.dissociation, {"model": "multi-task"}),
     "estimators": (_estimators_study.judge, {"model": None}),
 }
@@ -30,6 +33,10 @@ def test_a_trained_model_is_opened_on_the_gpu(monkeypatch, name) -> None:
     step, given = STEPS[name]
     config = SimpleNamespace(tasks=SimpleNamespace(find_trained=lambda: ([None], {})), **given)
     with pytest.raises(Opened):
-        step(config, {"trained": SimpleNamespace(model=lambda name: f"a folder of {name}")}, SimpleNamespace(seed=0))
+        step(
+            config,
+            {"trained": SimpleNamespace(model=lambda name: f"a folder of {name}")},
+            SimpleNamespace(seed=0),
+        )
     assert asked["device"] == "auto"
     assert asked["model"].startswith("a folder of ")

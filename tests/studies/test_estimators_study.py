@@ -24,7 +24,9 @@ from words import initial_tokenizer
 
 def test_areas_are_means_of_the_curve() -> None:
     share, kept = [0.1, 0.3, 0.5], [90.0, 80.0, 50.0]
-    curves = pd.DataFrame({"estimator": "x", "order": "most", "fraction": share, "performance": kept, "loss": [0.1, 0.3, 0.5]})
+    curves = pd.DataFrame(
+        {"estimator": "x", "order": "most", "fraction": share, "performance": kept, "loss": [0.1, 0.3, 0.5]}
+    )
     (row,) = league.areas(curves.sample(frac=1, random_state=0), 92.0, 0.05).to_dict("records")
     fine = np.linspace(0, 0.5, 100_001)
     drop = 92 - np.interp(fine, [0, *share], [92, *kept])
@@ -97,14 +99,19 @@ def test_draws_of_one_model_are_not_called_trainings() -> None:
 
 def test_equal_estimators_are_named_together() -> None:
     drops = {("x", "most"): [9.0], ("y", "most"): [9.0], ("random", "most"): [2.0]}
-    assert finding(league.league_of(areas_of(drops)), "most").startswith("x and y find equally well the heads that hurt most")
+    assert finding(league.league_of(areas_of(drops)), "most").startswith(
+        "x and y find equally well the heads that hurt most"
+    )
 
 
 def test_a_league_without_a_winner_says_so() -> None:
     drops = {("x", "most"): [1.0, 2.0], ("random", "most"): [2.0, 3.0]}
     said = finding(league.league_of(areas_of(drops)), "most")
     assert said.startswith("no estimator's top heads cost more than random heads do")
-    weak = finding(league.league_of(areas_of({("x", "most"): [9.0, 9.0], ("random", "most"): [1.0, 1.0]}, weak=True)), "most")
+    weak = finding(
+        league.league_of(areas_of({("x", "most"): [9.0, 9.0], ("random", "most"): [1.0, 1.0]}, weak=True)),
+        "most",
+    )
     assert weak.startswith("the intact model is at chance in 2 of 2 trainings")
 
 
@@ -117,7 +124,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for split in ("train", "validation"):
         examples = both["a"].split(split)
         with (folder / f"{split}.csv").open("w", newline="") as file:
-            rows = ((text[0], str(label)) for text, label in zip(examples.texts, examples.labels, strict=True))
+            rows = (
+                (text[0], str(label)) for text, label in zip(examples.texts, examples.labels, strict=True)
+            )
             csv.writer(file).writerows([("text", "label"), *rows])
     (folder / "tasks.toml").write_text(
         '[a]\nkind = "classes"\nclasses = ["0", "1"]\npath = {train = "train.csv", validation = "validation.csv"}\n'
@@ -155,7 +164,9 @@ def test_planted_heads_come_first(place: Path, tmp_path: Path) -> None:
         assert table["drop"].to_dict()[name, "most"] > 0.6 * first  # half of it on the way, then nearly all
         assert table["drop"].to_dict()[name, "least"] < 5
     assert 0 <= table["drop"].to_dict()["random", "most"] < 0.6 * first
-    assert table["drop"].to_dict()["random", "most"] == table["drop"].to_dict()["random", "least"]  # random heads have no order
+    assert (
+        table["drop"].to_dict()["random", "most"] == table["drop"].to_dict()["random", "least"]
+    )  # random heads have no order
     assert set(run.table("curves")["fraction"]) == {0.125, 0.25}
     assert list(run.array("scores")["estimator"].values) == ["gate-gradient", "alone"]
     assert len(run.table("agreement")) == 1
@@ -188,7 +199,9 @@ def test_models_can_be_trained_first(tmp_path: Path) -> None:
 
 
 def test_all_methods_take_part_by_default_and_mistakes_are_told(place: Path, tmp_path: Path) -> None:
-    checked, _ = validate(study, {k: v for k, v in recipe(place).items() if k != "estimators"}, tmp_path, tmp_path / "run")
+    checked, _ = validate(
+        study, {k: v for k, v in recipe(place).items() if k != "estimators"}, tmp_path, tmp_path / "run"
+    )
     assert {"shapley", "ablation", "l0"} < set(checked.estimators)
     assert all(name == settings.method for name, settings in checked.estimators.items())
     for changes, message in (
@@ -210,5 +223,7 @@ def test_data_that_a_tasks_file_names_must_be_there(tmp_path: Path) -> None:
         "train": False,
         "tasks": {"file": str(tmp_path / "tasks.toml")},
     }
-    with pytest.raises(RecipeError, match=r"tasks: .*tasks.toml names data that is not there: .*texts/all.csv"):
+    with pytest.raises(
+        RecipeError, match=r"tasks: .*tasks.toml names data that is not there: .*texts/all.csv"
+    ):
         validate(study, recipe, tmp_path, tmp_path / "run")

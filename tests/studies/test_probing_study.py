@@ -41,9 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(model: Path, out: Path) -> list[str]:
-    words = (
-        f"probe --source grammar --tasks Depth SubjNumber --size 300 --sweep 1 3 --controls labels encoder --jobs 0 --out {out}"
-    )
+    words = f"probe --source grammar --tasks Depth SubjNumber --size 300 --sweep 1 3 --controls labels encoder --jobs 0 --out {out}"
     return [*words.split(), "--model", f"tiny={model}"]
 
 
@@ -73,7 +71,9 @@ def test_a_run_holds_everything_that_was_measured(probing_run: Path) -> None:
     assert isinstance(found, Probes)
     assert found.tasks == found.synthetic == ["Depth", "SubjNumber"]
     assert found.section().methods.endswith("The text of Depth, SubjNumber is synthetic.")
-    np.testing.assert_allclose(found.scores.sel(task="Depth").values, run.array("test").sel(task="Depth").values)
+    np.testing.assert_allclose(
+        found.scores.sel(task="Depth").values, run.array("test").sel(task="Depth").values
+    )
     assert "random_encoder" in found.data
     with pytest.raises(HeadwiseError, match="no model"):
         probes_of(probing_run, "another")
@@ -107,11 +107,14 @@ def test_mistakes_are_one_line(model: Path, tmp_path: Path) -> None:
         "need source = 'tasks'": ["--source", "grammar", "--tasks", "sst2"],
     }
     for message, options in cases.items():
-        result = runner.invoke(app, ["probe", "--model", str(model), *options, "--out", str(tmp_path / "run")])
+        result = runner.invoke(
+            app, ["probe", "--model", str(model), *options, "--out", str(tmp_path / "run")]
+        )
         assert isinstance(result.exception, HeadwiseError), message
         assert message in str(result.exception)
     result = runner.invoke(
-        app, ["probe", "--model", str(model), str(model), "--source", "grammar", "--out", str(tmp_path / "run")]
+        app,
+        ["probe", "--model", str(model), str(model), "--source", "grammar", "--out", str(tmp_path / "run")],
     )
     assert "two models are called" in str(result.exception)
 

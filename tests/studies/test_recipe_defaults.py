@@ -32,7 +32,13 @@ def test_a_table_keeps_the_studys_own_defaults_for_what_it_does_not_say() -> Non
     similarity = recipe_of(SimilarityRecipe, models=MODELS, fewshot={"learning_rate": 1e-3})
     assert (similarity.fewshot.epochs, similarity.fewshot.learning_rate) == (3, 1e-3)
     assert recipe_of(SimilarityRecipe, models=MODELS, fewshot={"epochs": 7}).fewshot.epochs == 7
-    tuned = recipe_of(FineTuningRecipe, kind="head-finetuning", models=MODELS, tasks={"source": "tasks"}, probing={"seed": 4})
+    tuned = recipe_of(
+        FineTuningRecipe,
+        kind="head-finetuning",
+        models=MODELS,
+        tasks={"source": "tasks"},
+        probing={"seed": 4},
+    )
     assert (tuned.probing.pairs, tuned.probing.seed) == ("together", 4)
 
 
@@ -42,16 +48,24 @@ def test_trainings_of_all_studies_are_declared_in_one_class() -> None:
     assert {name: getattr(stem.training, name) for name in PAPER} == PAPER | {"epochs": 2, "warmup": 0.2}
     assert not list(check(stem))
     tuned = recipe_of(
-        FineTuningRecipe, kind="head-finetuning", models=MODELS, tasks={"source": "tasks"}, training={"optimizer": "sgd"}
+        FineTuningRecipe,
+        kind="head-finetuning",
+        models=MODELS,
+        tasks={"source": "tasks"},
+        training={"optimizer": "sgd"},
     )
     assert tuned.training == Train(epochs=3, max_length=128, optimizer="sgd")
     with pytest.raises(RecipeError, match=r"training.gated_learning_rate: given -1 .* greater than 0"):
         recipe_of(StemCellRecipe, kind="stem-cells", model="demo", training={"gated_learning_rate": -1})
 
 
-@pytest.mark.parametrize(("table", "name"), [({"seed": 3}, "seed"), ({"pooling": "mean"}, "pooling"), ({"out": "x"}, "out")])
+@pytest.mark.parametrize(
+    ("table", "name"), [({"seed": 3}, "seed"), ({"pooling": "mean"}, "pooling"), ({"out": "x"}, "out")]
+)
 def test_a_fine_tuning_says_what_its_table_cannot_set(table: dict[str, Any], name: str) -> None:
-    tuned = recipe_of(FineTuningRecipe, kind="head-finetuning", models=MODELS, tasks={"source": "tasks"}, training=table)
+    tuned = recipe_of(
+        FineTuningRecipe, kind="head-finetuning", models=MODELS, tasks={"source": "tasks"}, training=table
+    )
     assert any(wrong.startswith(f"training.{name}: the study sets it") for wrong in check_finetuning(tuned))
 
 
@@ -62,10 +76,14 @@ def test_a_methods_own_rate_holds_unless_the_recipe_says_one(method: str, rate: 
     given = {"tasks": TASKS, "methods": [method], "seeds": 1, "training": table}
     recipe = read(study, {"kind": "training", "models": ["demo"], **given}, ".")
     (cell, _) = cells(recipe)
-    lesioned = read(specialization, {"kind": "specialization", "models": {"m": "demo"}, **given, "dissociate": False}, ".")
+    lesioned = read(
+        specialization, {"kind": "specialization", "models": {"m": "demo"}, **given, "dissociate": False}, "."
+    )
     (other, _) = specialization_cells(lesioned)
     for found in (cell, other):
-        assert found.config.training.learning_rate == (rate or getattr(METHODS[method], "learning_rate", 2e-5))
+        assert found.config.training.learning_rate == (
+            rate or getattr(METHODS[method], "learning_rate", 2e-5)
+        )
 
 
 @pytest.mark.parametrize("kind", ["training", "specialization"])
@@ -74,7 +92,8 @@ def test_a_rate_that_replaces_a_methods_own_is_warned_of(kind: str) -> None:
     of = {"training": study, "specialization": specialization}[kind]
     given = {"kind": kind, "models": models, "tasks": TASKS, "methods": ["multi-task", "lora"], "seeds": 1}
     with pytest.warns(
-        UserWarning, match=r"lora trains with the recipe's learning_rate 2e-05, not with its own 0.0003; .*method_options"
+        UserWarning,
+        match=r"lora trains with the recipe's learning_rate 2e-05, not with its own 0.0003; .*method_options",
     ):
         list(of.check(read(of, {**given, "training": {"learning_rate": 2e-5}}, ".")))
     with warnings.catch_warnings():
@@ -84,8 +103,17 @@ def test_a_rate_that_replaces_a_methods_own_is_warned_of(kind: str) -> None:
         list(of.check(read(of, {**given, "training": {"learning_rate": 2e-5}, "method_options": kept}, ".")))
 
 
-def test_a_run_of_trainings_is_resumed_from_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {"kind": "training", "models": ["demo"], "tasks": TASKS, "methods": ["lora"], "seeds": 1, "training": {"epochs": 1}}
+def test_a_run_of_trainings_is_resumed_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "kind": "training",
+        "models": ["demo"],
+        "tasks": TASKS,
+        "methods": ["lora"],
+        "seeds": 1,
+        "training": {"epochs": 1},
+    }
     recipe = read(study, given, ".")
     monkeypatch.setattr("headwise.engine._study.carry_out", lambda *_: pytest.fail("stopped"))
     with pytest.raises(BaseException, match="stopped"):
@@ -95,7 +123,8 @@ def test_a_run_of_trainings_is_resumed_from_its_folder(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("page", "recipe"), [("training", study.recipe), ("dissociation", specialization.recipe), ("roles", RolesRecipe)]
+    ("page", "recipe"),
+    [("training", study.recipe), ("dissociation", specialization.recipe), ("roles", RolesRecipe)],
 )
 def test_the_pages_table_of_keys_has_every_key_of_the_recipe(page: str, recipe: type[Any]) -> None:
     text = (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text(encoding="utf-8")

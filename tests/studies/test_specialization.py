@@ -43,7 +43,14 @@ def paper() -> pd.DataFrame:
         values = [float(value) for value in text.split()]
         for number, (a, b) in enumerate(PAIRS):
             d_a, d_b = values[2 * number : 2 * number + 2]
-            place = {"model": model, "method": method, "alpha": 1.0, "delta": 0.0, "group": f"{a}+{b}", "seed": 0}
+            place = {
+                "model": model,
+                "method": method,
+                "alpha": 1.0,
+                "delta": 0.0,
+                "group": f"{a}+{b}",
+                "seed": 0,
+            }
             rows.append(
                 {
                     **place,
@@ -63,27 +70,35 @@ def paper() -> pd.DataFrame:
 def test_the_papers_summary_figures_follow_from_its_table() -> None:
     grid = tables.grid(paper()).set_index("label")
     assert grid.loc["RoBERTa-base", "average"] == pytest.approx(13.44, abs=0.01)
-    assert grid.loc["BERT-base", "average"] - grid.loc["BERT-base*", "average"] == pytest.approx(6.32, abs=0.01)
+    assert grid.loc["BERT-base", "average"] - grid.loc["BERT-base*", "average"] == pytest.approx(
+        6.32, abs=0.01
+    )
     two_texts = {"MNLI": True, "QQP": True, "QNLI": True, "AG": False, "SST-2": False}
     means = tables.paradigms(paper(), two_texts).set_index(["model", "method", "paradigm"])["D"]
     assert means["BERT-base", "multi-task", "same"] == pytest.approx(3.016, abs=0.005)
     assert means["BERT-base", "multi-task", "different"] == pytest.approx(12.654, abs=0.005)
     verdicts = tables.pairs_over_seeds(paper())
     bert = verdicts[(verdicts["model"] == "BERT-base") & (verdicts["method"] == "multi-task")]
-    assert (bert["verdict"] == "distinct").sum() == 4  # §6.1: "a distinct functional specialization phenomenon in four"
+    assert (
+        bert["verdict"] == "distinct"
+    ).sum() == 4  # §6.1: "a distinct functional specialization phenomenon in four"
     assert set(bert["verdict"]) == {"distinct", "double"}
 
 
 def test_seeds_are_averaged_and_resampled_only_if_there_are_eight() -> None:
     some = paper().iloc[:10]
-    three, eight = (pd.concat([some.assign(seed=seed, D=some["D"] + seed) for seed in range(n)]) for n in (3, 8))
+    three, eight = (
+        pd.concat([some.assign(seed=seed, D=some["D"] + seed) for seed in range(n)]) for n in (3, 8)
+    )
     means = tables.pairs_over_seeds(three)
     assert means["D"].tolist() == pytest.approx((some["D"] + 1).tolist())
     assert means["D_sd"].tolist() == pytest.approx([1.0] * 10)
     assert means["D_seed_low"].isna().all()
     assert tables.pairs_over_seeds(eight)["D_seed_low"].notna().all()
     assert not means["seeds_at_chance"].any()
-    three.loc[(three["seed"] == 2) & (three["B"] == "AG"), "D_corrected"] = float("nan")  # a task that was not learnt
+    three.loc[(three["seed"] == 2) & (three["B"] == "AG"), "D_corrected"] = float(
+        "nan"
+    )  # a task that was not learnt
     counted = tables.pairs_over_seeds(three).set_index(["A", "B"])["seeds_at_chance"]
     assert counted.to_dict() == {pair: int(pair[1] == "AG") for pair in PAIRS}
 
@@ -91,9 +106,13 @@ def test_seeds_are_averaged_and_resampled_only_if_there_are_eight() -> None:
 def test_p_is_corrected_over_pairs_though_every_pair_has_a_model_of_its_own() -> None:
     some = paper().iloc[:10]
     p = [0.005, 0.01, 0.03, 0.04, 0.05, 0.2, 0.3, 0.5, 0.9, 1.0]
-    two = pd.concat([some.assign(seed=0, p=p, p_fdr=p), some.assign(seed=1, p=p[::-1], p_fdr=p[::-1])], ignore_index=True)
+    two = pd.concat(
+        [some.assign(seed=0, p=p, p_fdr=p), some.assign(seed=1, p=p[::-1], p_fdr=p[::-1])], ignore_index=True
+    )
     found = tables.corrected(two)
-    by_hand = [min(p[j] * 10 / (j + 1) for j in range(i, 10)) for i in range(10)]  # Benjamini and Hochberg, within a seed
+    by_hand = [
+        min(p[j] * 10 / (j + 1) for j in range(i, 10)) for i in range(10)
+    ]  # Benjamini and Hochberg, within a seed
     assert found.loc[found["seed"] == 0, "p_fdr"].tolist() == pytest.approx(by_hand)
     assert found.loc[found["seed"] == 1, "p_fdr"].tolist() == pytest.approx(by_hand[::-1])
     counts = tables.pairs_over_seeds(found)["seeds_significant"].tolist()
@@ -131,7 +150,11 @@ def test_tasks_improved_are_counted_against_plain_training() -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("model")
     config = BertConfig(
-        vocab_size=len(planted.WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=16
+        vocab_size=len(planted.WORDS),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=16,
     )
     BertModel(config).save_pretrained(folder)
     initial_tokenizer(len(planted.WORDS)).save_pretrained(folder)
@@ -145,7 +168,13 @@ def small(model: Path, **changes: Any) -> dict[str, Any]:
         "tasks": {"names": ["grammar:topic", "grammar:tense", "grammar:sentiment"], "size": 64},
         "seeds": 1,
         "training": {"epochs": 1, "max_length": 32, "batch_size": 16},
-        "lesions": {"random_draws": 2, "bootstrap": 199, "score_examples": 16, "fraction": 0.25, "fractions": [0.5]},
+        "lesions": {
+            "random_draws": 2,
+            "bootstrap": 199,
+            "score_examples": 16,
+            "fraction": 0.25,
+            "fractions": [0.5],
+        },
         **changes,
     }
 
@@ -153,7 +182,10 @@ def small(model: Path, **changes: Any) -> dict[str, Any]:
 def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
     groups = [["grammar:topic", "grammar:tense"], ["grammar:tense", "grammar:sentiment"]]
     recipe, _ = validate(
-        study, small(model, groups=groups, methods=["multi-task", "iat"], frozen=["tiny"]), tmp_path, tmp_path / "run"
+        study,
+        small(model, groups=groups, methods=["multi-task", "iat"], frozen=["tiny"]),
+        tmp_path,
+        tmp_path / "run",
     )
     board = run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True)
     assert not board.failed
@@ -174,7 +206,9 @@ def test_a_study_in_miniature(model: Path, tmp_path: Path) -> None:
 
 def test_sweeps_train_plain_only_once(model: Path, tmp_path: Path) -> None:
     recipe = read_recipe(
-        SpecializationRecipe, small(model, methods=["multi-task", "iat"], alphas=[0.1, 0.5], dissociate=False), tmp_path
+        SpecializationRecipe,
+        small(model, methods=["multi-task", "iat"], alphas=[0.1, 0.5], dissociate=False),
+        tmp_path,
     )
     methods = [cell.coords["methods"] for cell in study.cells(recipe) if "methods" in cell.coords]
     assert methods == ["multi-task+iat"]
@@ -211,10 +245,18 @@ def test_recipes_are_sound_at_both_scales(path: Path, tmp_path: Path) -> None:
     assert full.training.epochs == 5  # type: ignore[attr-defined]
 
 
-def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(model: Path, tmp_path: Path) -> None:
+def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(
+    model: Path, tmp_path: Path
+) -> None:
     recipe, _ = validate(
         study,
-        small(model, groups=[["grammar:topic", "grammar:tense"]], methods=["multi-task", "iat"], alphas=[0.25, 0.5], deltas=[0.3])
+        small(
+            model,
+            groups=[["grammar:topic", "grammar:tense"]],
+            methods=["multi-task", "iat"],
+            alphas=[0.25, 0.5],
+            deltas=[0.3],
+        )
         | {
             "method_options": {"iat": {"variant": "iap", "drift": True}},
             "lesions": {**small(model)["lesions"], "variant": "michel"},
@@ -238,21 +280,34 @@ def test_a_sweep_is_one_training_cell_whose_settings_share_their_first_steps(mod
         (0.25, "iap", True, False),
         (0.5, "iap", True, False),
     ]
-    losses = [pd.read_parquet(folder / "history.parquet")["loss"] for folder in (*folders, trained.model("multi-task"))]
+    losses = [
+        pd.read_parquet(folder / "history.parquet")["loss"]
+        for folder in (*folders, trained.model("multi-task"))
+    ]
     shared = round(0.7 * len(losses[0]))
     assert losses[0][:shared].equals(losses[1][:shared])
     assert losses[0][:shared].equals(losses[2][:shared])
     pairs = run.table("pairs-all")
-    assert sorted(zip(pairs["method"], pairs["alpha"], strict=True)) == [("iat", 0.25), ("iat", 0.5), ("multi-task", 1.0)]
+    assert sorted(zip(pairs["method"], pairs["alpha"], strict=True)) == [
+        ("iat", 0.25),
+        ("iat", 0.5),
+        ("multi-task", 1.0),
+    ]
     _, result = next(run.results("dissociation", method="iat", alpha=0.5))
     assert load(result.model("dissociation") / "result").settings["variant"] == "michel"
 
 
-def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(model: Path, tmp_path: Path) -> None:
+def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(
+    model: Path, tmp_path: Path
+) -> None:
     from headwise.lesions import dissociate
     from headwise.models import open_model
 
-    ways = {"eq4": {}, "iat": {"variant": "iat"}, "leave-one-out": {"method": "ablation", "score_examples": 16}}
+    ways = {
+        "eq4": {},
+        "iat": {"variant": "iat"},
+        "leave-one-out": {"method": "ablation", "score_examples": 16},
+    }
     two = small(model, groups=[["grammar:topic", "grammar:tense"]], scorings=ways)
     recipe, plan = validate(study, two, tmp_path, tmp_path / "run")
     assert plan["cells"] == 1 + 3 + 1
@@ -262,7 +317,9 @@ def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(model:
     assert list(table.index) == list(ways)
     ((_, trained),) = run.results("training")
     tasks, _ = recipe.tasks.with_changes(names=("grammar:topic", "grammar:tense")).find_trained()
-    alone = recipe.lesions.with_changes(variant="iat", max_length=recipe.lesions.max_length or recipe.training.max_length, seed=0)
+    alone = recipe.lesions.with_changes(
+        variant="iat", max_length=recipe.lesions.max_length or recipe.training.max_length, seed=0
+    )
     own = dissociate(open_model(trained.model("multi-task")), tasks, **alone.given())
     assert table.loc["iat", "D"] == pytest.approx(own.table("summary").loc["all", "D"])
     sets = {}
@@ -281,7 +338,9 @@ def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(model:
     assert [json.loads(labels)["scoring"] for labels in numbers["labels"]] == list(ways)
     assert numbers["value"].tolist() == pytest.approx(table["D"].tolist())
     study_section, *each = sections_of(tmp_path / "run")
-    assert [section.title for section in each] == [f"Which heads each task needs: run, scoring {name}" for name in ways]
+    assert [section.title for section in each] == [
+        f"Which heads each task needs: run, scoring {name}" for name in ways
+    ]
     said = ("by gate-gradient (Eq. 4) on", "by gate-gradient, variant iat on", "by ablation on")
     assert [text in section.methods for text, section in zip(said, each, strict=True)] == [True] * 3
     assert "Eq. 4" not in study_section.methods
@@ -293,8 +352,12 @@ def test_every_way_to_score_heads_has_a_dissociation_of_the_same_training(model:
         validate(study, two | {"scorings": {"x": {"variant": "eq9"}}}, tmp_path, tmp_path / "run")
 
 
-def test_options_of_methods_and_variants_are_checked_before_anything_runs(model: Path, tmp_path: Path) -> None:
-    wrong = small(model, methods=["iat"], method_options={"iat": {"variant": "eq5"}, "prune": {"drifts": True}})
+def test_options_of_methods_and_variants_are_checked_before_anything_runs(
+    model: Path, tmp_path: Path
+) -> None:
+    wrong = small(
+        model, methods=["iat"], method_options={"iat": {"variant": "eq5"}, "prune": {"drifts": True}}
+    )
     wrong["lesions"] = {**wrong["lesions"], "variant": "eq6"}
     with pytest.raises(RecipeError) as error:
         validate(study, wrong, tmp_path, tmp_path / "run")
@@ -333,5 +396,7 @@ def test_pairs_with_a_task_at_chance_are_counted_by_the_rule_of_every_note() -> 
         }
     )
     place = {"model": "m", "method": "multi-task", "alpha": 1.0, "delta": 0.0, "group": "a+b+c"}
-    every = tables.stacked([tables.marked(pairs, {"b"}), tables.marked(pairs, ())], [{**place, "seed": seed} for seed in (0, 1)])
+    every = tables.stacked(
+        [tables.marked(pairs, {"b"}), tables.marked(pairs, ())], [{**place, "seed": seed} for seed in (0, 1)]
+    )
     assert tables.pairs_over_seeds(every)["seeds_at_chance"].tolist() == [1, 0]

@@ -25,7 +25,9 @@ def array(values: np.ndarray) -> xr.DataArray:
     return xr.DataArray(values, dims=dims, coords={"run": range(len(values)), "task": TASKS})
 
 
-def random_scores(rng: np.random.Generator, runs: int = 3, shared: float = 0.0, own: float = 0.0) -> xr.DataArray:
+def random_scores(
+    rng: np.random.Generator, runs: int = 3, shared: float = 0.0, own: float = 0.0
+) -> xr.DataArray:
     """Noise, plus a taste for heads that all tasks share, plus one that each task has to itself in every run."""
     shape = (runs, len(TASKS), LAYERS, HEADS)
     common, tastes = rng.normal(size=shape[2:]), rng.normal(size=shape[1:])
@@ -109,7 +111,9 @@ def test_heads_that_do_not_exist_are_never_drawn() -> None:
     assert result["found"] == result["expected"] == 2  # both heads must be drawn
 
 
-def probe_scores(rng: np.random.Generator, runs: int, damage: float) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
+def probe_scores(
+    rng: np.random.Generator, runs: int, damage: float
+) -> tuple[xr.DataArray, xr.DataArray, xr.DataArray]:
     """Claims and probe scores before and after: stem heads lose `damage`. What a task claims in a run goes by that run's own luck with
     the probe, too: the regression to the mean that choosing on the measured run would take for an effect."""
     stem = np.zeros((LAYERS, HEADS), bool)
@@ -151,7 +155,9 @@ def test_a_loss_of_upper_layers_is_not_taken_for_one_of_shared_heads() -> None:
     """Stem-cell heads lie in layer 2 here, and every layer loses the more the higher it is, whoever claims its heads."""
     claims, before, after = probe_scores(np.random.default_rng(8), runs=5, damage=0.0)
     steep = after - 0.05 * after.layer
-    assert stem_cell_effect(claims, before, steep).mean > 0.03  # heads of one task lie everywhere, most of them higher
+    assert (
+        stem_cell_effect(claims, before, steep).mean > 0.03
+    )  # heads of one task lie everywhere, most of them higher
     effect = stem_cell_effect(claims, before, steep, against="layer")
     assert effect.low < 0 < effect.high
     assert effect.runs == pytest.approx(stem_cell_effect(claims, before, after, against="layer").runs)
@@ -161,7 +167,9 @@ def test_a_loss_of_upper_layers_is_not_taken_for_one_of_shared_heads() -> None:
         stem = stem_cells(claims.isel(run=[r for r in range(5) if r != run])).to_numpy()
         layers = [layer for layer in range(LAYERS) if 0 < stem[layer].sum() < HEADS]
         gaps = [
-            change[run, :, i, stem[i]].mean() - change[run, :, i, ~stem[i]].mean() for i in layers for _ in range(stem[i].sum())
+            change[run, :, i, stem[i]].mean() - change[run, :, i, ~stem[i]].mean()
+            for i in layers
+            for _ in range(stem[i].sum())
         ]
         assert value == pytest.approx(np.mean(gaps))
     table = layer_changes(before, steep).set_index(["task", "layer"])
@@ -185,22 +193,30 @@ def by_hand(claims: np.ndarray, change: np.ndarray, layers: bool) -> tuple[list[
             alone = [
                 at
                 for at in places
-                if 2 * sum(claims[r, task, *at] and claims[r, :, *at].sum() == 1 for r in others) > len(others)
+                if 2 * sum(claims[r, task, *at] and claims[r, :, *at].sum() == 1 for r in others)
+                > len(others)
             ]
-            for some in [[at for at in places if at[0] == layer] for layer in range(LAYERS)] if layers else [places]:
+            for some in (
+                [[at for at in places if at[0] == layer] for layer in range(LAYERS)] if layers else [places]
+            ):
                 first = [at for at in some if at in stem]
                 second = [at for at in some if at not in stem] if layers else alone
                 if first and second:
                     cells.append((task, first, second, len(first) if layers else 1))
         share = [cell[3] / sum(c[3] for c in cells) for cell in cells]
-        gaps = [np.mean([change[run, t, *a] for a in f]) - np.mean([change[run, t, *a] for a in s]) for t, f, s, _ in cells]
+        gaps = [
+            np.mean([change[run, t, *a] for a in f]) - np.mean([change[run, t, *a] for a in s])
+            for t, f, s, _ in cells
+        ]
         values.append(float(np.dot(share, gaps)))
         for (task, first, second, _), weight in zip(cells, share, strict=True):
             own = {at: change[run, task, *at] - values[-1] * (at in first) for at in [*first, *second]}
             grow = (len(own) / (len(own) - 1)) ** 0.5
             for group, sign in ((first, 1), (second, -1)):
                 for at in group:
-                    parts[int(sign < 0), run, *at] += sign * weight / len(group) * (own[at] - np.mean(list(own.values()))) * grow
+                    parts[int(sign < 0), run, *at] += (
+                        sign * weight / len(group) * (own[at] - np.mean(list(own.values()))) * grow
+                    )
                     counted[int(sign < 0)].add(at)
         units.append([len(each) for each in counted])
     n, m = np.mean(units, axis=0)
@@ -265,7 +281,9 @@ def test_sparing_and_changes() -> None:
     spared = sparing(claims, after, after + 0.03)
     assert spared.mean == pytest.approx(0.03)
     gain = 0.1 * np.random.default_rng(9).normal(size=claims.shape)
-    for run, value in enumerate(sparing(claims, after, after + gain).runs):  # on the heads that the other runs choose
+    for run, value in enumerate(
+        sparing(claims, after, after + gain).runs
+    ):  # on the heads that the other runs choose
         stem = stem_cells(claims.isel(run=[r for r in range(4) if r != run])).to_numpy()
         assert value == pytest.approx(gain[run][:, stem].mean())
     table = changes(claims, {"untrained": before.mean("run"), "single": before, "multi": after})

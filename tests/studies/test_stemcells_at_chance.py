@@ -24,7 +24,9 @@ SHARED = RNG.normal(size=(LAYERS, HEADS))
 
 def training(weak: dict[str, bool]) -> pd.DataFrame:
     rows = [
-        {"task": task, "metric": m, "score": 0.5, "at_chance": flag} for task, flag in weak.items() for m in ("f1", "accuracy")
+        {"task": task, "metric": m, "score": 0.5, "at_chance": flag}
+        for task, flag in weak.items()
+        for m in ("f1", "accuracy")
     ]
     return pd.DataFrame(rows)
 
@@ -38,7 +40,9 @@ def test_a_task_is_learnt_if_more_than_half_of_its_trainings_are_above_chance() 
 
 def test_what_one_group_of_trainings_has_not_learnt_is_left_out() -> None:
     claims = xr.DataArray(
-        np.ones((1, 3, 1, 1), bool), dims=("run", "task", "layer", "head"), coords={"task": ["pos", "ner", "dep"]}
+        np.ones((1, 3, 1, 1), bool),
+        dims=("run", "task", "layer", "head"),
+        coords={"task": ["pos", "ner", "dep"]},
     )
     weak = {"single": ["ner"], "multi": ["dep"], "old": None}
     assert learnt_in(claims, weak, "single")[0].task.values.tolist() == ["pos", "dep"]
@@ -72,7 +76,9 @@ class Out:
 
 def grid(values: np.ndarray, tasks: list[str]) -> xr.DataArray:
     return xr.DataArray(
-        values, dims=("task", "layer", "head"), coords={"task": tasks, "layer": range(LAYERS), "head": range(HEADS)}
+        values,
+        dims=("task", "layer", "head"),
+        coords={"task": tasks, "layer": range(LAYERS), "head": range(HEADS)},
     )
 
 
@@ -80,7 +86,12 @@ def grid(values: np.ndarray, tasks: list[str]) -> xr.DataArray:
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that the trainings began with: layers of their own, so that none are tied."""
     folder = tmp_path_factory.mktemp("encoder")
-    sizes = {"hidden_size": 4 * HEADS, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "intermediate_size": 8}
+    sizes = {
+        "hidden_size": 4 * HEADS,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "intermediate_size": 8,
+    }
     BertModel(BertConfig(vocab_size=len(planted.WORDS), **sizes)).save_pretrained(folder)
     planted.tokenizer().save_pretrained(folder)
     return folder
@@ -90,14 +101,23 @@ def analysed(encoder: Path, weak: dict[str, set[str]]) -> tuple[Out, xr.DataArra
     """The analysis of a study whose tasks all like the same heads, but for `srl`, which was not learnt and likes any."""
     rng = np.random.default_rng(1)
     places = [{"task": task, "run": run} for run in range(RUNS) for task in TASKS]
-    gates = np.stack([(0 if p["task"] == "srl" else 2) * SHARED + rng.normal(size=(LAYERS, HEADS)) for p in places])
+    gates = np.stack(
+        [(0 if p["task"] == "srl" else 2) * SHARED + rng.normal(size=(LAYERS, HEADS)) for p in places]
+    )
     probes = {stage: rng.random((RUNS, len(TASKS), LAYERS, HEADS)) for stage in ("single", "multi")}
     inputs: dict[str, Any] = {
         "untrained": Result(probe=grid(rng.random((len(TASKS), LAYERS, HEADS)), TASKS)),
         "claims-subset": [Result(gates=grid(one[None], ["x"])) for one in gates],
-        "trained-single": [Result(scores=training({p["task"]: p["task"] in weak.get("single", ())})) for p in places],
-        "trained-multi": [Result(scores=training({t: t in weak.get("multi", ()) for t in TASKS})) for _ in range(RUNS)],
-        **{stage: [Result(probe=grid(values[run], TASKS)) for run in range(RUNS)] for stage, values in probes.items()},
+        "trained-single": [
+            Result(scores=training({p["task"]: p["task"] in weak.get("single", ())})) for p in places
+        ],
+        "trained-multi": [
+            Result(scores=training({t: t in weak.get("multi", ()) for t in TASKS})) for _ in range(RUNS)
+        ],
+        **{
+            stage: [Result(probe=grid(values[run], TASKS)) for run in range(RUNS)]
+            for stage, values in probes.items()
+        },
     }
     config = SimpleNamespace(
         model=SimpleNamespace(folder=lambda: encoder),
@@ -110,8 +130,14 @@ def analysed(encoder: Path, weak: dict[str, set[str]]) -> tuple[Out, xr.DataArra
     out = Out()
     analyse(config, inputs, out)
     coords = {"run": range(RUNS), "task": TASKS}
-    scores = xr.DataArray(gates.reshape(RUNS, len(TASKS), LAYERS, HEADS), dims=("run", "task", "layer", "head"), coords=coords)
-    return out, claim(scores, int(FRACTION * LAYERS * HEADS)), {s: scores.copy(data=values) for s, values in probes.items()}
+    scores = xr.DataArray(
+        gates.reshape(RUNS, len(TASKS), LAYERS, HEADS), dims=("run", "task", "layer", "head"), coords=coords
+    )
+    return (
+        out,
+        claim(scores, int(FRACTION * LAYERS * HEADS)),
+        {s: scores.copy(data=values) for s, values in probes.items()},
+    )
 
 
 def test_the_tests_are_those_of_the_tasks_that_were_learnt(encoder: Path) -> None:
@@ -137,7 +163,9 @@ def test_with_fewer_than_two_tasks_nothing_is_judged(encoder: Path) -> None:
     assert np.isnan(row["found"])
     assert out.tables["effects"]["mean"].isna().all()
     said = findings(out.tables["stem-cells"], out.tables["effects"])
-    assert said[0].startswith("By subset, nothing can be said of shared heads: fewer than two tasks were learnt.")
+    assert said[0].startswith(
+        "By subset, nothing can be said of shared heads: fewer than two tasks were learnt."
+    )
     assert all("nan" not in sentence for sentence in said)
 
 
@@ -146,4 +174,6 @@ def test_a_study_whose_tasks_were_all_learnt_is_as_ever(encoder: Path) -> None:
     (row,) = out.tables["stem-cells"].to_dict("records")
     assert row["at chance"] == ""
     assert {name: row[name] for name in stem_cell_test(claims)} == stem_cell_test(claims)
-    assert not any("Left out" in sentence for sentence in findings(out.tables["stem-cells"], out.tables["effects"]))
+    assert not any(
+        "Left out" in sentence for sentence in findings(out.tables["stem-cells"], out.tables["effects"])
+    )

@@ -39,12 +39,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     word_tokenizer([*BERT, *words], "[CLS]", "[SEP]").save_pretrained(folder)
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(
+        folder
+    )
     return folder
 
 
 def quick(**changes: Any) -> Any:
-    return SMALL | {"epochs": 1, "max_length": 64, "device": "cpu", "quiet": True, "early_stopping": None} | changes
+    return (
+        SMALL
+        | {"epochs": 1, "max_length": 64, "device": "cpu", "quiet": True, "early_stopping": None}
+        | changes
+    )
 
 
 def test_training_learns_and_is_reproducible(model: Path) -> None:
@@ -83,14 +89,17 @@ def test_fresh_weights_are_new_and_leave_the_generator_alone(model: Path) -> Non
     other = fresh(encoder, 1)
     assert torch.rand(1) == expected
     assert not torch.equal(
-        other.encoder.layer[0].attention.self.query.weight, encoder.encoder.layer[0].attention.self.query.weight
+        other.encoder.layer[0].attention.self.query.weight,
+        encoder.encoder.layer[0].attention.self.query.weight,
     )
 
 
 def test_dynamic_gates_reach_k_and_stay_on_the_model(model: Path, tmp_path: Path) -> None:
     tasks = grammar.tasks(["pos"], 64)
     method = GatedTraining(fraction=3 / 8)
-    trained = train(model, tasks, method, out=tmp_path / "gated", **quick(epochs=60, gate_learning_rate=0.1)).model
+    trained = train(
+        model, tasks, method, out=tmp_path / "gated", **quick(epochs=60, gate_learning_rate=0.1)
+    ).model
     assert method.expected == pytest.approx(3, abs=0.7)
     # afterwards the model answers through its gates, and so it does when it is opened again
     _, gated = examine(trained, tasks, "validation", quiet=True)
@@ -173,7 +182,9 @@ training = {{ epochs = 1, max_length = 64 }}
         assert_drawn(file)
     words.remove("--figures")
     assert invoke(*words) == {**found, "figures": []}  # the second time nothing is computed
-    text = " ".join(CliRunner().invoke(app, [str(word) for word in words[:-1]], catch_exceptions=False).stdout.split())
+    text = " ".join(
+        CliRunner().invoke(app, [str(word) for word in words[:-1]], catch_exceptions=False).stdout.split()
+    )
     assert "95 % intervals over runs and heads" in text
     assert "heads relabelled within layers, once per task" in text
     assert "docs/statistics.md" in text
@@ -181,7 +192,18 @@ training = {{ epochs = 1, max_length = 64 }}
 
 
 def test_probe_verb(model: Path) -> None:
-    words = ["stemcells", "probe", "--model", model, "--tasks", "grammar:pos", "grammar:srl", "--examples", 20, "--json"]
+    words = [
+        "stemcells",
+        "probe",
+        "--model",
+        model,
+        "--tasks",
+        "grammar:pos",
+        "grammar:srl",
+        "--examples",
+        20,
+        "--json",
+    ]
     found = invoke(*words)
     assert {(row["task"], row["subject"]) for row in found["tables"]["summary"]} == {
         ("pos", "model"),
@@ -202,14 +224,31 @@ def test_probe_verb(model: Path) -> None:
 def test_layers_of_a_treebank_are_tasks_by_name(model: Path, tmp_path: Path) -> None:
     for split in ("train", "validation", "test"):
         conllu.write(grammar.treebank(60, 0, split), tmp_path / f"{split}.conllu")
-    words = ["train", "--model", model, "--tasks", "treebank:pos", "--data", tmp_path, "--method", "multi-task", "--epochs", 1]
+    words = [
+        "train",
+        "--model",
+        model,
+        "--tasks",
+        "treebank:pos",
+        "--data",
+        tmp_path,
+        "--method",
+        "multi-task",
+        "--epochs",
+        1,
+    ]
     trained = invoke(*words, "--max-examples", 32, "--predict", "test", "--out", tmp_path / "model", "--json")
-    assert {(row["task"], row["split"]) for row in trained["tables"]["scores"]} == {("pos", "validation"), ("pos", "test")}
+    assert {(row["task"], row["split"]) for row in trained["tables"]["scores"]} == {
+        ("pos", "validation"),
+        ("pos", "test"),
+    }
     assert (tmp_path / "model" / "decoders.safetensors").is_file()
     (again,) = remembered_tasks(tmp_path / "model", TaskSource())
     (direct,) = structured(tmp_path, ["pos"])
     assert again.split("test").fingerprint == direct.split("test").fingerprint
-    with pytest.raises(HeadwiseError, match="treebank:pos: the data folder is the treebank, and none is given"):
+    with pytest.raises(
+        HeadwiseError, match="treebank:pos: the data folder is the treebank, and none is given"
+    ):
         find_tasks(["treebank:pos"])
 
 
@@ -220,9 +259,31 @@ def test_the_paper_s_recipe_runs_on_the_data_it_names(model: Path, tmp_path: Pat
     for split in ("train", "validation", "test"):
         ontonotes.write(grammar.treebank(24, 0, split), data / f"{split}.v4_gold_conll")
     recipe = Path(__file__).parents[2] / "recipes" / "stemcells.toml"
-    words: list[object] = ["stemcells", "--recipe", recipe, "--model", model, "--data", data, "--out", tmp_path / "run"]
-    small = ["runs=2", "pairs=false", 'gates=["gate-gradient"]', "gate_examples=16", "probe_examples=16", "control=false"]
-    small += ["important_heads=false", "training.epochs=1", "training.max_length=64", "training.max_examples=16"]
+    words: list[object] = [
+        "stemcells",
+        "--recipe",
+        recipe,
+        "--model",
+        model,
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+    ]
+    small = [
+        "runs=2",
+        "pairs=false",
+        'gates=["gate-gradient"]',
+        "gate_examples=16",
+        "probe_examples=16",
+        "control=false",
+    ]
+    small += [
+        "important_heads=false",
+        "training.epochs=1",
+        "training.max_length=64",
+        "training.max_examples=16",
+    ]
     for setting in small:
         words += ["--set", setting]
     found = invoke(*words, "--jobs", 0, "--json")
@@ -241,7 +302,14 @@ def test_the_paper_s_recipe_runs_on_the_data_it_names(model: Path, tmp_path: Pat
 
 
 def test_gated_trainings_of_before_their_fix_are_computed_again() -> None:
-    shared = {"data": None, "skip_bad": False, "size": 64, "tasks": ("pos",), "model": "demo", "training": Training()}
+    shared = {
+        "data": None,
+        "skip_bad": False,
+        "size": 64,
+        "tasks": ("pos",),
+        "model": "demo",
+        "training": Training(),
+    }
     plain, gated = (TrainConfig(**shared, method=method).decides() for method in ("multi-task", "gated"))
     assert set(gated) - set(plain) == {"price"}
 
@@ -251,7 +319,9 @@ def test_the_null_keeps_head_numbers_where_a_model_ties_them(tmp_path: Path) -> 
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     words = sorted({word for s in grammar.treebank(30) for word in s.words})
     word_tokenizer([*BERT, *words], "[CLS]", "[SEP]").save_pretrained(tmp_path)
-    MPNetModel(MPNetConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(tmp_path)
+    MPNetModel(MPNetConfig(vocab_size=len(words) + 4, max_position_embeddings=64, **shape)).save_pretrained(
+        tmp_path
+    )
 
     def of(name: str, *tasks: str) -> Any:  # the same in every run
         coords = {"task": list(tasks), "layer": [0, 1], "head": range(4)}

@@ -11,7 +11,9 @@ from headwise.errors import HeadwiseError
 from headwise.studies._transfer import compare_transfers, difference, summary
 
 
-def scores(effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0, rng: int = 0) -> pd.DataFrame:
+def scores(
+    effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0, rng: int = 0
+) -> pd.DataFrame:
     """Two methods whose scores share a source effect and a seed effect; the second is better by `effect`, differing by source."""
     random = np.random.default_rng(rng)
     rows = []
@@ -21,16 +23,33 @@ def scores(effect: float, sources: int = 6, seeds: int = 12, spread: float = 0.0
             bonus = gain + random.normal(0, spread)
             for seed in range(seeds):
                 score = 0.6 + shared[source, seed] + bonus + random.normal(0, 0.01)
-                rows.append({"method": method, "source": source, "task": "t", "shots": 4, "seed": seed, "score": score})
+                rows.append(
+                    {
+                        "method": method,
+                        "source": source,
+                        "task": "t",
+                        "shots": 4,
+                        "seed": seed,
+                        "score": score,
+                    }
+                )
     return pd.DataFrame(rows)
 
 
 def test_summary_is_mean_and_sd_in_percent() -> None:
     table = pd.DataFrame(
-        [{"method": "m", "source": s, "task": "t", "shots": 4, "seed": s, "score": v} for s, v in enumerate((0.5, 0.7))]
+        [
+            {"method": "m", "source": s, "task": "t", "shots": 4, "seed": s, "score": v}
+            for s, v in enumerate((0.5, 0.7))
+        ]
     )
     row = summary(table).iloc[0]
-    assert (row["mean"], row["sd"], row["runs"], row["sources"]) == (pytest.approx(60), pytest.approx(100 * np.sqrt(0.02)), 2, 2)
+    assert (row["mean"], row["sd"], row["runs"], row["sources"]) == (
+        pytest.approx(60),
+        pytest.approx(100 * np.sqrt(0.02)),
+        2,
+        2,
+    )
 
 
 def test_a_planted_gain_is_found_and_measured() -> None:
@@ -61,7 +80,10 @@ def test_few_sources_give_differences_and_an_interval_but_no_p() -> None:
 
 def test_seeds_of_few_models_do_not_pass_for_models() -> None:
     """More few-shot seeds of the same sources, which differ, do not make the interval narrow."""
-    few, many = (compare_transfers(scores(0.0, sources=3, seeds=n, spread=0.03, rng=1), "plain").iloc[0] for n in (10, 300))
+    few, many = (
+        compare_transfers(scores(0.0, sources=3, seeds=n, spread=0.03, rng=1), "plain").iloc[0]
+        for n in (10, 300)
+    )
     assert many["high"] - many["low"] > 0.5 * (few["high"] - few["low"])
 
 

@@ -31,7 +31,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four tiny models saved as multi-task models; sentences; a table of dissociations."""
     folder = tmp_path_factory.mktemp("transfer")
     tasks = find_tasks([f"grammar:{name}" for name in TASKS], size=200)
-    words = sorted({word for task in tasks for text in task.split("train").texts for side in text for word in side.split()})
+    words = sorted(
+        {
+            word
+            for task in tasks
+            for text in task.split("train").texts
+            for side in text
+            for word in side.split()
+        }
+    )
     tokenizer = word_tokenizer(["[PAD]", "[UNK]", *words])
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 16}
     for seed, name in enumerate((*TASKS, "all")):
@@ -58,8 +66,29 @@ def run(*words: object) -> dict:  # type: ignore[type-arg]
 
 
 def test_transfer_verb_gives_scores_and_tests_and_resumes(folder: Path, tmp_path: Path) -> None:
-    words = ["transfer", "--from", *(f"{m}={folder / s}" for m in ("plain", "iat") for s in TASKS), "--to", "grammar:tense"]
-    words += ["--shots", 4, 8, "--seeds", 3, "--epochs", 1, "--evaluate", 20, "--out", tmp_path / "run", "--jobs", 0, "--json"]
+    words = [
+        "transfer",
+        "--from",
+        *(f"{m}={folder / s}" for m in ("plain", "iat") for s in TASKS),
+        "--to",
+        "grammar:tense",
+    ]
+    words += [
+        "--shots",
+        4,
+        8,
+        "--seeds",
+        3,
+        "--epochs",
+        1,
+        "--evaluate",
+        20,
+        "--out",
+        tmp_path / "run",
+        "--jobs",
+        0,
+        "--json",
+    ]
     first = run(*words)
     assert {(row["method"], row["shots"]) for row in first["tables"]["transfer-scores"]} == {
         (m, k) for m in ("plain", "iat") for k in (4, 8)
@@ -68,7 +97,11 @@ def test_transfer_verb_gives_scores_and_tests_and_resumes(folder: Path, tmp_path
     for row in first["tables"][
         "transfer-tests"
     ]:  # both methods name the same three models: no difference, and too few sources for a p
-        assert (row["difference"], row["low"], row["high"]) == (0, None, None)  # 0 to 0 would read as certainty
+        assert (row["difference"], row["low"], row["high"]) == (
+            0,
+            None,
+            None,
+        )  # 0 to 0 would read as certainty
         assert row["p"] is None
         assert row["note"].startswith(
             "no p: 3 source models of each method, 6 are needed; no interval: every source and seed has the same value"
@@ -92,14 +125,21 @@ def test_similarity_verb_gives_every_matrix_and_the_link(folder: Path, tmp_path:
     assert (tmp_path / "run" / "figures" / "link-dse.pdf").is_file()
     models = {f"grammar:{name}": folder / name for name in TASKS}
     asked = {"sentences": folder / "sentences.txt", "ahp": True, "shots": 8, "multitask": str(folder / "all")}
-    same = studies.similarity_study(models, tmp_path / "run", dissociation=folder / "d.csv", **asked)  # resumes: nothing new
-    assert similarity(same).methods.endswith("The text of grammar:topic, grammar:tense, grammar:sentiment is synthetic.")
+    same = studies.similarity_study(
+        models, tmp_path / "run", dissociation=folder / "d.csv", **asked
+    )  # resumes: nothing new
+    assert similarity(same).methods.endswith(
+        "The text of grammar:topic, grammar:tense, grammar:sentiment is synthetic."
+    )
     assert same.table("similarity-pairs").to_dict("records") == found["tables"]["similarity-pairs"]
     assert len(list((tmp_path / "run" / "results").iterdir())) == 1 + 9 + 3 + 1
 
 
 def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_path: Path) -> None:
-    assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == [*TASKS, "all"]  # by seed
+    assert [Path(model).name for model in find_sources([str(folder)])["multi-task"]] == [
+        *TASKS,
+        "all",
+    ]  # by seed
     with pytest.raises(HeadwiseError, match="holds no trained multi-task model"):
         find_sources([str(tmp_path)])
     shutil.copytree(folder / "all", tmp_path / "moved" / "all")
@@ -107,7 +147,9 @@ def test_sources_are_found_in_runs_and_what_is_wrong_is_named(folder: Path, tmp_
         weights.unlink()
     with pytest.raises(HeadwiseError, match=r"weights of .*all are missing .*encoder.*copy the whole run"):
         find_sources([str(tmp_path / "moved")])
-    with pytest.raises(HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"):
+    with pytest.raises(
+        HeadwiseError, match="TASK=FOLDER or the folder of a single-task training, got 'topic='"
+    ):
         CliRunner().invoke(app, ["similarity", "--models", "topic="], catch_exceptions=False)
     with pytest.raises(HeadwiseError, match="holds no single-task training, one model for each task"):
         CliRunner().invoke(app, ["similarity", "--models", str(folder / "all")], catch_exceptions=False)
@@ -121,9 +163,13 @@ def test_the_recipe_has_the_sources_of_tables_6_and_8_where_training_puts_them()
     assert set(recipe["sources"]) == {"mt-dnn", "ticket-share", "multi-task", "random-heads", "iat"}
     command = next(line for line in text.splitlines() if "headwise train" in line)
     assert "--seeds 6 --out runs/glue" in command
-    for method, folders in recipe["sources"].items():  # as `headwise train` with several methods and seeds names them
+    for method, folders in recipe[
+        "sources"
+    ].items():  # as `headwise train` with several methods and seeds names them
         assert folders == [f"../runs/glue/{method}/seed-{seed}" for seed in range(6)]
-    ablation = tomllib.loads((Path(__file__).parents[2] / "recipes" / "specialization-ablation.toml").read_text(encoding="utf-8"))
+    ablation = tomllib.loads(
+        (Path(__file__).parents[2] / "recipes" / "specialization-ablation.toml").read_text(encoding="utf-8")
+    )
     assert "ticket-share" in ablation["methods"]
 
 
@@ -131,11 +177,16 @@ def test_the_recipe_has_the_sources_of_tables_6_and_8_where_training_puts_them()
     ("tasks", "said"),
     [
         ({"names": ["grammar:tenze"]}, "tasks: .*tenze.*did you mean 'tense'"),
-        ({"names": ["mine"], "file": "tasks.toml"}, "tasks: .*tasks.toml names data that is not there: .*texts.csv"),
+        (
+            {"names": ["mine"], "file": "tasks.toml"},
+            "tasks: .*tasks.toml names data that is not there: .*texts.csv",
+        ),
         ({"names": ["mine"]}, "tasks.names: 'mine' is not a preset; give tasks.file"),
     ],
 )
-def test_new_tasks_are_checked_before_any_work(folder: Path, tmp_path: Path, tasks: dict[str, Any], said: str) -> None:
+def test_new_tasks_are_checked_before_any_work(
+    folder: Path, tmp_path: Path, tasks: dict[str, Any], said: str
+) -> None:
     (tmp_path / "tasks.toml").write_text('[mine]\npath = "texts.csv"\n')
     recipe = {"kind": "transfer", "sources": {"multi-task": [str(folder / "all")]}, "tasks": tasks}
     with pytest.raises(RecipeError, match=said):

@@ -45,7 +45,9 @@ def test_collation_equals_a_slow_loop(name: str, corpus: list[str], request: pyt
                 assert row[real == 1].tolist() == list(range(int(real.sum())))
 
 
-def test_evaluation_is_sorted_and_training_shuffled_in_buckets(wordpiece: Tokenizer, corpus: list[str]) -> None:
+def test_evaluation_is_sorted_and_training_shuffled_in_buckets(
+    wordpiece: Tokenizer, corpus: list[str]
+) -> None:
     encoded = encode(classes(corpus), wordpiece)
     plain = batches(encoded, 16)
     widths = [batch.inputs["input_ids"].shape[1] for batch in plain]
@@ -75,10 +77,14 @@ def test_plans_cover_every_example_once(lengths: list[int], size: int, seed: int
     tight = sorted_plan(values[order], order, size, 100)
     assert np.concatenate(tight).tolist() == order.tolist()
     assert all(len(part) <= size for part in tight)
-    assert all(len(part) == size or len(part) * values[part].max() >= 100 for part in tight[:-1])  # none is idle
+    assert all(
+        len(part) == size or len(part) * values[part].max() >= 100 for part in tight[:-1]
+    )  # none is idle
     small = sorted_plan(values[order], order, size, None, 100)
     assert np.concatenate(small).tolist() == order.tolist()
-    assert all(len(part) == 1 or (len(part) <= size and len(part) * values[part].max() <= 100) for part in small)
+    assert all(
+        len(part) == 1 or (len(part) <= size and len(part) * values[part].max() <= 100) for part in small
+    )
     full = [len(part) == size or (len(part) + 1) * values[part].max() > 100 for part in small[:-1]]
     assert all(full)  # none is smaller than it has to be
 
@@ -86,7 +92,11 @@ def test_plans_cover_every_example_once(lengths: list[int], size: int, seed: int
 def test_a_batch_that_has_enough_ends_where_rows_get_much_shorter() -> None:
     lengths = np.array([90, 85, 80, 30, 29, 28, 9, 9])
     cut = [part.tolist() for part in sorted_plan(lengths, np.arange(8), 32, 100)]
-    assert cut == [[0, 1, 2], [3, 4, 5, 6], [7]]  # the second has 90 tokens before its first short row: not enough
+    assert cut == [
+        [0, 1, 2],
+        [3, 4, 5, 6],
+        [7],
+    ]  # the second has 90 tokens before its first short row: not enough
     assert [len(part) for part in sorted_plan(lengths, np.arange(8), 2, None)] == [2, 2, 2, 2]
 
 
@@ -100,16 +110,24 @@ def test_batches_can_be_reached_by_number_and_sliced(wordpiece: Tokenizer, corpu
 
 
 def test_minimal_pairs_and_next_tokens(wordpiece: Tokenizer, bytes_bpe: Tokenizer) -> None:
-    texts: list[tuple[str, ...]] = [("the tenor sleeps", "the tenor sleep badly"), ("a drum", "drum a"), ("one", "two")]
+    texts: list[tuple[str, ...]] = [
+        ("the tenor sleeps", "the tenor sleep badly"),
+        ("a drum", "drum a"),
+        ("one", "two"),
+    ]
     encoded = encode(Examples(texts, np.zeros(3, np.int64), "minimal-pairs"), wordpiece)
     for batch in batches(encoded, 2):
         assert batch.owner.tolist() == [i for i in range(len(batch)) for _ in range(2)]
         for row, example in enumerate(batch.index[batch.owner].tolist()):
             expected = wordpiece(texts[example][row % 2])["input_ids"]
-            assert batch.inputs["input_ids"][row][batch.inputs["attention_mask"][row] == 1].tolist() == expected
+            assert (
+                batch.inputs["input_ids"][row][batch.inputs["attention_mask"][row] == 1].tolist() == expected
+            )
             labels = batch.labels[row]
             assert labels[labels >= 0].tolist() == expected[1:-1]  # special tokens are not predicted
-    raw = encode(Examples([("the tenor sleeps",), ("a drum",)], np.zeros(2, np.int64), "next-token"), bytes_bpe, 4)
+    raw = encode(
+        Examples([("the tenor sleeps",), ("a drum",)], np.zeros(2, np.int64), "next-token"), bytes_bpe, 4
+    )
     batch = batches(raw, 2)[0]
     assert ((batch.labels == batch.inputs["input_ids"]) | (batch.inputs["attention_mask"] == 0)).all()
     assert (batch.labels[batch.inputs["attention_mask"] == 0] == -100).all()
@@ -127,7 +145,11 @@ def test_masks_depend_on_seed_and_text_alone(wordpiece: Tokenizer, corpus: list[
         return found
 
     one = {i: row for batch in batches(encoded, 1, mask_seed=3) for i, row in rows(batch).items()}
-    many = {i: row for batch in batches(encoded, 32, seed=9, mask_seed=3, pad_to_multiple=16) for i, row in rows(batch).items()}
+    many = {
+        i: row
+        for batch in batches(encoded, 32, seed=9, mask_seed=3, pad_to_multiple=16)
+        for i, row in rows(batch).items()
+    }
     assert one == many
     part = encode(examples.subset([5, 6, 7]), wordpiece)
     assert rows(batches(part, 3, mask_seed=3)[0])[1] == one[6]
@@ -195,7 +217,15 @@ def test_batches_move_as_a_whole(wordpiece: Tokenizer) -> None:
     task = grammar.task("pos", size=16, held_out=16)
     batch = batches(encode(task.split("train"), wordpiece), 4)[0]
     moved = batch.to("meta")
-    tensors = [*moved.inputs.values(), moved.labels, moved.index, moved.owner, moved.words, moved.context_words, moved.n_words]
+    tensors = [
+        *moved.inputs.values(),
+        moved.labels,
+        moved.index,
+        moved.owner,
+        moved.words,
+        moved.context_words,
+        moved.n_words,
+    ]
     assert all(tensor is not None and tensor.device.type == "meta" for tensor in tensors)
     assert collate(encode(task.split("train"), wordpiece), np.array([3, 1])).index.tolist() == [3, 1]
 
@@ -221,7 +251,9 @@ def test_left_padding_changes_no_result(sentencepiece: Tokenizer, corpus: list[s
 def test_a_repeated_batch_is_the_batch_of_the_repeated_examples(task: str, wordpiece: Tokenizer) -> None:
     if task == "pairs":
         examples = Examples(
-            [("a cat runs", "a cat run"), ("dogs bark", "dogs barks loud")] * 4, np.zeros(8, np.int64), "minimal-pairs"
+            [("a cat runs", "a cat run"), ("dogs bark", "dogs barks loud")] * 4,
+            np.zeros(8, np.int64),
+            "minimal-pairs",
         )
     else:
         examples = grammar.task(task, size=30, held_out=16).split("train")

@@ -14,7 +14,12 @@ from headwise.tasks._bytes import token_sizes
 from headwise.tasks._metrics import every, score
 from words import BERT, word_tokenizer
 
-TEXTS = ["the old fox sleeps here", "naïve  café — 日本 😀 owls", "a red fox", "an owl and a red fox and an owl"]
+TEXTS = [
+    "the old fox sleeps here",
+    "naïve  café — 日本 😀 owls",
+    "a red fox",
+    "an owl and a red fox and an owl",
+]
 
 
 def test_sizes_sum_to_the_bytes_of_the_text() -> None:
@@ -25,7 +30,9 @@ def test_sizes_sum_to_the_bytes_of_the_text() -> None:
 
 @pytest.mark.parametrize("name", ["wordpiece", "bytes_bpe", "sentencepiece"])
 @pytest.mark.parametrize("limit", [None, 6])
-def test_tokens_have_the_bytes_between_them(name: str, limit: int | None, request: pytest.FixtureRequest) -> None:
+def test_tokens_have_the_bytes_between_them(
+    name: str, limit: int | None, request: pytest.FixtureRequest
+) -> None:
     tokenizer: Any = request.getfixturevalue(name)
     task = hw.Task("text", data={"test": [(text,) for text in TEXTS]}, kind="next-token")
     encoded = encode(task.split("test"), tokenizer, limit)
@@ -59,7 +66,9 @@ def test_bits_per_byte_and_perplexity_are_those_of_a_direct_computation(bytes_bp
             log_p = model(ids).logits[0, :-1].double().log_softmax(-1)
         nats -= float(log_p.gather(1, ids[0, 1:, None]).sum())
         tokens += ids.shape[1] - 1
-        size_ += len(text.encode()) - len(text[: out["offset_mapping"][0][1]].encode())  # nothing predicts the first token
+        size_ += len(text.encode()) - len(
+            text[: out["offset_mapping"][0][1]].encode()
+        )  # nothing predicts the first token
     for batch_size in (1, 4):
         found = hw.score(model, task, tokenizer=bytes_bpe, batch_size=batch_size, quiet=True)
         values = found.attrs["performance"]["text"]
@@ -67,7 +76,9 @@ def test_bits_per_byte_and_perplexity_are_those_of_a_direct_computation(bytes_bp
         assert values["perplexity"] == pytest.approx(np.exp(nats / tokens), rel=1e-5)
         assert 0 <= values["token-accuracy"] <= 1
     lesioned = hw.lesion(model, [task], {}, split="train", tokenizer=bytes_bpe, quiet=True)
-    assert float(lesioned.performance.loc["intact"].iloc[0]) == pytest.approx(nats / np.log(2) / size_, rel=1e-5)
+    assert float(lesioned.performance.loc["intact"].iloc[0]) == pytest.approx(
+        nats / np.log(2) / size_, rel=1e-5
+    )
 
 
 def test_masked_tokens_count_their_own_bytes(wordpiece: Any) -> None:
@@ -96,7 +107,9 @@ def test_performance_is_that_on_the_examples_that_were_scored() -> None:
     words = [*"abcdefgh"]
     draw = np.random.default_rng(0)
     texts = [" ".join(draw.choice(words, 4)) for _ in range(120)]
-    task = hw.Task("text", data={"train": [(text,) for text in texts], "validation": [("a b",)]}, kind="next-token")
+    task = hw.Task(
+        "text", data={"train": [(text,) for text in texts], "validation": [("a b",)]}, kind="next-token"
+    )
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, n_positions=16, vocab_size=12)).eval()
     given = {"tokenizer": word_tokenizer([*BERT, *words], "[CLS]", "[SEP]"), "quiet": True}
@@ -108,4 +121,6 @@ def test_performance_is_that_on_the_examples_that_were_scored() -> None:
     assert ablated["text"] == pytest.approx(same["text"], rel=1e-6)
     assert hw.score(model, task, **given).attrs["performance"] != same
     ranked = hw.score(model, task, method="ablation", iterative=1, examples=100, **given).attrs["performance"]
-    assert ranked["text"] == pytest.approx(same["text"], rel=1e-6)  # of the intact model, not of the last round
+    assert ranked["text"] == pytest.approx(
+        same["text"], rel=1e-6
+    )  # of the intact model, not of the last round

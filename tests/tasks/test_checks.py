@@ -23,12 +23,28 @@ def loaded(**options: object) -> tuple[str, ...]:
         ({"train": [*GOOD, (None, "a")]}, {}, r"data\['train'\], row 5: text is empty"),
         ({"train": [*GOOD, (7, "a")]}, {}, r"row 5: text is 7, not text"),
         ({"train": [*GOOD, ("five", None)]}, {}, r"row 5: label is (None|nan), that is, unlabelled"),
-        ({"train": GOOD, "validation": [("five", "c")]}, {}, r"data\['validation'\], row 1: label 'c' is not among the classes"),
+        (
+            {"train": GOOD, "validation": [("five", "c")]},
+            {},
+            r"data\['validation'\], row 1: label 'c' is not among the classes",
+        ),
         ({"train": [("one", "a"), ("two", "a")]}, {}, r"all 2 training examples have the label a"),
-        ({"train": [("one", 0.5), ("two", float("nan"))]}, {"kind": "number"}, r"row 2: label is nan, not a finite number"),
+        (
+            {"train": [("one", 0.5), ("two", float("nan"))]},
+            {"kind": "number"},
+            r"row 2: label is nan, not a finite number",
+        ),
         ({"train": [("one", 0.5), ("two", "x")]}, {"kind": "number"}, r"row 2: label is 'x', not a number"),
-        ({"train": [("one", 0.5), ("two", 0.5)]}, {"kind": "number"}, r"all 2 training examples have the label"),
-        ({"train": [(f"t {i}", f"label {i}") for i in range(60)]}, {}, r"60 different values in 60 rows, such as 'label 0'"),
+        (
+            {"train": [("one", 0.5), ("two", 0.5)]},
+            {"kind": "number"},
+            r"all 2 training examples have the label",
+        ),
+        (
+            {"train": [(f"t {i}", f"label {i}") for i in range(60)]},
+            {},
+            r"60 different values in 60 rows, such as 'label 0'",
+        ),
         ({"train": GOOD}, {"classes": ("a", "x")}, r"row 2: label 'b' is not among"),
     ],
 )
@@ -49,7 +65,9 @@ def test_rows_keep_their_numbers_when_a_file_is_divided(tmp_path: Path) -> None:
 
 def test_missing_columns_suggest_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("reveiw,stars\nfine,1\nbad,0\n")
-    with pytest.raises(HeadwiseError, match=r"r.csv has no column 'review', only: reveiw, stars \(did you mean 'reveiw'\?\)"):
+    with pytest.raises(
+        HeadwiseError, match=r"r.csv has no column 'review', only: reveiw, stars \(did you mean 'reveiw'\?\)"
+    ):
         loaded(path=tmp_path / "r.csv", text="review", label="stars")
     with pytest.raises(HeadwiseError, match="no column 'label', only: reveiw, stars; name it with label="):
         loaded(path=tmp_path / "r.csv", text="reveiw")
@@ -70,7 +88,9 @@ def test_missing_columns_suggest_the_nearest(tmp_path: Path) -> None:
 
 
 def test_overlap_between_splits_is_a_warning_with_the_count() -> None:
-    with pytest.warns(UserWarning, match="task 't': 2 of the 3 validation examples also occur in the training split"):
+    with pytest.warns(
+        UserWarning, match="task 't': 2 of the 3 validation examples also occur in the training split"
+    ):
         loaded(data={"train": GOOD, "validation": [("ONE", "a"), (" two ", "b"), ("new", "a")]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -81,11 +101,17 @@ def test_unlabelled_rows_are_allowed_in_test_and_can_be_skipped() -> None:
     task = Task("t", data={"train": GOOD, "test": [("x", -1), ("y", -1)]}, classes=("a", "b"))
     assert not task.split("test").labelled
     assert task.split("train").labelled
-    snli = Task("t", data={"train": [*GOOD, ("none", -1)], "validation": [("v", "a"), ("w", -1)]}, skip_unlabelled=True)
+    snli = Task(
+        "t",
+        data={"train": [*GOOD, ("none", -1)], "validation": [("v", "a"), ("w", -1)]},
+        skip_unlabelled=True,
+    )
     assert [len(snli.split(s)) for s in ("train", "validation")] == [4, 1]
     number = Task("t", data={"train": [("a", 1.5), ("b", 2.5)], "test": [{"text": "c"}]}, kind="number")
     assert np.isnan(number.split("test").labels).all()
-    glue = Task("t", data={"train": [("a", 1.5), ("b", 2.5)], "test": [("c", -1.0), ("d", -1.0)]}, kind="number")
+    glue = Task(
+        "t", data={"train": [("a", 1.5), ("b", 2.5)], "test": [("c", -1.0), ("d", -1.0)]}, kind="number"
+    )
     assert not glue.split("test").labelled
 
 
@@ -107,7 +133,9 @@ def test_chance_is_the_best_blind_guess() -> None:
     assert Task("t", data=rows).chance == pytest.approx(0.7)
     assert Task("t", data=rows, metric="f1").chance == pytest.approx(2 * 3 / 13)
     assert Task("t", data=rows, metric="matthews").chance == 0
-    assert Task("t", data={"train": [("a", "b")] * 3}, text=("text", "bad"), kind="minimal-pairs").chance == 0.5
+    assert (
+        Task("t", data={"train": [("a", "b")] * 3}, text=("text", "bad"), kind="minimal-pairs").chance == 0.5
+    )
     with pytest.raises(HeadwiseError, match="metric 'las' does not fit"):
         Task("t", data=rows, kind="classes", metric="las")
 
@@ -120,7 +148,9 @@ def test_examples_subsets_samples_and_fingerprints() -> None:
     assert len(examples.sample(2, seed=1)) == 2
     assert examples.fingerprint == Task("other name", data={"train": GOOD}).split("train").fingerprint
     assert examples.fingerprint != examples.subset([1, 0, 2, 3]).fingerprint
-    with pytest.raises(HeadwiseError, match=r"unknown metric 'macrof1' \(did you mean 'macro-f1'\?\); there are accuracy, "):
+    with pytest.raises(
+        HeadwiseError, match=r"unknown metric 'macrof1' \(did you mean 'macro-f1'\?\); there are accuracy, "
+    ):
         Task("mine", data={"train": [("fine", "a"), ("bad", "b")]}, metric="macrof1")
     with pytest.raises(HeadwiseError, match="unknown kind 'sums'"):
         Examples([], np.zeros(0), "sums")
@@ -131,7 +161,12 @@ def test_examples_subsets_samples_and_fingerprints() -> None:
 def test_tasks_of_examples_can_be_renamed_and_changed() -> None:
     task = Task("t", data={"train": GOOD, "validation": [("v", "a")]}, metric="macro-f1")
     small = task.with_splits("small", train=task.split("train").subset([0, 1]))
-    assert (small.name, len(small.split("train")), len(small.split("validation")), small.metric) == ("small", 2, 1, "macro-f1")
+    assert (small.name, len(small.split("train")), len(small.split("validation")), small.metric) == (
+        "small",
+        2,
+        1,
+        "macro-f1",
+    )
     assert task.renamed("u").split("train").task == "u"
     assert task.split("train").task == "t"
     assert task.renamed("u").fingerprint == task.fingerprint != small.fingerprint

@@ -21,19 +21,32 @@ def plain(texts: list[tuple[str, ...]], kind: str = "classes") -> Examples:
 
 def words_task(sentences: list[tuple[str, ...]]) -> Examples:
     labels = [np.zeros(len(words), dtype=np.int64) for words in sentences]
-    return Examples([(" ".join(w),) for w in sentences], labels, "tags", ("X",), sentences=[Sentence(w) for w in sentences])
+    return Examples(
+        [(" ".join(w),) for w in sentences],
+        labels,
+        "tags",
+        ("X",),
+        sentences=[Sentence(w) for w in sentences],
+    )
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_rows_are_what_the_tokenizer_gives(name: str, corpus: list[str], request: pytest.FixtureRequest) -> None:
+def test_rows_are_what_the_tokenizer_gives(
+    name: str, corpus: list[str], request: pytest.FixtureRequest
+) -> None:
     tokenizer = request.getfixturevalue(name)
     for texts in ([(text,) for text in corpus[:30]], list(zip(corpus[:20], corpus[20:40], strict=True))):
         encoded = encode(plain(texts), tokenizer)
         for row, text in enumerate(texts):
             expected = tokenizer(*text)
-            assert encoded.ids[encoded.starts[row] : encoded.starts[row + 1]].tolist() == expected["input_ids"]
+            assert (
+                encoded.ids[encoded.starts[row] : encoded.starts[row + 1]].tolist() == expected["input_ids"]
+            )
             if encoded.types is not None:
-                assert encoded.types[encoded.starts[row] : encoded.starts[row + 1]].tolist() == expected["token_type_ids"]
+                assert (
+                    encoded.types[encoded.starts[row] : encoded.starts[row + 1]].tolist()
+                    == expected["token_type_ids"]
+                )
         assert encoded.lengths.tolist() == np.diff(encoded.starts).tolist()
 
 
@@ -48,14 +61,18 @@ def test_pairs_are_cut_longest_first(wordpiece: Tokenizer) -> None:
 
 
 def test_minimal_pairs_are_two_rows_each(wordpiece: Tokenizer) -> None:
-    encoded = encode(plain([("the tenor sleeps", "the tenor sleep"), ("a", "b b")], "minimal-pairs"), wordpiece)
+    encoded = encode(
+        plain([("the tenor sleeps", "the tenor sleep"), ("a", "b b")], "minimal-pairs"), wordpiece
+    )
     assert encoded.rows.tolist() == [0, 2, 4]
     assert len(encoded.starts) == 5
     assert encoded.lengths[1] == max(encoded.row_lengths[2:])
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_words_of_tokens_are_right_for_every_kind_of_tokenizer(name: str, request: pytest.FixtureRequest) -> None:
+def test_words_of_tokens_are_right_for_every_kind_of_tokenizer(
+    name: str, request: pytest.FixtureRequest
+) -> None:
     """Oracle: the tokens that are said to belong to a word, decoded, are the word."""
     tokenizer = request.getfixturevalue(name)
     sentences = [s.words for s in treebank(40, seed=3)] + [tuple(ODD), ("one",), ("a", "b")]
@@ -71,7 +88,9 @@ def test_words_of_tokens_are_right_for_every_kind_of_tokenizer(name: str, reques
         assert (np.diff(inside) >= 0).all()
         ids = encoded.ids[span]
         for number, word in enumerate(words):
-            decoded = tokenizer.decode(ids[owners == number]).replace(" ", "").replace("##", "").replace("▁", "")
+            decoded = (
+                tokenizer.decode(ids[owners == number]).replace(" ", "").replace("##", "").replace("▁", "")
+            )
             if "[UNK]" not in decoded and "<unk>" not in decoded:
                 assert decoded.lower().replace("i", "ï") == word.lower().replace("i", "ï"), (word, decoded)
 
@@ -95,9 +114,13 @@ def test_a_word_the_tokenizer_drops_is_read_as_unknown(wordpiece: Tokenizer) -> 
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("limit", [12, 17, 40])
-def test_every_word_is_owned_once_by_the_window_with_most_context(name: str, limit: int, request: pytest.FixtureRequest) -> None:
+def test_every_word_is_owned_once_by_the_window_with_most_context(
+    name: str, limit: int, request: pytest.FixtureRequest
+) -> None:
     tokenizer = request.getfixturevalue(name)
-    sentences = [tuple(word for s in treebank(4, seed=seed) for word in s.words) for seed in (1, 2)] + [("short", "one")]
+    sentences = [tuple(word for s in treebank(4, seed=seed) for word in s.words) for seed in (1, 2)] + [
+        ("short", "one")
+    ]
     whole = encode(words_task(sentences), tokenizer)
     encoded = encode(words_task(sentences), tokenizer, limit)
     assert encoded.row_lengths.max() <= limit
@@ -169,7 +192,10 @@ def test_encodings_are_remembered_in_memory_and_on_disk(
 
 
 def test_errors_of_encode(wordpiece: Tokenizer) -> None:
-    with pytest.raises(HeadwiseError, match="max_length=2 leaves no room for text next to the special tokens; give at least 3"):
+    with pytest.raises(
+        HeadwiseError,
+        match="max_length=2 leaves no room for text next to the special tokens; give at least 3",
+    ):
         encode(plain([("a",)]), wordpiece, 2)
 
 

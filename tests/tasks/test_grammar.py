@@ -34,7 +34,9 @@ BANK = [sentence for split in SPLITS for sentence in grammar.treebank(250, seed=
 def children(sentence: Sentence, word: int, *relations: str) -> list[int]:
     assert sentence.heads is not None
     assert sentence.deprels is not None
-    return [i for i, head in enumerate(sentence.heads) if head == word + 1 and sentence.deprels[i] in relations]
+    return [
+        i for i, head in enumerate(sentence.heads) if head == word + 1 and sentence.deprels[i] in relations
+    ]
 
 
 def subtree(sentence: Sentence, word: int) -> list[int]:
@@ -117,7 +119,10 @@ def test_subjects_agree_with_their_verbs() -> None:
                 carrier = finite(sentence, verb)
                 form, tag = sentence.words[carrier].lower(), sentence.xpos[carrier]
                 plural = sentence.xpos[subject] == "NNS"
-                if sentence.xpos[subject] in ("WP", "WDT"):  # the pronoun takes its number from the noun the clause is about
+                if sentence.xpos[subject] in (
+                    "WP",
+                    "WDT",
+                ):  # the pronoun takes its number from the noun the clause is about
                     assert sentence.heads is not None
                     plural = sentence.xpos[sentence.heads[verb] - 1] == "NNS"
                 if tag in ("VBZ", "VBP"):
@@ -141,7 +146,12 @@ def test_roles_and_entities_agree_with_the_dependencies() -> None:
             if sentence.upos[predicate.index] != "VERB":
                 continue
             found = {label: list(range(start, end)) for start, end, label in predicate.arguments}
-            for relation, role in (("nsubj", "ARG0"), ("nsubj:pass", "ARG1"), ("obj", "ARG1"), ("iobj", "ARG2")):
+            for relation, role in (
+                ("nsubj", "ARG0"),
+                ("nsubj:pass", "ARG1"),
+                ("obj", "ARG1"),
+                ("iobj", "ARG2"),
+            ):
                 for child in children(sentence, predicate.index, relation):
                     relative = sentence.words[child] in ("who", "that")
                     assert found[f"R-{role}" if relative else role] == subtree(sentence, child), str(sentence)
@@ -165,7 +175,9 @@ def test_tense_number_and_topic_can_be_read_off_the_main_clause() -> None:
         assert sentence.labels["subject_number"] == number
         objects = children(sentence, verb, "obj")
         if "object_number" in sentence.labels and sentence.labels["object_number"] != "none":
-            assert sentence.labels["object_number"] == ("plural" if sentence.xpos[objects[0]] == "NNS" else "singular")
+            assert sentence.labels["object_number"] == (
+                "plural" if sentence.xpos[objects[0]] == "NNS" else "singular"
+            )
             assert {topics[sentence.lemmas[i]] for i in (subject, *objects)} == {sentence.labels["topic"]}
 
 
@@ -195,7 +207,11 @@ def test_sentiment_is_that_of_the_main_clause_after_negation() -> None:
             assert found == (1 if label == "positive" else -1), str(sentence)
             forms[sentence.labels["template"]] += 1
             words = [w for w in range(len(sentence)) if polarity(sentence, w)]
-            disagree += len({polarity(sentence, w) for w in words}) > 1 or "not" in sentence.words or "obody" in sentence.text
+            disagree += (
+                len({polarity(sentence, w) for w in words}) > 1
+                or "not" in sentence.words
+                or "obody" in sentence.text
+            )
     assert set(forms) == set(sentiment.FORMS)
     assert disagree > 300  # more than half have a word that points the other way, or a negation
 
@@ -218,21 +234,29 @@ def test_splits_share_no_word_and_no_template() -> None:
         lemmas: set[str] = set()
         for name in ("topic", "tense", "object_number", "sentiment"):
             source = Source(f"{name}/0", split)
-            classes = {"topic": load().topics, "sentiment": ("negative", "positive"), "tense": ("past", "present")}
+            classes = {
+                "topic": load().topics,
+                "sentiment": ("negative", "positive"),
+                "tense": ("past", "present"),
+            }
             for i in range(150):
                 options = classes.get(name, ("singular", "plural"))
                 made = to_sentence(*draw(name, source, options[i % len(options)]))
                 assert made.upos is not None
                 assert made.lemmas is not None
                 content = ("NOUN", "VERB", "PROPN", "ADJ")
-                lemmas |= {lemma for lemma, tag in zip(made.lemmas, made.upos, strict=True) if tag in content} - kinds
+                lemmas |= {
+                    lemma for lemma, tag in zip(made.lemmas, made.upos, strict=True) if tag in content
+                } - kinds
                 if name != "sentiment":
                     templates.setdefault(split, set()).add(made.labels["template"])
         for sentence in grammar.treebank(150, seed=0, split=split):
             assert sentence.upos is not None
             assert sentence.lemmas is not None
             lemmas |= {
-                lemma for lemma, tag in zip(sentence.lemmas, sentence.upos, strict=True) if tag in ("NOUN", "VERB", "PROPN")
+                lemma
+                for lemma, tag in zip(sentence.lemmas, sentence.upos, strict=True)
+                if tag in ("NOUN", "VERB", "PROPN")
             } - kinds
         open_class[split] = lemmas - {"many", "several", "be", "have", "do", "nobody", "everybody"}
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
@@ -268,14 +292,24 @@ def test_hypernyms_climb_and_hyponyms_descend() -> None:
 
 @pytest.mark.parametrize(
     ("word", "plural", "past", "gerund"),
-    [("bake", "bakes", "baked", "baking"), ("carry", "carries", "carried", "carrying"), ("hum", "hums", "hummed", "humming")],
+    [
+        ("bake", "bakes", "baked", "baking"),
+        ("carry", "carries", "carried", "carrying"),
+        ("hum", "hums", "hummed", "humming"),
+    ],
 )
 def test_inflection_by_rule(word: str, plural: str, past: str, gerund: str) -> None:
-    assert (inflection.third_person(word), inflection.past(word), inflection.gerund(word)) == (plural, past, gerund)
+    assert (inflection.third_person(word), inflection.past(word), inflection.gerund(word)) == (
+        plural,
+        past,
+        gerund,
+    )
 
 
 def test_articles_and_plurals() -> None:
-    assert [inflection.article(word) for word in ("owl", "unusual", "x-ray", "ukulele", "tuba", "herbalist")] == [
+    assert [
+        inflection.article(word) for word in ("owl", "unusual", "x-ray", "ukulele", "tuba", "herbalist")
+    ] == [
         "an",
         "an",
         "an",
@@ -296,6 +330,13 @@ def test_templates_are_all_used() -> None:
     source = Source(0, "train")
     seen = {sentences.choose(source) for _ in range(1500)}
     for place, options in enumerate(
-        (sentences.STRUCTURES, sentences.VOICES, sentences.ASPECTS, sentences.SUBJECTS, sentences.OBJECTS, sentences.ADJUNCTS)
+        (
+            sentences.STRUCTURES,
+            sentences.VOICES,
+            sentences.ASPECTS,
+            sentences.SUBJECTS,
+            sentences.OBJECTS,
+            sentences.ADJUNCTS,
+        )
     ):
         assert {template[place] for template in seen} == set(options)

@@ -30,9 +30,17 @@ def proposition(sentence: Sentence) -> tuple[object, ...]:
     finite = next(i for i, tag in enumerate(sentence.xpos) if tag in ("VBD", "VBZ", "VBP"))
     arguments = {}
     for start, end, label in predicate.arguments:
-        words = [(meaning(sentence.lemmas[i]), sentence.xpos[i] == "NNS") for i in range(start, end) if sentence.words[i] != "by"]
+        words = [
+            (meaning(sentence.lemmas[i]), sentence.xpos[i] == "NNS")
+            for i in range(start, end)
+            if sentence.words[i] != "by"
+        ]
         arguments[label] = tuple(words)
-    return meaning(sentence.lemmas[predicate.index]), sentence.xpos[finite] == "VBD", tuple(sorted(arguments.items()))
+    return (
+        meaning(sentence.lemmas[predicate.index]),
+        sentence.xpos[finite] == "VBD",
+        tuple(sorted(arguments.items())),
+    )
 
 
 def test_paraphrases_say_the_same_and_the_others_do_not() -> None:
@@ -51,7 +59,9 @@ def test_paraphrases_say_the_same_and_the_others_do_not() -> None:
             assert pair.second.lemmas is not None
             extra = {"by", "be", "do"}
             if label == paraphrase.DIFFERENT:
-                same_words += Counter(set(pair.first.lemmas) - extra) == Counter(set(pair.second.lemmas) - extra)
+                same_words += Counter(set(pair.first.lemmas) - extra) == Counter(
+                    set(pair.second.lemmas) - extra
+                )
     assert {"swap", "verb", "noun", "negation", "tense", "number", "synonym", "voice"} <= set(changes)
     assert same_words > 45  # many pairs that are no paraphrases have the very same words
 
@@ -60,7 +70,9 @@ def test_paraphrases_say_the_same_and_the_others_do_not() -> None:
 def above(lemma: str) -> str:
     """The category word right above a noun, "" for none."""
     lexicon = load()
-    entry = next((e for e in lexicon.entries if e.lemma == lemma and e.kind in ("person", "thing", "kind")), None)
+    entry = next(
+        (e for e in lexicon.entries if e.lemma == lemma and e.kind in ("person", "thing", "kind")), None
+    )
     return lexicon.hypernyms(entry)[0].lemma if entry is not None and lexicon.hypernyms(entry) else ""
 
 
@@ -124,7 +136,9 @@ def true(statement: tuple[str, str, str, str, str, str, str, str], world: World)
     acts, objects = world.act(verb, time), world.noun(target, object_adjective)
     some = any if object_quantifier == "some" else all
     holds = [some((a, b) in acts for b in objects) for a in world.noun(noun, adjective)]
-    return {"some": any(holds), "every": all(holds), "no": not any(holds), "not every": not all(holds)}[quantifier]
+    return {"some": any(holds), "every": all(holds), "no": not any(holds), "not every": not all(holds)}[
+        quantifier
+    ]
 
 
 def by_brute_force(premise: Sentence, hypothesis: Sentence, rng: random.Random, worlds: int = 200) -> str:

@@ -50,10 +50,13 @@ def bag_of_words(task: Task, **options: object) -> float:
 
     def words(split: str) -> list[str]:
         return [
-            " ".join(f"{i}{word}" for i, text in enumerate(texts) for word in text.split()) for texts in task.split(split).texts
+            " ".join(f"{i}{word}" for i, text in enumerate(texts) for word in text.split())
+            for texts in task.split(split).texts
         ]
 
-    model = make_pipeline(CountVectorizer(token_pattern=r"\S+", binary=True, **options), LogisticRegression(C=0.3, max_iter=300))
+    model = make_pipeline(
+        CountVectorizer(token_pattern=r"\S+", binary=True, **options), LogisticRegression(C=0.3, max_iter=300)
+    )
     model.fit(words("train"), task.split("train").labels)
     return float(model.score(words("test"), task.split("test").labels))
 
@@ -88,7 +91,9 @@ def test_structured_tasks_share_their_sentences_and_have_all_layers() -> None:
     assert all(task.synthetic for task in made)
     assert grammar.task("dep", 32, held_out=16, metric="uas").metric == "uas"
     assert len(grammar.treebank(30, seed=1)) == 30
-    assert [s.text for s in grammar.treebank(30, seed=1)] == [s.text for s in grammar.treebank(40, seed=1)][:30]
+    assert [s.text for s in grammar.treebank(30, seed=1)] == [s.text for s in grammar.treebank(40, seed=1)][
+        :30
+    ]
 
 
 def test_errors_name_the_tasks_there_are() -> None:

@@ -14,7 +14,15 @@ from headwise.tasks.readers import brackets, ontonotes
 BY_HAND = {
     "a verb, its subject and its object": (
         "(TOP (S (NP (DT The) (NN dog)) (VP (VBD chased) (NP (DT a) (JJ black) (NN cat))) (. .)))",
-        {"The": "dog", "dog": "chased", "chased": "", "a": "cat", "black": "cat", "cat": "chased", ".": "chased"},
+        {
+            "The": "dog",
+            "dog": "chased",
+            "chased": "",
+            "a": "cat",
+            "black": "cat",
+            "cat": "chased",
+            ".": "chased",
+        },
     ),
     "auxiliaries depend on the lexical verb": (
         "(S (NP (PRP She)) (VP (MD may) (RB not) (VP (VB have) (VP (VBN been) (VP (VBN seen))))))",
@@ -35,7 +43,16 @@ BY_HAND = {
     "clauses carry what introduces them": (
         "(S (NP (NNP Ann)) (VP (VBZ says) (SBAR (IN that) (S (NP (NNP Bo)) (VP (VBD left) (SBAR (WHADVP (WRB when)) (S (NP (PRP I)) "
         "(VP (VBD came)))))))))",
-        {"Ann": "says", "says": "", "that": "left", "Bo": "left", "left": "says", "when": "came", "I": "came", "came": "left"},
+        {
+            "Ann": "says",
+            "says": "",
+            "that": "left",
+            "Bo": "left",
+            "left": "says",
+            "when": "came",
+            "I": "came",
+            "came": "left",
+        },
     ),
     "a relative clause depends on its noun": (
         "(NP (NP (DT the) (NN man)) (SBAR (WHNP (WP who)) (S (VP (VBD sang)))))",
@@ -57,7 +74,15 @@ BY_HAND = {
     ),
     "words beside a coordination do not": (
         "(NP (DT the) (JJ old) (, ,) (JJ tired) (NN king) (CC and) (NN queen))",
-        {"the": "king", "old": "king", ",": "king", "tired": "king", "king": "", "and": "king", "queen": "king"},
+        {
+            "the": "king",
+            "old": "king",
+            ",": "king",
+            "tired": "king",
+            "king": "",
+            "and": "king",
+            "queen": "king",
+        },
     ),
     "possessives and compounds": (
         "(NP (NP (NNP Anna) (POS 's)) (NN kitchen) (NN table))",
@@ -106,10 +131,14 @@ def test_relations_are_labels_of_phrases() -> None:
 
 LABELS = sorted({*TABLE, "UCP", "X", "INTJ", "EDITED", "PRN", "LST"})
 WORDS = sorted({"NN", "VBD", "VBZ", "MD", "TO", "IN", "DT", "CC", "JJ", "POS", "XX", *PUNCTUATION})
-leaves = st.builds(lambda tag, word: Tree(tag, (), word), st.sampled_from(WORDS), st.sampled_from(["a", "is", "has", "gone"]))
+leaves = st.builds(
+    lambda tag, word: Tree(tag, (), word), st.sampled_from(WORDS), st.sampled_from(["a", "is", "has", "gone"])
+)
 trees = st.recursive(
     leaves,
-    lambda below: st.builds(Tree, st.sampled_from(LABELS), st.lists(below, min_size=1, max_size=5).map(tuple)),
+    lambda below: st.builds(
+        Tree, st.sampled_from(LABELS), st.lists(below, min_size=1, max_size=5).map(tuple)
+    ),
     max_leaves=14,
 )
 
@@ -173,7 +202,8 @@ def test_conll_2012_has_the_five_tasks_of_the_stem_cell_study(ontonotes_folder: 
     (own,) = structured(ontonotes_folder, ("xpos",))
     assert own.split("train").fingerprint == pos.split("train").fingerprint
     with pytest.raises(
-        HeadwiseError, match=r"no training sentence has the layer 'dep' \(heads\); 'tree-dep' makes dependencies of"
+        HeadwiseError,
+        match=r"no training sentence has the layer 'dep' \(heads\); 'tree-dep' makes dependencies of",
     ):
         structured(ontonotes_folder, ("dep",))
 
@@ -182,7 +212,9 @@ def test_a_task_of_dependencies_reads_trees_where_it_is_told_to(ontonotes_folder
     (dep,) = structured(ontonotes_folder, ("tree-dep",))
     task = Task("tree-dep", path=ontonotes_folder, kind="dependencies", label="tree", metric="las")
     assert task.fingerprint == dep.fingerprint
-    with pytest.raises(HeadwiseError, match="no sentence has the layer 'heads'; they have: xpos, entities, tree, roles"):
+    with pytest.raises(
+        HeadwiseError, match="no sentence has the layer 'heads'; they have: xpos, entities, tree, roles"
+    ):
         Task("d", path=ontonotes_folder, kind="dependencies").splits  # noqa: B018
     with pytest.raises(HeadwiseError, match=r"no sentence has the layer 'upos'; .*label='xpos'"):
         Task("p", path=ontonotes_folder, kind="tags").splits  # noqa: B018

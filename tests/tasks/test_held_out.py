@@ -15,7 +15,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("data")
     (root / "sst2").mkdir()
     for split, size in {"train": 400, "validation": 60, "test": 60}.items():
-        rows = {"sentence": [f"{split} number {i // 2}" for i in range(size)], "label": [i % 2 for i in range(size)]}
+        rows = {
+            "sentence": [f"{split} number {i // 2}" for i in range(size)],
+            "label": [i % 2 for i in range(size)],
+        }
         pd.DataFrame(rows).to_parquet(root / "sst2" / f"{split}.parquet")
     return root
 
@@ -28,7 +31,9 @@ def test_validation_comes_from_train_and_is_not_trained_on(folder) -> None:
     (plain,) = find_tasks(["sst2"], folder)
     (chosen,) = find_tasks(["sst2"], folder, held_out=True)
     assert sorted(texts(chosen, "train") + texts(chosen, "validation")) == sorted(texts(plain, "train"))
-    assert not set(texts(chosen, "train")) & set(texts(chosen, "validation"))  # every text occurs twice: both on one side
+    assert not set(texts(chosen, "train")) & set(
+        texts(chosen, "validation")
+    )  # every text occurs twice: both on one side
     assert 20 <= len(texts(chosen, "validation")) <= 60
     assert texts(chosen, "test") == texts(plain, "test")
     assert chosen.validation_carved

@@ -32,7 +32,9 @@ def made(count: int, word: str = "tenor") -> Examples:
     return Examples([(f"the {word} sleeps {i}",) for i in range(count)], np.zeros(count, np.int64), "classes")
 
 
-def test_large_sets_are_found_by_the_next_process(cache: Path, calls: list[int], wordpiece: Tokenizer) -> None:
+def test_large_sets_are_found_by_the_next_process(
+    cache: Path, calls: list[int], wordpiece: Tokenizer
+) -> None:
     first = encode(made(kept.LEAST), wordpiece, 8)
     kept.forget()  # as another process
     again = encode(made(kept.LEAST), wordpiece, 8)
@@ -73,7 +75,9 @@ def test_nothing_is_kept_on_the_disk_where_the_user_says_so(
 
 
 @pytest.mark.parametrize("damage", ["a bit", "the end", "everything", "another's"])
-def test_a_damaged_file_is_made_again(cache: Path, calls: list[int], wordpiece: Tokenizer, damage: str) -> None:
+def test_a_damaged_file_is_made_again(
+    cache: Path, calls: list[int], wordpiece: Tokenizer, damage: str
+) -> None:
     first = encode(made(kept.LEAST), wordpiece, 8).ids
     (file,) = cache.iterdir()
     content = bytearray(file.read_bytes())
@@ -94,7 +98,9 @@ def test_a_damaged_file_is_made_again(cache: Path, calls: list[int], wordpiece: 
     assert calls == [1, 1]
 
 
-def test_a_full_disk_costs_time_only(cache: Path, monkeypatch: pytest.MonkeyPatch, wordpiece: Tokenizer) -> None:
+def test_a_full_disk_costs_time_only(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, wordpiece: Tokenizer
+) -> None:
     def full(*given: object) -> None:
         raise NoSpace(cache, 10, "no space left")
 
@@ -103,7 +109,9 @@ def test_a_full_disk_costs_time_only(cache: Path, monkeypatch: pytest.MonkeyPatc
     assert not list(cache.iterdir())
 
 
-def test_another_user_s_folder_costs_time_only(cache: Path, monkeypatch: pytest.MonkeyPatch, wordpiece: Tokenizer) -> None:
+def test_another_user_s_folder_costs_time_only(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, wordpiece: Tokenizer
+) -> None:
     """Rust's library has an error of its own for a file that may not be written."""
     from safetensors import SafetensorError
 
@@ -128,7 +136,11 @@ def test_a_file_whose_time_may_not_be_changed_is_read(
 
 
 def test_switches_of_a_tokenizer_count(cache: Path, calls: list[int], wordpiece: Tokenizer) -> None:
-    examples = Examples([(f"the tenor [SEP] sleeps {i}",) for i in range(kept.LEAST)], np.zeros(kept.LEAST, np.int64), "classes")
+    examples = Examples(
+        [(f"the tenor [SEP] sleeps {i}",) for i in range(kept.LEAST)],
+        np.zeros(kept.LEAST, np.int64),
+        "classes",
+    )
     whole = encode(examples, wordpiece, 16)
     kept.forget()
     wordpiece.split_special_tokens = True
@@ -177,14 +189,18 @@ def test_what_was_read_longest_ago_goes_first(tokens: Path, monkeypatch: pytest.
     assert sorted(file.stem for file in tmp_path.iterdir()) == [a, c, d]
 
 
-def test_a_set_that_would_drive_out_all_others_is_not_kept(tokens: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_set_that_would_drive_out_all_others_is_not_kept(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kept, "ROOM", 10_000)
     kept.keep("a" * 32, {"ids": np.zeros(1000, np.int32)}, tokens)
     kept.keep("b" * 32, {"ids": np.zeros(3000, np.int32)}, tokens)
     assert [file.stem for file in tokens.iterdir()] == ["a" * 32]
 
 
-def test_a_folder_that_the_caller_names_keeps_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_the_caller_names_keeps_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HEADWISE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(kept, "ROOM", 10_000)
     for key, size in (("a", 1000), ("b", 1000), ("c", 9000)):

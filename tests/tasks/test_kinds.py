@@ -40,7 +40,13 @@ def test_a_new_kind_is_an_entry_and_a_decoder(wordpiece: Any, monkeypatch: pytes
         KINDS,
         "lengths",
         Kind(
-            "text", ("token-accuracy",), "example", dtype="float32", numbers=True, counts=("right", "tokens", "nll"), chance=0.25
+            "text",
+            ("token-accuracy",),
+            "example",
+            dtype="float32",
+            numbers=True,
+            counts=("right", "tokens", "nll"),
+            chance=0.25,
         ),
     )
 

@@ -28,7 +28,23 @@ def own() -> int:
 @pytest.fixture(scope="module")
 def table() -> pd.DataFrame:
     dice = np.random.default_rng(0)
-    words = np.array(["good", "fine", "bad", "poor", "cat", "dog", "tree", "sun", "rain", "hill", "Éclair", "日本", "naïve"])
+    words = np.array(
+        [
+            "good",
+            "fine",
+            "bad",
+            "poor",
+            "cat",
+            "dog",
+            "tree",
+            "sun",
+            "rain",
+            "hill",
+            "Éclair",
+            "日本",
+            "naïve",
+        ]
+    )
     texts = [f"{i} {' '.join(row)}" for i, row in enumerate(words[dice.integers(0, len(words), (ROWS, 10))])]
     return pd.DataFrame({"text": texts, "label": np.array(["a", "b"])[dice.integers(0, 2, ROWS)]})
 
@@ -48,7 +64,9 @@ def test_reading_holds_no_object_for_every_row(tmp_path: Path, table: pd.DataFra
         for name in task.splits
         for (text,), label in zip(task.split(name).texts, task.split(name).labels, strict=True)
     }
-    assert read == {text: "ab".index(label) for text, label in zip(table["text"], table["label"], strict=True)}
+    assert read == {
+        text: "ab".index(label) for text, label in zip(table["text"], table["label"], strict=True)
+    }
 
 
 def test_kept_texts_read_like_a_list_of_them(table: pd.DataFrame) -> None:
@@ -68,7 +86,10 @@ def test_kept_texts_read_like_a_list_of_them(table: pd.DataFrame) -> None:
 def test_tokens_fingerprints_and_subsets_are_those_of_a_list(table: pd.DataFrame, wordpiece: Any) -> None:
     rows = [(text,) for text in table["text"][: FEW + 100]]
     labels = np.zeros(len(rows), np.int64)
-    listed, mapped = Examples(rows, labels, "classes"), Examples(keep_texts(iter(rows), len(rows)), labels, "classes")
+    listed, mapped = (
+        Examples(rows, labels, "classes"),
+        Examples(keep_texts(iter(rows), len(rows)), labels, "classes"),
+    )
     assert listed.fingerprint == mapped.fingerprint
     assert listed.sample(77).fingerprint == mapped.sample(77).fingerprint
     some = np.arange(FEW - 5, FEW + 5)
@@ -81,12 +102,19 @@ def test_tokens_fingerprints_and_subsets_are_those_of_a_list(table: pd.DataFrame
 def test_a_table_is_given_back_to_the_system_once_it_is_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"rows.{kind}"
     words = np.array([f"word{i:04}" * 4 for i in range(2000)])
-    texts = [f"{i} {' '.join(row)}" for i, row in enumerate(words[np.random.default_rng(0).integers(0, 2000, (ROWS, 40))])]
+    texts = [
+        f"{i} {' '.join(row)}"
+        for i, row in enumerate(words[np.random.default_rng(0).integers(0, 2000, (ROWS, 40))])
+    ]
     part = pd.DataFrame({"text": texts, "label": ["a", "b"] * (ROWS // 2)})
-    part.to_csv(path, index=False) if kind == "csv" else part.to_parquet(path, index=False, compression="none")
+    part.to_csv(path, index=False) if kind == "csv" else part.to_parquet(
+        path, index=False, compression="none"
+    )
     del part, texts, words
     size = path.stat().st_size if kind == "csv" else ROWS * 40 * 33
-    Task("warm", path=path).split("train")  # what the allocators set up once for a table of this size is no leak
+    Task("warm", path=path).split(
+        "train"
+    )  # what the allocators set up once for a table of this size is no leak
     gc.collect()
     release()
     before = own()
@@ -125,7 +153,9 @@ def test_a_stream_of_pieces_is_not_remembered(table: pd.DataFrame, wordpiece: An
     assert encode(examples, wordpiece).ids is encode(examples, wordpiece, remember=False).ids
 
 
-def test_rows_are_named_as_the_file_counts_them_whatever_their_split(tmp_path: Path, table: pd.DataFrame) -> None:
+def test_rows_are_named_as_the_file_counts_them_whatever_their_split(
+    tmp_path: Path, table: pd.DataFrame
+) -> None:
     for bad in (0, 17, ROWS - 1):
         broken = table.copy()
         broken.loc[bad, "text"] = " "

@@ -25,18 +25,48 @@ def word(number: str, head: str, columns: int = 10) -> str:
     [
         ("a.conllu", FINE_U, word("1", "0", 9), 4, "CoNLL-U has 10 columns, found 9"),
         ("a.conllu", FINE_U, word("1", "0") + word("3", "1"), 5, "word number '3', expected 2"),
-        ("a.conllu", FINE_U, word("1", "0") + word("2", "0"), 4, "there must be one root, found 2: words 1, 2"),
+        (
+            "a.conllu",
+            FINE_U,
+            word("1", "0") + word("2", "0"),
+            4,
+            "there must be one root, found 2: words 1, 2",
+        ),
         ("a.conllu", FINE_U, word("1", "2") + word("2", "1"), 4, "there must be one root, found 0"),
-        ("a.conllu", FINE_U, word("1", "0") + word("2", "3") + word("3", "2"), 4, "the heads of words 2, 3 run in a cycle"),
-        ("a.conllu", FINE_U, word("1", "0") + word("2", "7"), 4, "word 2 has the head 7, outside the sentence of 2 words"),
+        (
+            "a.conllu",
+            FINE_U,
+            word("1", "0") + word("2", "3") + word("3", "2"),
+            4,
+            "the heads of words 2, 3 run in a cycle",
+        ),
+        (
+            "a.conllu",
+            FINE_U,
+            word("1", "0") + word("2", "7"),
+            4,
+            "word 2 has the head 7, outside the sentence of 2 words",
+        ),
         ("a.conllu", FINE_U, word("1", "0") + word("2", "x"), 4, "word 2 has the head 'x', not a number"),
-        ("a.conll", FINE_C, "Anna\tO\nran\tI-PER\n", 4, "word 2 has the tag 'I-PER', which cannot follow 'O' in bio"),
+        (
+            "a.conll",
+            FINE_C,
+            "Anna\tO\nran\tI-PER\n",
+            4,
+            "word 2 has the tag 'I-PER', which cannot follow 'O' in bio",
+        ),
         ("a.conll", FINE_C, "Anna\tB-PER\nran\tI-LOC\n", 4, "'I-LOC', which cannot follow 'B-PER'"),
         ("a.conll", FINE_C, "Anna\tX\n", 4, "the tag 'X', which bio does not know"),
         ("a.conll", FINE_C, "Anna\tO\nran O\n", 5, "expected 2 columns"),
         ("a.ptb", FINE_T, "(S (NP (NN dog)) (VP (VBD ran))\n", 2, "1 brackets are never closed"),
         ("a.ptb", FINE_T, "(S (NP (NN dog))))\n", 2, r"after the end of the tree"),
-        ("a.ptb", FINE_T, "(S (NP dog cat))\n", 2, r"\(NP dog cat\) is neither a phrase nor a part of speech over one word"),
+        (
+            "a.ptb",
+            FINE_T,
+            "(S (NP dog cat))\n",
+            2,
+            r"\(NP dog cat\) is neither a phrase nor a part of speech over one word",
+        ),
         ("a.ptb", FINE_T, "(S (NP) (NN dog))\n", 2, "is neither a phrase"),
         ("a.jsonl", FINE_J, '{"words": ["a", "b"], "head": [0, 0]}\n', 2, "there must be one root, found 2"),
         ("a.jsonl", FINE_J, '{"words": ["a"], "upos": ["X", "Y"]}\n', 2, "1 words but 2 values of upos"),
@@ -47,9 +77,21 @@ def word(number: str, head: str, columns: int = 10) -> str:
             2,
             r"the span 0-3 \(ARG0\) is empty or outside",
         ),
-        ("a.jsonl", FINE_J, '{"words": ["a"], "srl": [{"pred": 4, "args": []}]}\n', 2, "the predicate 4 is outside"),
+        (
+            "a.jsonl",
+            FINE_J,
+            '{"words": ["a"], "srl": [{"pred": 4, "args": []}]}\n',
+            2,
+            "the predicate 4 is outside",
+        ),
         ("a.jsonl", FINE_J, '{"words": ["a"], "srl": [{"args": []}]}\n', 2, "expected {pred, roleset, args"),
-        ("a.jsonl", FINE_J, '{"words": ["a"], "ner": ["I-X"]}\n', 2, "'I-X', which cannot follow 'the beginning'"),
+        (
+            "a.jsonl",
+            FINE_J,
+            '{"words": ["a"], "ner": ["I-X"]}\n',
+            2,
+            "'I-X', which cannot follow 'the beginning'",
+        ),
         (
             "a.jsonl",
             FINE_J,
@@ -57,7 +99,13 @@ def word(number: str, head: str, columns: int = 10) -> str:
             2,
             "the tree has the word 'b' where the sentence has 'a'",
         ),
-        ("a.jsonl", FINE_J, '{"words": ["a"], "parse": "(S (X a) (X b))"}\n', 2, "the tree has 2 words, the sentence 1"),
+        (
+            "a.jsonl",
+            FINE_J,
+            '{"words": ["a"], "parse": "(S (X a) (X b))"}\n',
+            2,
+            "the tree has 2 words, the sentence 1",
+        ),
         ("a.jsonl", FINE_J, '{"words": [\n', 2, "the line is not valid JSON"),
         ("a.jsonl", FINE_J, '{"words": []}\n', 2, "words must be a list of non-empty strings"),
         (
@@ -67,24 +115,43 @@ def word(number: str, head: str, columns: int = 10) -> str:
             3,
             r"the span \(V opened at word 1 is never closed",
         ),
-        ("a.gold_conll", FINE_O, "d 0 0 Go VB (S(VP*)) go 01 1 - *) (V*) -\n\n", 3, "closes a span that is not open"),
-        ("a.gold_conll", FINE_O, "d 0 0 Go VB (S(VP*) go 01 1 - * (V*) -\n\n", 3, "1 brackets are never closed"),
+        (
+            "a.gold_conll",
+            FINE_O,
+            "d 0 0 Go VB (S(VP*)) go 01 1 - *) (V*) -\n\n",
+            3,
+            "closes a span that is not open",
+        ),
+        (
+            "a.gold_conll",
+            FINE_O,
+            "d 0 0 Go VB (S(VP*) go 01 1 - * (V*) -\n\n",
+            3,
+            "1 brackets are never closed",
+        ),
         ("a.gold_conll", FINE_O, "d 0 0 Go VB (S(VP*)) go 01 1 - * (ARG0*) -\n\n", 3, "0 predicates"),
         ("a.gold_conll", FINE_O, "d 0 0 Go VB (S*\nd 0 1 . . *)\n\n", 3, "expected 12 columns, found 6"),
     ],
 )
-def test_errors_name_file_line_and_sentence(tmp_path: Path, name: str, fine: str, bad: str, line: int, message: str) -> None:
+def test_errors_name_file_line_and_sentence(
+    tmp_path: Path, name: str, fine: str, bad: str, line: int, message: str
+) -> None:
     path = tmp_path / name
     path.write_text(fine + bad + ("\n" if name.endswith(("u", "l")) else "") + fine)
     with pytest.raises(HeadwiseError, match=rf"{name}, line {line} \(sentence 2\): .*{message}"):
         read_sentences(path)
-    with pytest.warns(UserWarning, match=rf"{name}: skipped 1 malformed of 3 sentences; the first: .*{message}"):
+    with pytest.warns(
+        UserWarning, match=rf"{name}: skipped 1 malformed of 3 sentences; the first: .*{message}"
+    ):
         assert len(read_sentences(path, skip_bad=True)) == 2
 
 
 def test_a_file_of_nothing_but_bad_sentences_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text("Anna\tI-PER\n")
-    with pytest.warns(UserWarning, match="skipped 1"), pytest.raises(HeadwiseError, match="holds no well-formed sentence"):
+    with (
+        pytest.warns(UserWarning, match="skipped 1"),
+        pytest.raises(HeadwiseError, match="holds no well-formed sentence"),
+    ):
         read_sentences(tmp_path / "a.conll", skip_bad=True)
     (tmp_path / "b.conll").write_text("\n\n")
     with pytest.raises(HeadwiseError, match=r"b.conll holds no sentence"):

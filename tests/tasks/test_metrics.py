@@ -18,7 +18,9 @@ def test_class_metrics_agree_with_scikit_learn(gold: list[int], seed: int) -> No
     true = np.array(gold)
     guess = np.random.default_rng(seed).integers(0, 4, len(true))
     assert metrics.accuracy(guess, true) == pytest.approx(sk.accuracy_score(true, guess))
-    assert metrics.macro_f1(guess, true) == pytest.approx(sk.f1_score(true, guess, average="macro", zero_division=0))
+    assert metrics.macro_f1(guess, true) == pytest.approx(
+        sk.f1_score(true, guess, average="macro", zero_division=0)
+    )
     assert metrics.matthews(guess, true) == pytest.approx(sk.matthews_corrcoef(true, guess), abs=1e-12)
     two = (guess % 2, true % 2)
     assert metrics.f1(*two) == pytest.approx(sk.f1_score(two[1], two[0], zero_division=0))
@@ -68,7 +70,9 @@ def test_score_of_a_resample_is_the_score_of_those_rows() -> None:
         ("uas", "dependencies", [[1, 2, 3]], None, r"\(examples, 4\)"),
     ],
 )
-def test_wrong_input_is_named(name: str, kind: str, predictions: list[float], gold: list[float] | None, message: str) -> None:
+def test_wrong_input_is_named(
+    name: str, kind: str, predictions: list[float], gold: list[float] | None, message: str
+) -> None:
     with pytest.raises(HeadwiseError, match=message):
         metrics.score(name, kind, predictions, gold)
 
@@ -76,7 +80,9 @@ def test_wrong_input_is_named(name: str, kind: str, predictions: list[float], go
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_metrics_that_read_its_predictions(kind: str) -> None:
     columns = len(KINDS[kind].counts)
-    predictions, gold = (np.ones((4, columns)), None) if columns else (np.array([0, 1, 1, 0]), np.array([0, 1, 1, 0]))
+    predictions, gold = (
+        (np.ones((4, columns)), None) if columns else (np.array([0, 1, 1, 0]), np.array([0, 1, 1, 0]))
+    )
     for name in KINDS[kind].metrics:
         assert np.isfinite(metrics.score(name, kind, predictions, gold))
     assert {name for other in KINDS.values() for name in other.metrics} == set(metrics.METRICS)

@@ -25,15 +25,21 @@ def test_a_file_in_place_of_a_task_is_told_the_call() -> None:
     with pytest.raises(HeadwiseError, match=r"use headwise.tasks.read_toml\('tasks.toml'\)"):
         hw.score("demo", "tasks.toml")
     with pytest.raises(
-        HeadwiseError, match=r"use headwise.Task\('reviews', path='data/reviews.csv', text=COLUMN, label=COLUMN\)"
+        HeadwiseError,
+        match=r"use headwise.Task\('reviews', path='data/reviews.csv', text=COLUMN, label=COLUMN\)",
     ):
         hw.score("demo", "data/reviews.csv")
 
 
 def test_misspelt_names_are_told_what_was_meant(tmp_path: Path) -> None:
     file = tmp_path / "tasks.toml"
-    file.write_text('[reviews]\npath = "r.csv"\ntext = "review"\nlabel = "stars"\n[tense]\ngrammar = "tense"\n', encoding="utf-8")
-    with pytest.raises(HeadwiseError, match=r"no task 'reviewz' \(did you mean 'reviews'\?\); it has: reviews, tense"):
+    file.write_text(
+        '[reviews]\npath = "r.csv"\ntext = "review"\nlabel = "stars"\n[tense]\ngrammar = "tense"\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(
+        HeadwiseError, match=r"no task 'reviewz' \(did you mean 'reviews'\?\); it has: reviews, tense"
+    ):
         find_tasks(["reviewz"], file=file)
     with pytest.raises(HeadwiseError, match=r"no preset 'imbd' \(did you mean 'imdb'\?\)"):
         find_tasks(["imbd"], file=file)
@@ -54,7 +60,9 @@ def test_a_folder_of_several_trainings_says_where_they_are(tmp_path: Path) -> No
     inside = tmp_path / "iat" / "seed-0"
     inside.mkdir(parents=True)
     (inside / "headwise.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(HeadwiseError, match=r"no headwise.json in it, but in .*iat/seed-0: open one of these"):
+    with pytest.raises(
+        HeadwiseError, match=r"no headwise.json in it, but in .*iat/seed-0: open one of these"
+    ):
         hw.load(tmp_path)
     with pytest.raises(HeadwiseError, match="there is no folder"):
         hw.load(tmp_path / "nowhere")

@@ -19,7 +19,9 @@ SPLITS = ("train", "validation", "test")
 def write_set(folder: Path, columns: dict[str, object], splits: tuple[str, ...] = SPLITS) -> None:
     folder.mkdir(parents=True)
     for split in splits:
-        pd.DataFrame({name: make(split) for name, make in columns.items()}).to_parquet(folder / f"{split}.parquet")  # type: ignore[operator]
+        pd.DataFrame({name: make(split) for name, make in columns.items()}).to_parquet(
+            folder / f"{split}.parquet"
+        )  # type: ignore[operator]
 
 
 def text(word: str, size: int = 24) -> object:
@@ -39,14 +41,20 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             continue
         columns = (chosen.text,) if isinstance(chosen.text, str) else chosen.text
         made = {column.split("|")[0]: text(column) for column in columns}
-        labels = (lambda split: [i / 7 for i in range(24)]) if chosen.kind == "number" else number(len(chosen.classes or ()))
+        labels = (
+            (lambda split: [i / 7 for i in range(24)])
+            if chosen.kind == "number"
+            else number(len(chosen.classes or ()))
+        )
         made[chosen.label.split("|")[0]] = labels
         if name == "sick":
             made["relatedness"] = lambda split: [1 + i / 6 for i in range(24)]
         write_set(root / name, made, (*SPLITS, "validation_mismatched") if name == "mnli" else SPLITS)
     write_set(root / "ag_news", {"text": text("news", 400), "label": number(4, 400)}, ("train", "test"))
     write_set(
-        root / "blimp", {"phenomenon": lambda s: ["a", "b"] * 50, "good": text("good", 100), "bad": text("bad", 100)}, ("all",)
+        root / "blimp",
+        {"phenomenon": lambda s: ["a", "b"] * 50, "good": text("good", 100), "bad": text("bad", 100)},
+        ("all",),
     )
     (root / "wnut17").mkdir()
     for split in SPLITS:
@@ -88,7 +96,11 @@ def test_mnli_matched_and_mismatched_are_two_tasks(data: Path) -> None:
 
 
 def test_a_folder_with_train_alone_gives_a_part_of_it_for_validation(tmp_path: Path) -> None:
-    columns = {"premise": text("premise", 400), "hypothesis": text("hypothesis", 400), "label": number(3, 400)}
+    columns = {
+        "premise": text("premise", 400),
+        "hypothesis": text("hypothesis", 400),
+        "label": number(3, 400),
+    }
     write_set(tmp_path / "mnli", columns, ("train",))
     task = preset("mnli", tmp_path)
     assert set(task.splits) == {"train", "validation"}
@@ -101,7 +113,9 @@ def test_a_folder_with_train_alone_gives_a_part_of_it_for_validation(tmp_path: P
 def test_folders_names_and_errors(data: Path, tmp_path: Path) -> None:
     assert preset("SST-2", data / "sst2").split("train").texts == preset("sst2", data).split("train").texts
     assert [task.name for task in presets(data, ["cola", "STS-B"])] == ["cola", "stsb"]
-    with pytest.raises(HeadwiseError, match=r"no preset 'colla' \(did you mean 'cola'\?\); there are: cola, sst2"):
+    with pytest.raises(
+        HeadwiseError, match=r"no preset 'colla' \(did you mean 'cola'\?\); there are: cola, sst2"
+    ):
         preset("colla")
     with pytest.raises(HeadwiseError, match=r"no folder .*cola, and no data files in"):
         preset("cola", tmp_path)
@@ -116,7 +130,11 @@ def test_presets_ask_the_hub_for_the_right_set(monkeypatch: pytest.MonkeyPatch) 
         rows = {"premise": ["a b", "c d"], "hypothesis": ["e", "f"], "label": [0, 2]}
         made = datasets.Dataset.from_dict(rows)
         hidden = datasets.Dataset.from_dict({**rows, "premise": ["x", "y"], "label": [-1, -1]})
-        return {"train": made, "validation_matched": hidden.map(lambda row: {"label": 1}), "test_matched": hidden}
+        return {
+            "train": made,
+            "validation_matched": hidden.map(lambda row: {"label": 1}),
+            "test_matched": hidden,
+        }
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     task = preset("mnli")
@@ -171,7 +189,9 @@ def test_ag_pair_partners_are_drawn_with_equal_chance() -> None:
 
 
 def test_toml_defines_tasks_without_code(tmp_path: Path, data: Path) -> None:
-    pd.DataFrame([(f"t {i}", i % 2) for i in range(40)], columns=["review", "stars"]).to_csv(tmp_path / "r.csv", index=False)
+    pd.DataFrame([(f"t {i}", i % 2) for i in range(40)], columns=["review", "stars"]).to_csv(
+        tmp_path / "r.csv", index=False
+    )
     file = tmp_path / "tasks.toml"
     file.write_text(
         f"""
@@ -192,9 +212,21 @@ size = 64
 """
     )
     reviews, first, verbs = read_toml(file)
-    assert (reviews.name, reviews.metric, sum(len(reviews.split(s)) for s in reviews.splits)) == ("reviews", "macro-f1", 40)
-    assert (first.name, first.split("train").task, verbs.name, verbs.synthetic) == ("first", "first", "verbs", True)
-    assert Task.from_toml(f"[a]\npreset = 'rte'\npath = '{data}'\n").classes == ("entailment", "not entailment")
+    assert (reviews.name, reviews.metric, sum(len(reviews.split(s)) for s in reviews.splits)) == (
+        "reviews",
+        "macro-f1",
+        40,
+    )
+    assert (first.name, first.split("train").task, verbs.name, verbs.synthetic) == (
+        "first",
+        "first",
+        "verbs",
+        True,
+    )
+    assert Task.from_toml(f"[a]\npreset = 'rte'\npath = '{data}'\n").classes == (
+        "entailment",
+        "not entailment",
+    )
     for content, message in (
         ("[a]\npath = 'x.csv'\nlable = 'y'\n", "task 'a': unknown key 'lable' (did you mean 'label'?)"),
         ("[a]\nx = 1\n", "defines no task"),
@@ -209,7 +241,9 @@ size = 64
 
 
 def test_glue_files_are_as_the_server_wants_them(tmp_path: Path) -> None:
-    written = write_glue({"cola": [1, 0], "mnli": [0, 2, 1], "qnli": [1, 0], "stsb": [5.3, -1, 2.5]}, tmp_path / "out")
+    written = write_glue(
+        {"cola": [1, 0], "mnli": [0, 2, 1], "qnli": [1, 0], "stsb": [5.3, -1, 2.5]}, tmp_path / "out"
+    )
     assert [file.name for file in written] == ["CoLA.tsv", "MNLI-m.tsv", "QNLI.tsv", "STS-B.tsv"]
     assert written[0].read_text() == "index\tprediction\n0\t1\n1\t0\n"
     assert written[1].read_text().splitlines()[1:] == ["0\tentailment", "1\tcontradiction", "2\tneutral"]

@@ -45,9 +45,16 @@ def test_conllu_by_hand(tmp_path: Path) -> None:
     (tmp_path / "a.conllu").write_text(CONLLU)
     first, second = conllu.read(tmp_path / "a.conllu")
     assert first.words == ("Do", "n't", "visit", "Oslo", "with", "Clara", "Novak", ".")
-    assert (first.heads, first.text, first.id) == ((3, 3, 0, 3, 6, 3, 6, 3), "Don't visit Oslo with Clara Novak.", "s1")
+    assert (first.heads, first.text, first.id) == (
+        (3, 3, 0, 3, 6, 3, 6, 3),
+        "Don't visit Oslo with Clara Novak.",
+        "s1",
+    )
     assert first.entities == (Span(3, 4, "place"), Span(5, 7, "person"))
-    assert conllu.read(tmp_path / "a.conllu", mentions="outer")[0].entities == (Span(3, 4, "place"), Span(4, 7, "event"))
+    assert conllu.read(tmp_path / "a.conllu", mentions="outer")[0].entities == (
+        Span(3, 4, "place"),
+        Span(4, 7, "event"),
+    )
     assert second.entities == ()
     assert (first.feature(0, "Mood"), first.feature(1, "Mood")) == ("Imp", None)
     assert first.source.endswith("a.conllu, line 1 (sentence 1)")
@@ -80,20 +87,44 @@ def test_columns_by_hand(tmp_path: Path) -> None:
     (tmp_path / "b.conll").write_text("Anna\tNOUN\nruns\tVERB\n")
     assert columns.read(tmp_path / "b.conll", columns=("words", "upos"))[0].upos == ("NOUN", "VERB")
     reading = {"columns": ["words", "upos"]}
-    task = Task("pos", path={"train": tmp_path / "b.conll", "test": tmp_path / "b.conll"}, kind="tags", reading=reading)
+    task = Task(
+        "pos",
+        path={"train": tmp_path / "b.conll", "test": tmp_path / "b.conll"},
+        kind="tags",
+        reading=reading,
+    )
     with pytest.warns(UserWarning, match="also occur"):
         assert task.classes == ("NOUN", "VERB")
 
 
 def test_ontonotes_by_hand(tmp_path: Path) -> None:
     rows = [
-        ("bc/x", "0", "0", "Ann", "NNP", "(TOP(S(NP*)", "-", "-", "-", "Ann", "(PERSON)", "(ARG0*)", "(ARG0*)", "-"),
+        (
+            "bc/x",
+            "0",
+            "0",
+            "Ann",
+            "NNP",
+            "(TOP(S(NP*)",
+            "-",
+            "-",
+            "-",
+            "Ann",
+            "(PERSON)",
+            "(ARG0*)",
+            "(ARG0*)",
+            "-",
+        ),
         ("bc/x", "0", "1", "says", "VBZ", "(VP*", "say", "01", "1", "Ann", "*", "(V*)", "*", "-"),
         ("bc/x", "0", "2", "Bo", "NNP", "(SBAR(S(NP*)", "-", "-", "-", "Ann", "(PERSON)", "(ARG1*", "*", "-"),
         ("bc/x", "0", "3", "left", "VBD", "(VP*))))", "leave", "02", "1", "Ann", "*", "*)", "(V*)", "-"),
         ("bc/x", "0", "4", "/.", ".", "*))", "-", "-", "-", "Ann", "*", "*", "*", "-"),
     ]
-    text = "#begin document (bc/x); part 000\n" + "\n".join("  ".join(row) for row in rows) + "\n\n#end document\n"
+    text = (
+        "#begin document (bc/x); part 000\n"
+        + "\n".join("  ".join(row) for row in rows)
+        + "\n\n#end document\n"
+    )
     (tmp_path / "a.conll").write_text(text)
     (sentence,) = read_sentences(tmp_path / "a.conll")
     assert sentence.words == ("Ann", "says", "Bo", "left", ".")
@@ -130,17 +161,43 @@ def bare(sentence: Sentence, *layers: str) -> dict[str, object]:
         ("a.ptb", ("xpos", "tree")),
         ("a.conll", ("entities",)),
         ("a.gold_conll", ("xpos", "tree", "entities", "roles")),
-        ("a.jsonl", ("upos", "xpos", "lemmas", "feats", "heads", "deprels", "entities", "tree", "roles", "text", "id")),
+        (
+            "a.jsonl",
+            (
+                "upos",
+                "xpos",
+                "lemmas",
+                "feats",
+                "heads",
+                "deprels",
+                "entities",
+                "tree",
+                "roles",
+                "text",
+                "id",
+            ),
+        ),
     ],
 )
 def test_what_is_written_comes_back(tmp_path: Path, name: str, layers: tuple[str, ...]) -> None:
-    writer = {".conllu": conllu, ".ptb": brackets, ".conll": columns, ".gold_conll": ontonotes, ".jsonl": propbank}[
-        Path(name).suffix
-    ]
+    writer = {
+        ".conllu": conllu,
+        ".ptb": brackets,
+        ".conll": columns,
+        ".gold_conll": ontonotes,
+        ".jsonl": propbank,
+    }[Path(name).suffix]
     sentences = treebank(60, seed=2)
     odd = Tree("S", (Tree("NP", (Tree("NN", (), "(x)"),)), Tree("VP", (Tree("VB", (), "ba_r"),))))
     sentences.append(
-        Sentence(("(x)", "ba_r"), xpos=("NN", "VB"), entities=(), tree=Tree("TOP", (odd,)), roles=(), text="(x) ba_r")
+        Sentence(
+            ("(x)", "ba_r"),
+            xpos=("NN", "VB"),
+            entities=(),
+            tree=Tree("TOP", (odd,)),
+            roles=(),
+            text="(x) ba_r",
+        )
     )
     writer.write(sentences, tmp_path / name)
     found = read_sentences(tmp_path / name)

@@ -22,7 +22,9 @@ def table() -> pd.DataFrame:
     return pd.DataFrame(ROWS, columns=["review", "stars"])
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet", "a.jsonl", "a.csv.gz", "a.jsonl.xz", "a.tsv.xz", "a.json"])
+@pytest.mark.parametrize(
+    "name", ["a.csv", "a.tsv", "a.parquet", "a.jsonl", "a.csv.gz", "a.jsonl.xz", "a.tsv.xz", "a.json"]
+)
 def test_every_file_format_gives_the_same_examples(tmp_path: Path, table: pd.DataFrame, name: str) -> None:
     path = tmp_path / name
     table["stars"] = table["stars"].where(table.index != 3, "NA")  # a word, not a missing value
@@ -55,7 +57,9 @@ def test_a_reader_of_your_own_is_called_when_examples_are_needed(table: pd.DataF
     assert not calls
     assert all(read.split(name).fingerprint == given.split(name).fingerprint for name in given.splits)
     assert calls == ["rows"]
-    divided = Task("reviews", data=lambda: {"train": ROWS[:30], "dev": ROWS[30:]}, text="review", label="stars")
+    divided = Task(
+        "reviews", data=lambda: {"train": ROWS[:30], "dev": ROWS[30:]}, text="review", label="stars"
+    )
     assert [len(divided.split(name)) for name in divided.splits] == [30, 10]
     with pytest.raises(HeadwiseError, match="data is a int; expected a table, or rows"):
         Task("reviews", data=lambda: 3).split("train")
@@ -66,7 +70,12 @@ def test_folder_files_by_split_and_split_column(tmp_path: Path, table: pd.DataFr
     table[20:30].to_parquet(tmp_path / "dev.parquet")
     table[30:].to_json(tmp_path / "test.jsonl", orient="records", lines=True)
     folder = Task("f", path=tmp_path, text="review", label="stars")
-    named = Task("n", path={"train": tmp_path / "train.csv", "valid": tmp_path / "dev.parquet"}, text="review", label="stars")
+    named = Task(
+        "n",
+        path={"train": tmp_path / "train.csv", "valid": tmp_path / "dev.parquet"},
+        text="review",
+        label="stars",
+    )
     assert folder.splits == ("train", "validation", "test")
     assert [len(folder.split(s)) for s in folder.splits] == [20, 10, 10]
     assert named.splits == ("train", "validation")
@@ -83,7 +92,10 @@ def test_splits_that_nobody_asked_for_are_named(name: str, tmp_path: Path, table
         rows.to_csv(tmp_path / f"{split}.csv", index=False)
     table["split"] = ["train"] * 20 + ["dev"] * 10 + [name] * 10
     said = rf"splits .*{name}.*: train, validation are read; {name} only when requested by name .*splits=.*'test': '{name}'"
-    for task in (Task("f", path=tmp_path, text="review", label="stars"), Task("c", data=table, text="review", label="stars")):
+    for task in (
+        Task("f", path=tmp_path, text="review", label="stars"),
+        Task("c", data=table, text="review", label="stars"),
+    ):
         with pytest.warns(UserWarning, match=said) as noted:
             assert len(task.split(name)) == 10
         assert set(task.splits) == {"train", "validation", name}
@@ -91,23 +103,34 @@ def test_splits_that_nobody_asked_for_are_named(name: str, tmp_path: Path, table
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         asked = Task(
-            "f", path=tmp_path, text="review", label="stars", splits={"train": "train", "validation": "dev", "test": name}
+            "f",
+            path=tmp_path,
+            text="review",
+            label="stars",
+            splits={"train": "train", "validation": "dev", "test": name},
         )
         assert asked.splits == ("train", "validation", "test")
         parts = {"train": table[:20], "validation": table[20:30], name: table[30:]}
         assert name in Task("d", data=parts, text="review", label="stars").splits  # the user's own names
 
 
-def test_a_split_whose_name_hides_train_or_validation_is_an_error(tmp_path: Path, table: pd.DataFrame) -> None:
+def test_a_split_whose_name_hides_train_or_validation_is_an_error(
+    tmp_path: Path, table: pd.DataFrame
+) -> None:
     table[:30].to_csv(tmp_path / "train.csv", index=False)
     table[30:].to_csv(tmp_path / "holdout.csv", index=False)
-    with pytest.raises(HeadwiseError, match=r"no validation split: its splits are train, holdout, and.*Rename holdout.*splits="):
+    with pytest.raises(
+        HeadwiseError,
+        match=r"no validation split: its splits are train, holdout, and.*Rename holdout.*splits=",
+    ):
         Task("f", path=tmp_path, text="review", label="stars").splits  # noqa: B018
     parts = {"train": table[:30], "holdout": table[30:]}
     with pytest.raises(HeadwiseError, match="no validation split"):
         Task("f", data=parts, text="review", label="stars").splits  # noqa: B018
     (tmp_path / "train.csv").rename(tmp_path / "trainset.csv")
-    with pytest.raises(HeadwiseError, match="no train and no validation split: its splits are holdout, trainset"):
+    with pytest.raises(
+        HeadwiseError, match="no train and no validation split: its splits are holdout, trainset"
+    ):
         Task("f", path=tmp_path, text="review", label="stars").splits  # noqa: B018
 
 
@@ -142,7 +165,11 @@ def test_a_text_file_is_one_text_a_line(tmp_path: Path) -> None:
     task = Task("wiki", path=tmp_path / "wiki.txt", kind="next-token")
     assert sorted(text for name in task.splits for (text,) in task.split(name).texts) == sorted(lines)
     (tmp_path / "named.txt.gz").write_bytes(gzip.compress("\n".join(lines[:3]).encode()))
-    named = Task("wiki", path={"train": tmp_path / "named.txt.gz", "validation": tmp_path / "wiki.txt"}, kind="masked-token")
+    named = Task(
+        "wiki",
+        path={"train": tmp_path / "named.txt.gz", "validation": tmp_path / "wiki.txt"},
+        kind="masked-token",
+    )
     assert [text for (text,) in named.split("train").texts] == lines[:3]
     with pytest.raises(HeadwiseError, match="no column 'label', only: text"):
         Task("wiki", path=tmp_path / "wiki.txt").splits  # noqa: B018
@@ -171,7 +198,9 @@ def test_sentences_in_files_and_lists(tmp_path: Path) -> None:
         Task("ner", path=tmp_path, kind="spans").split("validation")
     task = Task("ner", path=tmp_path, kind="spans")
     assert task.classes == ("PER", "LOC")  # classes only held-out sentences have come last
-    given = Task("ner", data={"train": [Sentence(("Anna",), upos=("PROPN",)), Sentence(("no", "tags"))]}, kind="tags")
+    given = Task(
+        "ner", data={"train": [Sentence(("Anna",), upos=("PROPN",)), Sentence(("no", "tags"))]}, kind="tags"
+    )
     assert len(given.split("train")) == 1  # a sentence without the layer is left out
 
 
@@ -187,15 +216,24 @@ def test_division_keeps_equal_texts_together_and_old_rows_in_place() -> None:
     assert set(task.split("test").texts) <= set(longer.split("test").texts)
     assert Task("t", data=data, seed=1).split("test").texts != task.split("test").texts
     grouped = Task(
-        "t", data=[{"text": f"x {i}", "label": i % 2, "author": i % 20} for i in range(200)], together="author", group="author"
+        "t",
+        data=[{"text": f"x {i}", "label": i % 2, "author": i % 20} for i in range(200)],
+        together="author",
+        group="author",
     )
     seen = [set(grouped.split(s).groups) for s in grouped.splits]
     assert sum(len(part) for part in seen) == len(set.union(*seen))
 
 
 def test_fractions_are_met_up_to_chance_and_checked() -> None:
-    parts = by_fraction([str(i) for i in range(20_000)], {"train": 0.7, "validation": 0.1, "test": 0.2}, seed=3)
-    assert {name: round(len(rows) / 20_000, 1) for name, rows in parts.items()} == {"train": 0.7, "validation": 0.1, "test": 0.2}
+    parts = by_fraction(
+        [str(i) for i in range(20_000)], {"train": 0.7, "validation": 0.1, "test": 0.2}, seed=3
+    )
+    assert {name: round(len(rows) / 20_000, 1) for name, rows in parts.items()} == {
+        "train": 0.7,
+        "validation": 0.1,
+        "test": 0.2,
+    }
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(20_000))
     with pytest.raises(HeadwiseError, match="add up to 1"):
         by_fraction(["a"], {"train": 0.5}, seed=0)
@@ -226,7 +264,9 @@ def test_a_hub_name_is_never_a_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(Task("reviews", hub="imdb").split("test")) == 20
     assert asked == ["imdb", "hf://datasets/imdb"]  # the second is what the library calls the hub's own
     for folder in (str(tmp_path / "imdb"), "./imdb"):
-        with pytest.raises(HeadwiseError, match="imdb is a folder, not a dataset of the hub: give it as path="):
+        with pytest.raises(
+            HeadwiseError, match="imdb is a folder, not a dataset of the hub: give it as path="
+        ):
             Task("reviews", hub=folder).splits  # noqa: B018
     assert Task("reviews", path="imdb").classes == ("bad", "good")
 
@@ -238,32 +278,49 @@ def test_the_library_itself_leaves_the_folder_alone(tmp_path: Path, monkeypatch:
     Path(name).mkdir()
     pd.DataFrame(ROWS, columns=["text", "label"]).to_csv(f"{name}/train.csv", index=False)
     real = datasets.load_dataset
-    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: real(*a, cache_dir=str(tmp_path / "cache"), **k))
+    monkeypatch.setattr(
+        datasets, "load_dataset", lambda *a, **k: real(*a, cache_dir=str(tmp_path / "cache"), **k)
+    )
     with pytest.raises(
-        HeadwiseError, match=f"could not be loaded from the hub: .*; to read {name} in the working folder, give path="
+        HeadwiseError,
+        match=f"could not be loaded from the hub: .*; to read {name} in the working folder, give path=",
     ):
         Task("reviews", hub=name).splits  # noqa: B018
 
 
 def test_hub_class_names_subsets_and_missing_library(monkeypatch: pytest.MonkeyPatch) -> None:
     datasets = pytest.importorskip("datasets")
-    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])}
+    )
     asked = []
 
     def load(name: str, subset: str | None, revision: str | None) -> dict[str, object]:
         asked.append((name, subset, revision))
         rows = {"text": [f"{subset} text {i}" for i in range(20)], "label": [i % 2 for i in range(20)]}
         made = datasets.Dataset.from_dict(rows, features=features)
-        return {"train": made, "validation_matched": made.select(range(4)), "validation_mismatched": made.select(range(6))}
+        return {
+            "train": made,
+            "validation_matched": made.select(range(4)),
+            "validation_mismatched": made.select(range(6)),
+        }
 
     made = load("n", "given", None)
-    given = Task("given", data=datasets.DatasetDict({"train": made["train"], "test": made["validation_matched"]}))
+    given = Task(
+        "given", data=datasets.DatasetDict({"train": made["train"], "test": made["validation_matched"]})
+    )
     with pytest.warns(UserWarning, match="of the 4 test examples"):
         assert given.classes == ("no", "yes")
     asked.clear()
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(datasets, "get_dataset_config_names", lambda name, revision: ["a", "b"])
-    task = Task("m", hub="some/set", subset="x", revision="abc", splits={"train": "train", "validation": "validation_matched"})
+    task = Task(
+        "m",
+        hub="some/set",
+        subset="x",
+        revision="abc",
+        splits={"train": "train", "validation": "validation_matched"},
+    )
     with pytest.warns(UserWarning, match="4 of the 4 validation examples"):
         assert task.classes == ("no", "yes")
     assert asked == [("some/set", "x", "abc")]
@@ -277,7 +334,9 @@ def test_hub_class_names_subsets_and_missing_library(monkeypatch: pytest.MonkeyP
         raise FileNotFoundError("offline")
 
     monkeypatch.setattr(datasets, "load_dataset", fail)
-    with pytest.raises(HeadwiseError, match=r"'some/set' \(default\) could not be loaded from the hub: offline"):
+    with pytest.raises(
+        HeadwiseError, match=r"'some/set' \(default\) could not be loaded from the hub: offline"
+    ):
         Task("m", hub="some/set").splits  # noqa: B018
     monkeypatch.setitem(__import__("sys").modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"headwise\[data\]"):

@@ -57,13 +57,17 @@ class Tape(TorchDispatchMode):
             raise NotCapturable(f"{name} reads values")
         if name == "lift_fresh" and args[0].dim():
             raise NotCapturable("data from the host")
-        if name in INDEXING and any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]):
+        if name in INDEXING and any(
+            one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1]
+        ):
             raise NotCapturable(f"{name} with a mask")
         if name in PUTTING and not args[2].dim() and _place(args[2]) not in self.made:
             raise NotCapturable(f"{name} of a number from the host")
         out = func(*args, **kwargs)
         self.calls.append((func, args, kwargs, out))
-        self.made.update(_place(leaf) for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and name != "lift_fresh")
+        self.made.update(
+            _place(leaf) for leaf in tree_leaves(out) if isinstance(leaf, Tensor) and name != "lift_fresh"
+        )
         return out
 
     def __enter__(self) -> Any:
@@ -133,15 +137,21 @@ def taped() -> Iterator[None]:
     def captured_steps(run: Any) -> Any:
         a = run.accelerator
         there = SimpleNamespace(device=torch.device("cuda"), num_processes=a.num_processes, scaler=a.scaler)
-        asked: Any = SimpleNamespace(settings=run.settings, method=run.method, model=run.model, accelerator=there)
+        asked: Any = SimpleNamespace(
+            settings=run.settings, method=run.method, model=run.model, accelerator=there
+        )
         if reason := _graphs.why_not(asked):
             return None, reason
         _graphs.on_device(run.optimizer, run.accelerator.device)
-        return TapedSteps(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), _graphs.shapes_to_come(run)), ""
+        return TapedSteps(
+            run._one, lambda: run.optimizer.zero_grad(set_to_none=True), _graphs.shapes_to_come(run)
+        ), ""
 
     all_draws = _graphs._host_draws
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_graphs, "_host_draws", lambda: all_draws()[:2])  # torch's generator on the CPU is the device's here
+        patch.setattr(
+            _graphs, "_host_draws", lambda: all_draws()[:2]
+        )  # torch's generator on the CPU is the device's here
         patch.setattr(_graphs, "_set_host_draws", lambda draws: None)
         patch.setattr("headwise.training._loop.captured_steps", captured_steps)
         yield

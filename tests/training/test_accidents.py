@@ -43,7 +43,9 @@ class Watched(ImportantHeads):
                 hook.remove()
             if self.heads:
                 rate = run.schedule.get_last_lr()[0]
-                self.seen.append((task, before, gradients, copy.deepcopy(run.model.state_dict()), rate, run.model.training))
+                self.seen.append(
+                    (task, before, gradients, copy.deepcopy(run.model.state_dict()), rate, run.model.training)
+                )
 
         return watching()
 
@@ -54,10 +56,14 @@ def moments(run: TrainingRun) -> Any:
             yield name, {key: value.clone() for key, value in run.optimizer.state[param].items()}
 
 
-def run_with(dropout: float = 0.1, family: str = "bert", changes: Any = None, **options: Any) -> tuple[TrainingRun, list[Any]]:
+def run_with(
+    dropout: float = 0.1, family: str = "bert", changes: Any = None, **options: Any
+) -> tuple[TrainingRun, list[Any]]:
     method = Watched(alpha=0.3, delta=0.5, **options)
     method.seen = []
-    run = TrainingRun(toy.model(TASKS, family, dropout), TASKS, method, toy.settings(weight_decay=DECAY, **(changes or {})))
+    run = TrainingRun(
+        toy.model(TASKS, family, dropout), TASKS, method, toy.settings(weight_decay=DECAY, **(changes or {}))
+    )
     run.train()
     assert method.seen
     return run, method.seen
@@ -129,7 +135,9 @@ def test_in_eval_mode_the_last_phase_is_that_of_a_model_without_dropout() -> Non
 
     run, seen = run_with(dropout=0.3, eval_mode=True)
     assert not any(training for *_, training in seen)
-    dry = TrainingRun(toy.model(TASKS, "bert", 0.3), TASKS, Dry(alpha=0.3, delta=0.5), toy.settings(weight_decay=DECAY))
+    dry = TrainingRun(
+        toy.model(TASKS, "bert", 0.3), TASKS, Dry(alpha=0.3, delta=0.5), toy.settings(weight_decay=DECAY)
+    )
     dry.train()
     toy.assert_identical(toy.weights(dry.model), toy.weights(run.model))
     usual, _ = run_with(dropout=0.3)
@@ -157,7 +165,9 @@ def test_leaked_gradients_are_those_of_the_scoring_pass(examples: int) -> None:
         if gradients[name] is None or param.grad is None:
             continue
         own = unleaked[0][2][name]  # none for other tasks' decoders
-        leaked, own, found = (g.clone() for g in (param.grad, torch.zeros_like(param) if own is None else own, gradients[name]))
+        leaked, own, found = (
+            g.clone() for g in (param.grad, torch.zeros_like(param) if own is None else own, gradients[name])
+        )
         if name in frozen:  # what is kept as it is may have any gradient
             for grad in (leaked, own, found):
                 grad.movedim(frozen[name][0], 0)[frozen[name][1]] = 0
@@ -185,12 +195,19 @@ def test_heads_are_chosen_by_the_variant_that_is_asked_for(variant: str) -> None
         expected = top_heads(gate_gradient(method.model, task, variant=variant, quiet=True), fraction=0.3)
         assert method.heads[task.name] == expected
     if variant == "iat":
-        assert all(layer == 1 for heads in method.heads.values() for layer, _ in heads)  # its last layer always ranks first
+        assert all(
+            layer == 1 for heads in method.heads.values() for layer, _ in heads
+        )  # its last layer always ranks first
 
 
 def test_options_are_named_and_wrong_ones_told() -> None:
     described = make_method("iat", drift=True, variant="iap").describe()
-    assert (described["drift"], described["eval_mode"], described["leak"], described["variant"]) == (True, False, False, "iap")
+    assert (described["drift"], described["eval_mode"], described["leak"], described["variant"]) == (
+        True,
+        False,
+        False,
+        "iap",
+    )
     assert PruneLeast(variant="iap").describe()["variant"] == "iap"
     with pytest.raises(HeadwiseError, match="variant 'eq5' is unknown"):
         ImportantHeads(variant="eq5")

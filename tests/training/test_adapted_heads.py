@@ -36,26 +36,36 @@ def adapted(family: str = "bert", **options: Any) -> Any:
 def per_head(encoder: Any, count: int = 4) -> dict[tuple[int, int], list[Tensor]]:
     """Each head's rows of the weights with their updates, and its columns of the last one; with a count of 2, those of shared keys and
     values."""
-    slices: dict[tuple[int, int], list[Tensor]] = {(layer, head): [] for layer in range(2) for head in range(count)}
+    slices: dict[tuple[int, int], list[Tensor]] = {
+        (layer, head): [] for layer in range(2) for head in range(count)
+    }
     for path, module in encoder.named_modules():
         if hasattr(module, "get_delta_weight"):
             weight = (module.base_layer.weight + module.get_delta_weight("default")).detach()
             rows = weight.T if path.endswith(("output.dense", "o_proj")) else weight
             for head in range(count if len(rows) == 8 * count else 0):
-                slices[int(re.split(r"layers?\.", path)[1][0]), head].append(rows[8 * head : 8 * head + 8].clone())
+                slices[int(re.split(r"layers?\.", path)[1][0]), head].append(
+                    rows[8 * head : 8 * head + 8].clone()
+                )
     return slices
 
 
 def moved_heads(before: dict[tuple[int, int], list[Tensor]], encoder: Any, count: int = 4) -> HeadSet:
     after = per_head(encoder, count)
-    return HeadSet(head for head in after if not all(torch.equal(a, b) for a, b in zip(before[head], after[head], strict=True)))
+    return HeadSet(
+        head
+        for head in after
+        if not all(torch.equal(a, b) for a, b in zip(before[head], after[head], strict=True))
+    )
 
 
 def whole_groups(sets: Iterable[HeadSet]) -> HeadSet:
     """Pairs of heads with common keys and values that are chosen together, in steps of one task."""
     pairs = [(layer, group) for layer in range(2) for group in range(2)]
     return HeadSet(
-        (layer, group) for layer, group in pairs if any({(layer, 2 * group), (layer, 2 * group + 1)} <= set(one) for one in sets)
+        (layer, group)
+        for layer, group in pairs
+        if any({(layer, 2 * group), (layer, 2 * group + 1)} <= set(one) for one in sets)
     )
 
 
@@ -93,7 +103,9 @@ def test_a_trainer_moves_chosen_heads_alone(family: str, tmp_path: Path) -> None
         remove_unused_columns=False,
     )
     callback = HeadTrainingCallback(Heads(encoder), chosen, delta=1.0)
-    trainer = Trainer(TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback])
+    trainer = Trainer(
+        TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback]
+    )
     data.feed(trainer)
     trainer.train()
     assert moved_heads(before, encoder) == chosen["mood"] | chosen["animal"]
@@ -109,12 +121,16 @@ def test_dora_is_refused_before_the_first_step() -> None:
     toy.assert_identical(before, toy.weights(encoder))
 
 
-def test_adapters_on_all_linear_layers_are_trained_and_the_decoder_starts_from_what_the_pooler_computes() -> None:
+def test_adapters_on_all_linear_layers_are_trained_and_the_decoder_starts_from_what_the_pooler_computes() -> (
+    None
+):
     encoder = adapted(target_modules="all-linear")
     states = torch.randn(3, 32)
     with torch.no_grad():
         expected = encoder.get_submodule("base_model.model.pooler.dense")(states)
         found = MultiTaskModel(encoder, toy.tokenizer(), TASKS).decoders["mood"].dense(states)
     torch.testing.assert_close(found, expected)
-    result = hw.train(encoder, TASKS, "multi-task", tokenizer=toy.tokenizer(), epochs=1, device="cpu", quiet=True)
+    result = hw.train(
+        encoder, TASKS, "multi-task", tokenizer=toy.tokenizer(), epochs=1, device="cpu", quiet=True
+    )
     assert result.history["loss"].notna().all()

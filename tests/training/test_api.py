@@ -35,7 +35,15 @@ def folder(tmp_path_factory) -> str:
 
 @pytest.fixture(scope="module")
 def result(folder, tmp_path_factory) -> TrainingResult:
-    return hw.train(folder, TASKS, method="iat", alpha=0.3, delta=0.5, out=tmp_path_factory.mktemp("run") / "first", **QUICK)
+    return hw.train(
+        folder,
+        TASKS,
+        method="iat",
+        alpha=0.3,
+        delta=0.5,
+        out=tmp_path_factory.mktemp("run") / "first",
+        **QUICK,
+    )
 
 
 def test_result_has_model_scores_and_every_prediction(result: TrainingResult) -> None:
@@ -69,9 +77,16 @@ def test_each_task_exports_as_a_plain_classifier(result: TrainingResult, tmp_pat
         plain = AutoModelForSequenceClassification.from_pretrained(tmp_path / task.name)
         batch = next(iter(batches(encode(task.split("validation"), result.model.tokenizer), 8)))
         with torch.no_grad():
-            exact = 0 if task.kind == "classes" else 1e-6  # numbers: their mean and sd became part of the last layer
-            torch.testing.assert_close(plain(**batch.inputs).logits, result.model(task.name, batch).logits, rtol=0, atol=exact)
-    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "mood").config.id2label == {0: "down", 1: "up"}
+            exact = (
+                0 if task.kind == "classes" else 1e-6
+            )  # numbers: their mean and sd became part of the last layer
+            torch.testing.assert_close(
+                plain(**batch.inputs).logits, result.model(task.name, batch).logits, rtol=0, atol=exact
+            )
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "mood").config.id2label == {
+        0: "down",
+        1: "up",
+    }
 
 
 def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult, folder) -> None:
@@ -93,23 +108,34 @@ def test_the_same_call_reads_back_and_another_is_refused(result: TrainingResult,
 def test_a_folder_is_refused_to_other_data_under_the_same_names(result: TrainingResult, folder) -> None:
     others = [toy.task(task.name, len(task.split("train")), seed=9) for task in TASKS]
     with pytest.raises(
-        HeadwiseError, match="the training data of mood changed; the validation data of mood changed; the training data of warmth"
+        HeadwiseError,
+        match="the training data of mood changed; the validation data of mood changed; the training data of warmth",
     ):
         hw.train(folder, others, method="iat", alpha=0.3, delta=0.5, out=result.folder, **QUICK)
 
 
 def test_models_with_their_own_head_train_and_open_again(tmp_path) -> None:
     tokenizer = toy.tokenizer()
-    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 25}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "vocab_size": 25,
+    }
     headed = BertForSequenceClassification(BertConfig(**size, num_labels=2))
     found = hw.train(headed, TASKS[0], "prune", delta=0.5, tokenizer=tokenizer, out=tmp_path, **QUICK)
     assert found.model.encoder is headed
     again = hw.load(tmp_path)
     batch = next(iter(batches(encode(TASKS[0].split("validation"), tokenizer), 8)))
     with torch.no_grad():
-        torch.testing.assert_close(again("mood", batch).logits, found.model("mood", batch).logits, rtol=0, atol=0)
+        torch.testing.assert_close(
+            again("mood", batch).logits, found.model("mood", batch).logits, rtol=0, atol=0
+        )
         masked = AutoModelForSequenceClassification.from_pretrained(tmp_path)(**batch.inputs).logits
-    assert not torch.allclose(masked, again("mood", batch).logits)  # plain transformers knows nothing of the mask
+    assert not torch.allclose(
+        masked, again("mood", batch).logits
+    )  # plain transformers knows nothing of the mask
     with pytest.raises(HeadwiseError, match="pass tokenizer="):
         hw.train(toy.encoder(), TASKS, **QUICK)
 
@@ -135,13 +161,16 @@ def test_a_trained_model_learns_another_task(result: TrainingResult) -> None:
 def test_further_splits_and_a_second_validation_set(folder) -> None:
     unlabelled = TASKS[0].split("validation")
     hidden = TASKS[0].with_splits(
-        "mnli", test=type(unlabelled)(unlabelled.texts, np.full(len(unlabelled), -1), "classes", unlabelled.classes)
+        "mnli",
+        test=type(unlabelled)(unlabelled.texts, np.full(len(unlabelled), -1), "classes", unlabelled.classes),
     )
     second = TASKS[0].with_splits("mnli_mm", validation=TASKS[0].split("train"))
     found = hw.train(folder, hidden, "multi-task", also={"mnli": second}, predict=["test"], **QUICK)
     assert list(found.scores["task"]) == ["mnli", "mnli", "mnli_mm"]
     test = found.predictions[found.predictions["split"] == "test"]
-    validation = found.predictions[(found.predictions["split"] == "validation") & (found.predictions["task"] == "mnli")]
+    validation = found.predictions[
+        (found.predictions["split"] == "validation") & (found.predictions["task"] == "mnli")
+    ]
     assert test["prediction"].tolist() == validation["prediction"].tolist()
     assert np.isnan(found.scores.set_index("split").loc["test", "score"])
 
@@ -175,6 +204,10 @@ def test_glue_files_of_a_comparison(folder, tmp_path) -> None:
 
 def test_a_metric_that_is_no_share_is_refused_before_any_work() -> None:
     """A perplexity would be shown times a hundred, and a lower one as worse."""
-    task = Task("text", data={"train": ["w3 w4"], "validation": ["w5 w6"]}, kind="next-token", metric="perplexity")
-    with pytest.raises(HeadwiseError, match=r"judged by perplexity.*choose another metric, one of token-accuracy"):
+    task = Task(
+        "text", data={"train": ["w3 w4"], "validation": ["w5 w6"]}, kind="next-token", metric="perplexity"
+    )
+    with pytest.raises(
+        HeadwiseError, match=r"judged by perplexity.*choose another metric, one of token-accuracy"
+    ):
         hw.train("nowhere", task, method="multi-task")

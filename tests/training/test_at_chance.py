@@ -35,7 +35,11 @@ def test_the_test_of_chance_is_that_of_all_permutations() -> None:
 def test_what_was_learnt_is_not_at_chance_and_what_collapsed_is(metric: str) -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=200) if metric == "spearman" else rng.integers(2, size=200)
-    noisy = labels + rng.normal(size=200) if metric == "spearman" else np.where(rng.random(200) < 0.2, 1 - labels, labels)
+    noisy = (
+        labels + rng.normal(size=200)
+        if metric == "spearman"
+        else np.where(rng.random(200) < 0.2, 1 - labels, labels)
+    )
     assert not evaluation(noisy, labels, metric).at_chance
     constant = np.ones(200, dtype=labels.dtype)
     assert evaluation(constant, labels, metric).at_chance
@@ -54,8 +58,16 @@ def test_chance_is_that_of_the_examples_that_were_asked() -> None:
 
 def test_the_table_says_so() -> None:
     def result(scores: list[float], at_chance: list[bool]) -> TrainingResult:
-        rows = {"task": ["a", "b"], "split": "validation", "metric": "accuracy", "score": scores, "chance": 0.5}
-        return TrainingResult(pd.DataFrame({**rows, "at_chance": at_chance, "examples": 10}), pd.DataFrame(), pd.DataFrame(), {})
+        rows = {
+            "task": ["a", "b"],
+            "split": "validation",
+            "metric": "accuracy",
+            "score": scores,
+            "chance": 0.5,
+        }
+        return TrainingResult(
+            pd.DataFrame({**rows, "at_chance": at_chance, "examples": 10}), pd.DataFrame(), pd.DataFrame(), {}
+        )
 
     two = {("iat", 0): result([0.8, 0.5], [False, True]), ("iat", 1): result([0.8, 0.7], [False, False])}
     table = Comparison(two).table()

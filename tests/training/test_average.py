@@ -18,7 +18,13 @@ def test_a_task_that_shares_a_decoder_is_evaluated_and_counts_in_the_average() -
     mismatched = toy.task("mood", 24, seed=3)
     mismatched.name = "mood_mm"
     found = train(
-        toy.encoder(), trained, "multi-task", tokenizer=toy.tokenizer(), also={"mood": mismatched}, epochs=1, quiet=True
+        toy.encoder(),
+        trained,
+        "multi-task",
+        tokenizer=toy.tokenizer(),
+        also={"mood": mismatched},
+        epochs=1,
+        quiet=True,
     )
     table = found.table()
     assert list(table.index) == ["mood", "mood_mm", "warmth", "average"]
@@ -39,7 +45,14 @@ def test_mnli_mm_is_set_apart_to_be_evaluated_with_mnlis_decoder(monkeypatch: py
 
 
 def test_the_studys_average_counts_every_task_once_in_each_seed() -> None:
-    values = {("mnli", 0): 0.8, ("mnli_mm", 0): 0.6, ("cola", 0): 0.1, ("mnli", 1): 0.9, ("mnli_mm", 1): 0.5, ("cola", 1): 0.4}
+    values = {
+        ("mnli", 0): 0.8,
+        ("mnli_mm", 0): 0.6,
+        ("cola", 0): 0.1,
+        ("mnli", 1): 0.9,
+        ("mnli_mm", 1): 0.5,
+        ("cola", 1): 0.4,
+    }
     place = {"model": "m", "sampling": "annealed", "method": "iat", "split": "validation"}
     rows = [{**place, "task": task, "seed": seed, "score": score} for (task, seed), score in values.items()]
     table = table_of(pd.DataFrame(rows)).set_index("task")
@@ -57,7 +70,12 @@ def lacking(base: str = "multi-task") -> pd.DataFrame:
             for task, score in (("hard", 0.5), ("easy", 0.8), ("middling", 0.7)):
                 if (method, task) not in (("single-task", "hard"), ("iat", "easy")):
                     rows.append(
-                        {"method": method, "seed": seed, "task": task, "score": score + 0.0002 * number + 1e-5 * seed * number}
+                        {
+                            "method": method,
+                            "seed": seed,
+                            "task": task,
+                            "score": score + 0.0002 * number + 1e-5 * seed * number,
+                        }
                     )
     place = {"model": "m", "sampling": "annealed", "split": "validation", "metric": "accuracy", "chance": 0.5}
     return pd.DataFrame(rows).assign(**place, at_chance=False, alpha=1.0, delta=0.0, group="g")
@@ -67,7 +85,9 @@ def test_a_method_that_lacks_a_task_is_averaged_over_common_tasks() -> None:
     scores = lacking()
     found = differences_of(scores).set_index(["method", "task"])
     for method, number, tasks in (("single-task", 1, ["easy", "middling"]), ("iat", 2, ["hard", "middling"])):
-        gain = 0.02 * number + 1e-3 * 1.5 * number  # never the 15 points that leaving out the hard task would give
+        gain = (
+            0.02 * number + 1e-3 * 1.5 * number
+        )  # never the 15 points that leaving out the hard task would give
         assert found.loc[(method, "average"), "difference"] == pytest.approx(gain)
         assert found.loc[(method, "average"), "tasks"] == 2
         assert [task for task in found.loc[method].index if task != "average"] == tasks
@@ -112,7 +132,9 @@ def test_every_table_and_sentence_of_methods_averages_over_common_tasks() -> Non
 
 def test_models_are_averaged_over_the_pairs_that_all_have() -> None:
     rows = [("bert", "a", "b", 10.0), ("bert", "a", "c", 50.0), ("gpt2", "a", "b", 12.0)]
-    pairs = pd.DataFrame([{"model": model, "method": "multi-task", "A": a, "B": b, "D": d} for model, a, b, d in rows])
+    pairs = pd.DataFrame(
+        [{"model": model, "method": "multi-task", "A": a, "B": b, "D": d} for model, a, b, d in rows]
+    )
     assert grid(pairs)["average"].to_list() == [10.0, 12.0]
 
 
@@ -122,4 +144,9 @@ def test_a_seed_without_a_common_task_does_not_count() -> None:
     average = differences_of(scores).set_index(["method", "task"]).loc[("iat", "average")]
     assert average["seeds"] == 3
     assert average["difference"] == pytest.approx(0.04 + 2e-3 * 2)
-    assert table_of(scores[scores["method"] != "single-task"]).set_index(["method", "task"]).loc[("iat", "average"), "seeds"] == 3
+    assert (
+        table_of(scores[scores["method"] != "single-task"])
+        .set_index(["method", "task"])
+        .loc[("iat", "average"), "seeds"]
+        == 3
+    )

@@ -48,7 +48,9 @@ def test_sizes_and_the_count_for_bert_base() -> None:
     added = sum(param.numel() for param in made.parameters())
     assert added == whole == 19_520_776
     shared = sum(param.numel() for param in base.parameters())
-    assert f"{1 + added / shared:.2f}" == "1.18"  # the paper prints 1.12, which its released code, 1.18, does not have either
+    assert (
+        f"{1 + added / shared:.2f}" == "1.18"
+    )  # the paper prints 1.12, which its released code, 1.18, does not have either
     nine = Conditions(9, 768, 12, 128, 6, large=False)
     assert sum(param.numel() for param in nine.parameters()) - added == d  # a task more costs one embedding
 
@@ -64,7 +66,9 @@ def test_scores_are_added_inside_blocks_of_the_diagonal_only() -> None:
         for i in range(9):
             for j in range(9):
                 same = i // 4 == j // 4
-                expected = (1 + scale[j % 4]) * made.matrix[i, j % 4] + shift[j % 4] if same else torch.tensor(0.0)
+                expected = (
+                    (1 + scale[j % 4]) * made.matrix[i, j % 4] + shift[j % 4] if same else torch.tensor(0.0)
+                )
                 torch.testing.assert_close(found[i, j], expected)
         torch.testing.assert_close(made(z, 6), found[:6, :6])  # a shorter text sees the same scores
 
@@ -80,18 +84,25 @@ def slow_forward(model, batch, large):
         return (1 + scale) * x + shift
 
     def norm(own, plain, x):
-        return layer_norm(x, (32,), plain.weight if own is None else film(own.film, z, plain.weight), plain.bias, plain.eps)
+        return layer_norm(
+            x, (32,), plain.weight if own is None else film(own.film, z, plain.weight), plain.bias, plain.eps
+        )
 
     def bottleneck(own, x):
         inner = film(own.film, own.transform.weight @ z + own.transform.bias, x)
         return (inner @ own.down.weight.T + own.down.bias) @ own.up.weight.T + own.up.bias
 
-    h = film(made.align, raw, encoder.embeddings(**{k: v for k, v in batch.inputs.items() if k != "attention_mask"}))
+    h = film(
+        made.align,
+        raw,
+        encoder.embeddings(**{k: v for k, v in batch.inputs.items() if k != "attention_mask"}),
+    )
     path, lower = 0, len(encoder.encoder.layer) // 2
     for number, layer in enumerate(encoder.encoder.layer):
         upper = number - lower
         q, k, v = (
-            getattr(layer.attention.self, part)(h).unflatten(-1, (4, 8)).transpose(1, 2) for part in ("query", "key", "value")
+            getattr(layer.attention.self, part)(h).unflatten(-1, (4, 8)).transpose(1, 2)
+            for part in ("query", "key", "value")
         )
         scores = q @ k.transpose(-1, -2) / 8**0.5
         if upper >= 0:
@@ -100,7 +111,11 @@ def slow_forward(model, batch, large):
         own = [None, None] if upper < 0 else made.norms[2 * upper : 2 * upper + 2]
         out = layer.attention.output
         attended = norm(own[0], out.LayerNorm, out.dense((maps @ v).transpose(1, 2).flatten(2)) + h)
-        h = norm(own[1], layer.output.LayerNorm, layer.output.dense(gelu(layer.intermediate.dense(attended))) + attended)
+        h = norm(
+            own[1],
+            layer.output.LayerNorm,
+            layer.output.dense(gelu(layer.intermediate.dense(attended))) + attended,
+        )
         path = bottleneck(made.bottlenecks[number], h + path) if large else path
     return path if large else norm(made.last, made.last_norm, bottleneck(made.bottlenecks[0], h) + attended)
 
@@ -116,7 +131,9 @@ def test_a_pass_is_the_one_written_out(variant, attention) -> None:
     with torch.no_grad(), model.contexts["mood"]():
         found = model.states(batch)
     with torch.no_grad():
-        torch.testing.assert_close(found[real], slow_forward(model, batch, variant == "large")[real], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            found[real], slow_forward(model, batch, variant == "large")[real], rtol=1e-4, atol=1e-4
+        )
         bare = model.states(batch)
     assert not torch.allclose(found[real], bare[real], atol=1e-2)
 
@@ -135,7 +152,9 @@ def test_generators_of_zeros_leave_the_layers_as_they_are() -> None:
         with model.contexts["mood"]():
             found = model.states(batch)
         handle.remove()
-    torch.testing.assert_close(seen[1], seen[0])  # alignment, conditional attention and layer norms: the identity
+    torch.testing.assert_close(
+        seen[1], seen[0]
+    )  # alignment, conditional attention and layer norms: the identity
     norm = model.adapters[KEY].last_norm
     torch.testing.assert_close(found, layer_norm(seen[0], (32,), norm.weight, norm.bias, norm.eps))
     assert not torch.equal(found, bare)  # the bottleneck stands in the last layer's place
@@ -152,15 +171,21 @@ def test_trained_saved_and_reloaded(variant, layers, tmp_path) -> None:
     enlarged(model).save(tmp_path)
     again, batch = headwise.load(tmp_path), first_batch(model)
     with torch.no_grad():
-        torch.testing.assert_close(again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6
+        )
         again.adapters[KEY].tasks.weight[1] += 1  # another task's embedding
-        torch.testing.assert_close(again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6
+        )
         again.adapters[KEY].tasks.weight[0] += 1
         assert (again("mood", batch).logits - model("mood", batch).logits).abs().max() > 1e-3
         whole = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer), 40)))
         alone = next(iter(batches(encode(TASKS[0].split("validation").subset([3]), model.tokenizer), 1)))
         row = int((whole.index == 3).nonzero())
-        torch.testing.assert_close(model("mood", whole).logits[row], model("mood", alone).logits[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            model("mood", whole).logits[row], model("mood", alone).logits[0], rtol=1e-4, atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("variant", ["base", "large"])
@@ -176,7 +201,11 @@ def test_every_module_learns_and_checkpointed_activations_change_nothing(variant
     ]
     model = runs[0].model.train()
     model("mood", first_batch(model)).loss.sum().backward()
-    still = [name for name, param in model.adapters.named_parameters() if param.grad is None or not param.grad.abs().sum()]
+    still = [
+        name
+        for name, param in model.adapters.named_parameters()
+        if param.grad is None or not param.grad.abs().sum()
+    ]
     assert not still
     for run in runs:
         enlarged(run.model)
@@ -201,7 +230,8 @@ def test_scores_and_lesions_of_a_conditioned_model(variant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "reason"), [("gpt2", "do not end in a layer norm"), ("llama", "two layer norms"), ("deberta-v2", "attention mask")]
+    ("family", "reason"),
+    [("gpt2", "do not end in a layer norm"), ("llama", "two layer norms"), ("deberta-v2", "attention mask")],
 )
 def test_families_it_does_not_fit_are_refused_with_the_reason(family, reason) -> None:
     with pytest.raises(HeadwiseError, match=f"does not fit .*{reason}"):
@@ -213,12 +243,16 @@ def test_scores_reach_as_far_as_rows_are_padded_on_a_gpu() -> None:
 
     model = toy.model(TASKS)
     TrainingRun(model, TASKS, CAMTL(), toy.settings(max_length=13))
-    padded = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40, pad_to_multiple=PAD)))
+    padded = next(
+        iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40, pad_to_multiple=PAD))
+    )
     assert padded.inputs["input_ids"].shape[1] == 16
     plain = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer, 13), 40)))
     model.eval()
     with torch.no_grad():
-        torch.testing.assert_close(model("mood", padded).logits, model("mood", plain).logits, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            model("mood", padded).logits, model("mood", plain).logits, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_what_it_refuses_besides() -> None:

@@ -44,8 +44,12 @@ TASKS = {task.kind: task for task in grammar.tasks(list(LAYERS.values()), size=6
 
 def model(*tasks, dropout=0.0):
     torch.manual_seed(0)
-    options = {task.name: {**NARROW.get(task.kind, {}), "dropout": dropout} for task in tasks if task.kind in LAYERS}
-    made = MultiTaskModel(toy.encoder(dropout=dropout), initial_tokenizer(25, model_max_length=64), tasks, options=options)
+    options = {
+        task.name: {**NARROW.get(task.kind, {}), "dropout": dropout} for task in tasks if task.kind in LAYERS
+    }
+    made = MultiTaskModel(
+        toy.encoder(dropout=dropout), initial_tokenizer(25, model_max_length=64), tasks, options=options
+    )
     for part in made.decoders.modules():  # biaffine weights begin at zero
         if hasattr(part, "weight") and part.weight.dim() == 3:
             torch.nn.init.normal_(part.weight, std=0.3)
@@ -74,7 +78,9 @@ def test_structured_tasks_in_half_precision(kind) -> None:
     assert trained.scores["score"].notna().all()
     exact, half = (lesion(made, task, [[(0, 1)]], precision=name, quiet=True) for name in ("float32", "bf16"))
     np.testing.assert_allclose(half.performance, exact.performance, atol=0.1)
-    np.testing.assert_allclose(half.tasks[task.name].losses, exact.tasks[task.name].losses, rtol=0.05, atol=0.05)
+    np.testing.assert_allclose(
+        half.tasks[task.name].losses, exact.tasks[task.name].losses, rtol=0.05, atol=0.05
+    )
 
 
 def test_graphs_are_let_go_after_a_training() -> None:
@@ -119,7 +125,9 @@ def test_a_training_leaves_nothing_behind(monkeypatch) -> None:
     gc.disable()  # no collection by chance
     try:
         with taped():  # graphs and their training hold on to each other
-            kept = train(model(TASKS["tags"]), [TASKS["tags"]], epochs=1, batch_size=8, device="cpu", quiet=True)
+            kept = train(
+                model(TASKS["tags"]), [TASKS["tags"]], epochs=1, batch_size=8, device="cpu", quiet=True
+            )
     finally:
         gc.enable()
     assert asked[-1] == [None]
@@ -196,8 +204,12 @@ def test_replayed_steps_are_ordinary_ones(kind) -> None:
 @pytest.mark.parametrize("name", GATES)
 def test_methods_draw_and_count_on_the_device(name, monkeypatch) -> None:
     """With dropout: a replay draws what an ordinary step would, gates included, and their price falls with the steps."""
-    monkeypatch.setattr("headwise.training._loop.steps", padded)  # all alike, so that as many numbers are drawn
-    replayed, plain = both([TASKS["tags"], TASKS["dependencies"]], GATES[name], dropout=0.1, gate_learning_rate=0.1)
+    monkeypatch.setattr(
+        "headwise.training._loop.steps", padded
+    )  # all alike, so that as many numbers are drawn
+    replayed, plain = both(
+        [TASKS["tags"], TASKS["dependencies"]], GATES[name], dropout=0.1, gate_learning_rate=0.1
+    )
     assert replayed.graphs.replayed > 0.3 * len(replayed.plan), replayed.graphs.notes
     np.testing.assert_allclose(replayed.losses, plain.losses, atol=1e-4)
     if isinstance(plain.method, GatedTraining):
@@ -209,7 +221,10 @@ def test_methods_draw_and_count_on_the_device(name, monkeypatch) -> None:
 def test_methods_with_modules_of_their_own(name, monkeypatch) -> None:
     monkeypatch.setattr("headwise.training._loop.steps", padded)
     tasks = [toy.task("mood", 48), toy.task("animal", 48) if name == "distil" else TASKS["tags"]]
-    options = {"pals": {"size": 16, "n_heads": 4}, "distil": {"teacher": model(*tasks), "intermediate": 0.5}}.get(name, {})
+    options = {
+        "pals": {"size": 16, "n_heads": 4},
+        "distil": {"teacher": model(*tasks), "intermediate": 0.5},
+    }.get(name, {})
     replayed, plain = both(tasks, lambda: METHODS[name](**options), dropout=0.1)
     assert replayed.graphs.replayed > 0.5 * len(replayed.plan), replayed.graphs.notes
     np.testing.assert_allclose(replayed.losses, plain.losses, atol=1e-5)
@@ -228,7 +243,9 @@ class HostGates(GatedTraining):
     @contextmanager
     def around_step(self, run, task):
         drawn = self.draw()
-        hook = run.model.decoders[task].register_forward_hook(lambda part, args, output: scaled(output, 1 + drawn))
+        hook = run.model.decoders[task].register_forward_hook(
+            lambda part, args, output: scaled(output, 1 + drawn)
+        )
         with super().around_step(run, task):
             yield
         hook.remove()
@@ -299,7 +316,9 @@ def test_gates_on_a_gpu_are_drawn_anew_and_close(method, monkeypatch) -> None:
     assert graphed.method.state_dict() == {"step": len(graphed.plan)}
     assert abs(graphed.method.expected - plain.method.expected) < 1.5
     still = trained(
-        tasks, method(), **{**options, "warmup": 0, "learning_rate": 1e-30, "gate_learning_rate": 1e-30, "batch_size": 64}
+        tasks,
+        method(),
+        **{**options, "warmup": 0, "learning_rate": 1e-30, "gate_learning_rate": 1e-30, "batch_size": 64},
     )
     if still.method.penalty is not None:  # one batch again and again: other gates, other losses
         assert len(np.unique(still.losses[-15:])) > 10

@@ -18,11 +18,17 @@ QUICK = {"epochs": 3, "batch_size": 8, "quiet": True, "seed": 0}
 
 
 def source(method: str, folder: Path | None = None, tasks: int = 2) -> Any:
-    options: dict[str, Any] = {"houlsby": {"size": 4}, "lora": {"rank": 2}, "pals": {"size": 8, "n_heads": 2}}.get(method, {})
+    options: dict[str, Any] = {
+        "houlsby": {"size": 4},
+        "lora": {"rank": 2},
+        "pals": {"size": 8, "n_heads": 2},
+    }.get(method, {})
     model = toy.encoder(dropout=0.0)
     given = [toy.task("mood"), toy.task("animal")][:tasks]
     rate = {} if method == "frozen" else {"learning_rate": 0.05}
-    return train(model, given, method, tokenizer=toy.tokenizer(), out=folder, **rate, **options, **QUICK).model
+    return train(
+        model, given, method, tokenizer=toy.tokenizer(), out=folder, **rate, **options, **QUICK
+    ).model
 
 
 @pytest.mark.parametrize("method", ["houlsby", "lora"])
@@ -63,11 +69,15 @@ def test_full_tuning_trains_encoder_and_adapters_also_after_saving(method: str, 
     full = few_shot(model, new, 8, [0, 1], **settings, quiet=True)
     assert full.attrs["note"] == ""
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    decoder = few_shot(model, new, 8, [0, 1], epochs=4, learning_rate=3e-3, batch_size=8, tuning="decoder", quiet=True)
+    decoder = few_shot(
+        model, new, 8, [0, 1], epochs=4, learning_rate=3e-3, batch_size=8, tuning="decoder", quiet=True
+    )
     assert float(abs(full.loss - decoder.loss).mean()) > 0.01  # more than the decoder learnt
     again = few_shot(load(tmp_path / "source"), new, 8, [0, 1], **settings, quiet=True)
     assert np.allclose(full.loss, again.loss, atol=1e-4)
-    rest, alone = (few_shot(one, new, 8, [0], **REST, quiet=True) for one in (model, load(tmp_path / "source")))
+    rest, alone = (
+        few_shot(one, new, 8, [0], **REST, quiet=True) for one in (model, load(tmp_path / "source"))
+    )
     assert np.allclose(rest.loss, alone.loss, atol=1e-5)
 
 
@@ -79,13 +89,24 @@ def test_adapters_that_cannot_be_carried_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "reason"), [("pals", "projected attention layers belong"), ("ca-mtl", "layers are conditioned")]
+    ("method", "reason"),
+    [("pals", "projected attention layers belong"), ("ca-mtl", "layers are conditioned")],
 )
-def test_sources_that_have_nothing_for_a_new_task_are_refused_with_the_reason(method: str, reason: str, tmp_path: Path) -> None:
+def test_sources_that_have_nothing_for_a_new_task_are_refused_with_the_reason(
+    method: str, reason: str, tmp_path: Path
+) -> None:
     model, new = source(method, tmp_path / "source"), toy.task("mood", seed=3).renamed("new")
     for one in (model, load(tmp_path / "source")):
-        with pytest.raises(HeadwiseError, match=f"trained by {method} cannot be a source of transfer: .*{reason}"):
+        with pytest.raises(
+            HeadwiseError, match=f"trained by {method} cannot be a source of transfer: .*{reason}"
+        ):
             few_shot(one, new, 8, [0], **REST, quiet=True)
-    recipe = {"kind": "transfer", "sources": {method: [str(tmp_path / "source")]}, "tasks": {"names": ["grammar:topic"]}}
-    with pytest.raises(HeadwiseError, match=f"trained by {method} and cannot be transferred: .*{reason}"):  # before any work
+    recipe = {
+        "kind": "transfer",
+        "sources": {method: [str(tmp_path / "source")]},
+        "tasks": {"names": ["grammar:topic"]},
+    }
+    with pytest.raises(
+        HeadwiseError, match=f"trained by {method} and cannot be transferred: .*{reason}"
+    ):  # before any work
         engine.validate(transfer_study, recipe, tmp_path, tmp_path / "out")

@@ -14,7 +14,10 @@ TASKS = [toy.task("mood", 48), toy.task("animal", 48)]
 
 def trained(family="bert", method=None):
     run = TrainingRun(
-        toy.model(TASKS, family), TASKS, method or Method(), toy.settings(precision="bf16", weight_decay=0.1, clip=1.0)
+        toy.model(TASKS, family),
+        TASKS,
+        method or Method(),
+        toy.settings(precision="bf16", weight_decay=0.1, clip=1.0),
     )
     run.train()
     return run
@@ -44,7 +47,9 @@ def test_the_training_is_that_of_autocast(family, method, monkeypatch) -> None:
 
 
 def test_layers_get_their_weights_back_and_unused_ones_no_gradient() -> None:
-    model = nn.ModuleDict({"used": nn.Linear(3, 2), "unused": nn.Linear(3, 2), "narrow": nn.Linear(3, 2, dtype=torch.bfloat16)})
+    model = nn.ModuleDict(
+        {"used": nn.Linear(3, 2), "unused": nn.Linear(3, 2), "narrow": nn.Linear(3, 2, dtype=torch.bfloat16)}
+    )
     model["tied"] = nn.Linear(3, 2)
     model["tied"].weight = model["used"].weight
     before = dict(model.named_parameters())

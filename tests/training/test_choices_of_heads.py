@@ -20,7 +20,9 @@ LOW, HIGH = HeadSet([(0, 0), (0, 1)]), HeadSet([(1, 2), (1, 3)])
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training without steps, and scores that are known."""
-    monkeypatch.setattr(TrainingRun, "score_tasks", lambda run, *_, **__: {name: SCORES[name] for name in run.names})
+    monkeypatch.setattr(
+        TrainingRun, "score_tasks", lambda run, *_, **__: {name: SCORES[name] for name in run.names}
+    )
     monkeypatch.setattr(TrainingRun, "train", lambda run: None)
 
 

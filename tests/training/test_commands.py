@@ -31,7 +31,10 @@ def place(tmp_path_factory) -> Path:
         task = toy.task(name, 40)
         for split in ("train", "validation"):
             examples = task.split(split)
-            rows = {"text": [text[0] for text in examples.texts], "label": [task.classes[i] for i in examples.labels]}
+            rows = {
+                "text": [text[0] for text in examples.texts],
+                "label": [task.classes[i] for i in examples.labels],
+            }
             (folder / name).mkdir(exist_ok=True)
             pd.DataFrame(rows).to_csv(folder / name / f"{split}.csv", index=False)
     blocks = [f'[{name}]\npath = "{name}"\ntext = "text"\nlabel = "label"\n' for name in ("mood", "animal")]
@@ -40,12 +43,22 @@ def place(tmp_path_factory) -> Path:
 
 
 def command(place: Path, *more: str) -> list[str]:
-    base = ["train", "--model", str(place / "model"), "--tasks-file", str(place / "tasks.toml"), "--epochs", "1"]
+    base = [
+        "train",
+        "--model",
+        str(place / "model"),
+        "--tasks-file",
+        str(place / "tasks.toml"),
+        "--epochs",
+        "1",
+    ]
     return [*base, "--batch-size", "16", "--lr", "1e-3", "--quiet", *more]
 
 
 def test_train_compares_methods_and_continues(place: Path, tmp_path: Path) -> None:
-    words = command(place, "--method", "multi-task", "iat", "--alpha", "0.3", "--delta", "0.5", "--sampling", "annealed")
+    words = command(
+        place, "--method", "multi-task", "iat", "--alpha", "0.3", "--delta", "0.5", "--sampling", "annealed"
+    )
     words += ["--seeds", "2", "--out", str(tmp_path / "run"), "--json"]
     first = CliRunner().invoke(app, words)
     assert first.exit_code == 0, first.output
@@ -103,7 +116,9 @@ def recipe_of(place: Path, **changes: object) -> dict[str, object]:
     return {**given, **changes}
 
 
-def test_a_recipe_gives_the_table_over_models_samplings_methods_and_seeds(place: Path, tmp_path: Path) -> None:
+def test_a_recipe_gives_the_table_over_models_samplings_methods_and_seeds(
+    place: Path, tmp_path: Path
+) -> None:
     recipe, plan = validate(study, recipe_of(place), place, tmp_path / "run")
     assert plan["cells"] == 2 * 2 * 2 + 1
     board = run_study(study, recipe, tmp_path / "run", jobs=0, quiet=True)
@@ -146,7 +161,9 @@ def test_a_wrong_recipe_is_refused_before_any_work(place: Path, tmp_path: Path) 
 @pytest.mark.parametrize("name", ["table5", "table12", "table13", "training-small"])
 def test_recipes_of_the_paper_are_valid(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwise.engine._recipe._on_hub", lambda model: True)
-    recipe = engine._recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / f"{name}.toml").read_text()), RECIPES)
+    recipe = engine._recipe.read_recipe(
+        study.recipe, tomllib.loads((RECIPES / f"{name}.toml").read_text()), RECIPES
+    )
     assert {"multi-task", "iat"} <= set(recipe.methods)
     assert recipe.training.epochs == (2 if name == "training-small" else 5)
 
@@ -156,7 +173,9 @@ def test_table_5_has_every_row_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("headwise.engine._recipe._on_hub", lambda model: True)
     monkeypatch.setattr("headwise.engine._recipe.ModelName.fingerprint", lambda self: str(self))
-    recipe = engine._recipe.read_recipe(study.recipe, tomllib.loads((RECIPES / "table5.toml").read_text()), RECIPES)
+    recipe = engine._recipe.read_recipe(
+        study.recipe, tomllib.loads((RECIPES / "table5.toml").read_text()), RECIPES
+    )
     tiny, base, large, roberta, deberta = map(str, recipe.models)
     plain = {"single-task", "multi-task", "iat"}
     rows = {(model, method) for model in (tiny, base, large, roberta, deberta) for method in plain}
@@ -164,13 +183,19 @@ def test_table_5_has_every_row_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> 
     rows |= {(large, method) for method in ("houlsby", "ca-mtl", "ticket-share")}
     made = [cell for cell in cells(recipe) if "group" in cell.coords]
     assert {(cell.coords["model"], method) for cell in made for method in cell.config.methods} == rows
-    assert {cell.config.options.get("size") for cell in made if cell.config.methods == ("houlsby",)} == {256}  # Adapters-256
+    assert {cell.config.options.get("size") for cell in made if cell.config.methods == ("houlsby",)} == {
+        256
+    }  # Adapters-256
     for cell in made:
-        needs = {name: (needed.coords["model"], needed.config.methods) for name, needed in cell.inputs.items()}
+        needs = {
+            name: (needed.coords["model"], needed.config.methods) for name, needed in cell.inputs.items()
+        }
         if cell.coords["model"] == tiny and cell.config.methods == ("multi-task", "iat"):
             assert needs == {"student": (tiny, ("distil",))}
             teacher = cell.inputs["student"].inputs["teacher"]
-            assert teacher.key in {other.key for other in made}  # BERT-base's own training serves as the teacher
+            assert teacher.key in {
+                other.key for other in made
+            }  # BERT-base's own training serves as the teacher
             assert "multi-task" in teacher.config.methods
         elif cell.coords["model"] == tiny:
             assert (cell.config.methods, str(cell.config.teacher), needs) == (("single-task",), base, {})
@@ -197,7 +222,11 @@ def test_a_student_is_distilled_and_then_trained_by_the_other_methods(place: Pat
     table = run.table("training")
     assert set(table["method"]) == {"single-task", "distil", "multi-task", "iat"}
     assert set(table["model"]) == {str(student)}
-    kept = {path.parent.name: path.parent for path in (tmp_path / "run").rglob("training.json") if path.parent.name in METHODS}
+    kept = {
+        path.parent.name: path.parent
+        for path in (tmp_path / "run").rglob("training.json")
+        if path.parent.name in METHODS
+    }
     noted = json.loads((kept["iat"] / "training.json").read_text())["description"]
     assert noted["model"].endswith("distil")  # it starts from the distilled student
     single = json.loads((kept["single-task"] / "mood" / "training.json").read_text())["description"]
@@ -208,8 +237,22 @@ def test_a_student_is_distilled_and_then_trained_by_the_other_methods(place: Pat
 
 def test_the_average_is_over_tasks_within_a_seed() -> None:
     rows = [
-        {"model": "m", "sampling": "s", "method": "x", "split": "validation", "seed": seed, "task": task, "score": score}
-        for seed, task, score in ((0, "a", 0.5), (0, "b", 0.7), (1, "a", 0.6), (1, "b", 0.6), (1, "c", float("nan")))
+        {
+            "model": "m",
+            "sampling": "s",
+            "method": "x",
+            "split": "validation",
+            "seed": seed,
+            "task": task,
+            "score": score,
+        }
+        for seed, task, score in (
+            (0, "a", 0.5),
+            (0, "b", 0.7),
+            (1, "a", 0.6),
+            (1, "b", 0.6),
+            (1, "c", float("nan")),
+        )
     ]
     table = table_of(pd.DataFrame(rows)).set_index("task")
     assert table.loc["average", "mean"] == pytest.approx(60)

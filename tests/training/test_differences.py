@@ -16,7 +16,14 @@ def rows(seeds: int) -> pd.DataFrame:
             for task in ("a", "b"):
                 score = shared + gain + draw.normal(0, 0.01)
                 found.append(
-                    {"model": "m", "sampling": "annealed", "split": "validation", "method": method, "seed": seed, "task": task}
+                    {
+                        "model": "m",
+                        "sampling": "annealed",
+                        "split": "validation",
+                        "method": method,
+                        "seed": seed,
+                        "task": task,
+                    }
                 )
                 found[-1]["score"] = score
     return pd.DataFrame(found)

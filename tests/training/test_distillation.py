@@ -14,7 +14,10 @@ TASKS = [toy.task("mood", 12), toy.task("warmth", 12)]
 @pytest.fixture
 def pair() -> Distiller:
     """A student of two layers under a teacher of four."""
-    student, teacher = toy.model(TASKS, layers=2, dropout=0.0, seed=1), toy.model(TASKS, layers=4, dropout=0.0, seed=2)
+    student, teacher = (
+        toy.model(TASKS, layers=2, dropout=0.0, seed=1),
+        toy.model(TASKS, layers=4, dropout=0.0, seed=2),
+    )
     for model in (student, teacher):
         for name, weight in model.encoder.named_parameters():
             if "query.weight" in name or "key.weight" in name:
@@ -40,7 +43,9 @@ def test_layers_imitate_states_and_attention_of_every_second_layer(pair: Distill
     found = pair("mood", batch).loss
     for row in range(len(batch)):
         own, taught = alone(pair.student.encoder, batch, row), alone(pair.teacher.encoder, batch, row)
-        states = [mse_loss(own.hidden_states[i], taught.hidden_states[j]) for i, j in ((0, 0), (1, 2), (2, 4))]
+        states = [
+            mse_loss(own.hidden_states[i], taught.hidden_states[j]) for i, j in ((0, 0), (1, 2), (2, 4))
+        ]
         maps = [mse_loss(own.attentions[i], taught.attentions[j]) for i, j in ((0, 1), (1, 3))]
         assert min(maps) > 1e-3
         torch.testing.assert_close(found[row], sum(states) + sum(maps), rtol=1e-5, atol=1e-6)
@@ -51,7 +56,11 @@ def test_predictions_imitate_the_teachers_output_and_not_the_labels(pair: Distil
     pair.imitate_predictions()
     batch = batch_of(name)
     with torch.no_grad():
-        found, own, taught = pair(name, batch).loss, pair.student(name, batch).logits, pair.teacher(name, batch).logits
+        found, own, taught = (
+            pair(name, batch).loss,
+            pair.student(name, batch).logits,
+            pair.teacher(name, batch).logits,
+        )
     if name == "warmth":
         expected = (own - taught).square()[:, 0]
     else:

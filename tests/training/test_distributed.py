@@ -31,8 +31,17 @@ def two_processes(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("torchrun")
     paths = os.pathsep.join([str(HERE), str(Path(headwise.__file__).parent.parent)])
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "0"]
-    command += ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0", str(HERE / "distributed_script.py"), str(folder)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)
+    command += [
+        "--rdzv_backend",
+        "c10d",
+        "--rdzv_endpoint",
+        "localhost:0",
+        str(HERE / "distributed_script.py"),
+        str(folder),
+    ]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 
@@ -49,9 +58,13 @@ def test_two_processes_equal_one_with_the_same_global_batch(two_processes: Path,
     found = load_file(two_processes / f"{name}.safetensors")
     for key, value in toy.weights(alone.model).items():
         if "key.bias" not in key:  # its true gradient is zero: Adam amplifies rounding there
-            torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0, msg=lambda m, key=key: f"{key}: {m}")
+            torch.testing.assert_close(
+                found[key], value, atol=1e-5, rtol=0, msg=lambda m, key=key: f"{key}: {m}"
+            )
     for task in tasks:
-        assert record["scores"][task.name] == pytest.approx(evaluate(alone.model, task, quiet=True).score, abs=1e-4)
+        assert record["scores"][task.name] == pytest.approx(
+            evaluate(alone.model, task, quiet=True).score, abs=1e-4
+        )
 
 
 def test_a_distributed_training_leaves_one_whole_result(two_processes: Path) -> None:
@@ -69,16 +82,34 @@ def documented_command() -> list[str]:
     return [str(Path(sys.executable).with_name(first)), *rest]
 
 
-def test_the_documented_command_is_one_training_by_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_command_is_one_training_by_two_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toy.encoder(dropout=0.0).save_pretrained(tmp_path / "model")
     toy.tokenizer().save_pretrained(tmp_path / "model")
     mood = toy.task("mood", 61)
     for split in ("train", "validation"):
         examples = mood.split(split)
-        rows = {"text": [text[0] for text in examples.texts], "label": [mood.classes[i] for i in examples.labels]}
+        rows = {
+            "text": [text[0] for text in examples.texts],
+            "label": [mood.classes[i] for i in examples.labels],
+        }
         pd.DataFrame(rows).to_csv(tmp_path / f"{split}.csv", index=False)
-    (tmp_path / "tasks.toml").write_text('[mood]\npath = { train = "train.csv", validation = "validation.csv" }\n')
-    words = ["--model", "model", "--tasks-file", "tasks.toml", "--epochs", "2", "--batch-size", "16", "--lr", "1e-3"]
+    (tmp_path / "tasks.toml").write_text(
+        '[mood]\npath = { train = "train.csv", validation = "validation.csv" }\n'
+    )
+    words = [
+        "--model",
+        "model",
+        "--tasks-file",
+        "tasks.toml",
+        "--epochs",
+        "2",
+        "--batch-size",
+        "16",
+        "--lr",
+        "1e-3",
+    ]
     words += ["--delta", "0.5", "--checkpoint-minutes", "0", "--quiet", "--json"]
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -90,7 +121,9 @@ def test_the_documented_command_is_one_training_by_two_processes(tmp_path: Path,
     assert done.returncode == 0, done.stderr[-3000:]
     printed = [json.loads(done.stdout)]  # and nothing else, from one of the processes
     monkeypatch.chdir(tmp_path)
-    printed.append(json.loads(CliRunner().invoke(app, ["train", *words, "--device", "cpu", "--out", "one"]).stdout))
+    printed.append(
+        json.loads(CliRunner().invoke(app, ["train", *words, "--device", "cpu", "--out", "one"]).stdout)
+    )
     two, one = (TrainingResult.load(tmp_path / out) for out in ("two", "one"))
     assert (two.description["processes"], one.description["processes"]) == (2, 1)
     np.testing.assert_allclose(two.history["loss"], one.history["loss"], atol=1e-5)
@@ -100,7 +133,9 @@ def test_the_documented_command_is_one_training_by_two_processes(tmp_path: Path,
     found = toy.weights(two.model)
     for key, value in toy.weights(one.model).items():
         if "key.bias" not in key:
-            torch.testing.assert_close(found[key], value, atol=1e-5, rtol=0, msg=lambda m, key=key: f"{key}: {m}")
+            torch.testing.assert_close(
+                found[key], value, atol=1e-5, rtol=0, msg=lambda m, key=key: f"{key}: {m}"
+            )
     assert not (tmp_path / "two" / "checkpoint").exists()
 
 
@@ -114,8 +149,12 @@ def alone() -> Iterator[None]:
     AcceleratorState._reset_state(reset_partial_state=True)
 
 
-def test_a_world_that_is_not_the_promised_one_is_refused(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_world_that_is_not_the_promised_one_is_refused(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(headwise.HeadwiseError, match="the launcher announced 2 processes, but only 1 connected"):
+    with pytest.raises(
+        headwise.HeadwiseError, match="the launcher announced 2 processes, but only 1 connected"
+    ):
         TrainingRun(toy.model([toy.task()]), [toy.task()], settings=toy.settings())

@@ -67,7 +67,9 @@ def test_captured_steps_stop_like_ordinary_ones() -> None:
     said = []
     for graphs in (True, False):
         run = TrainingRun(
-            toy.model(TASKS, dropout=0.0), TASKS, settings=toy.settings(learning_rate=1e30, epochs=6, graphs=graphs)
+            toy.model(TASKS, dropout=0.0),
+            TASKS,
+            settings=toy.settings(learning_rate=1e30, epochs=6, graphs=graphs),
         )
         with taped(), pytest.raises(HeadwiseError, match=r"has diverged: the loss of step \d+") as error:
             run.train()
@@ -89,7 +91,9 @@ def test_losses_are_endured_as_often_as_asked() -> None:
             return super().around_step(run, task)
 
     def ran(endured: int) -> TrainingRun:
-        run = TrainingRun(toy.model(TASKS), TASKS, Spoilt(), toy.settings(log_every=2, nonfinite_steps=endured))
+        run = TrainingRun(
+            toy.model(TASKS), TASKS, Spoilt(), toy.settings(log_every=2, nonfinite_steps=endured)
+        )
         ordinary = run._one
         run._one = lambda step: ordinary(step) * (torch.inf if run.spoilt else 1.0)  # type: ignore[method-assign, attr-defined]
         run.train()
@@ -109,13 +113,18 @@ def test_losses_are_endured_as_often_as_asked() -> None:
 
 def test_nothing_diverged_is_scored_evaluated_or_kept(tmp_path) -> None:
     """The reading comes before the branch, the evaluation and the checkpoint, however rarely losses are recorded."""
-    for changes, method, at in (({"evaluate": "epoch"}, Method(), AT), ({}, make_method("iat", delta=0.5), 3)):
+    for changes, method, at in (
+        ({"evaluate": "epoch"}, Method(), AT),
+        ({}, make_method("iat", delta=0.5), 3),
+    ):
         run = TrainingRun(toy.model(TASKS), TASKS, method, toy.settings(log_every=1000, **changes))
         with pytest.raises(HeadwiseError, match=f"the loss of step {at} "):
             poisoned(run, at).train()
         assert run.step == 6
         assert run.evaluations == []
-    run = TrainingRun(toy.model(TASKS), TASKS, settings=toy.settings(log_every=1000, checkpoint_minutes=0), folder=tmp_path)
+    run = TrainingRun(
+        toy.model(TASKS), TASKS, settings=toy.settings(log_every=1000, checkpoint_minutes=0), folder=tmp_path
+    )
     with pytest.raises(HeadwiseError, match=f"the loss of step {AT} "):
         poisoned(run).train()
     again = TrainingRun(toy.model(TASKS), TASKS, settings=toy.settings(), folder=tmp_path)
@@ -147,7 +156,13 @@ def test_weights_that_the_last_step_makes_nan_end_with_an_error(tmp_path) -> Non
 
 def test_losses_are_all_there_after_an_early_stop() -> None:
     """Trackers get them, too."""
-    changes = {"epochs": 9, "evaluate": "epoch", "early_stopping": 1, "stopping_split": "validation", "log_every": 1000}
+    changes = {
+        "epochs": 9,
+        "evaluate": "epoch",
+        "early_stopping": 1,
+        "stopping_split": "validation",
+        "log_every": 1000,
+    }
     run = TrainingRun(toy.model(TASKS), TASKS, settings=toy.settings(learning_rate=1e-6, **changes))
     logged: list[int] = []
     run.settings = run.settings.with_changes(trackers=("stand-in",))
@@ -189,12 +204,27 @@ def test_few_shot_transfer_names_the_seed_that_diverged(monkeypatch: pytest.Monk
         few_shot(model, TASKS[0], 4, [7, 9, 8], epochs=2, copies=3, quiet=True)
 
 
-def trainer(folder: Any, callback: HeadTrainingCallback, model: Any, data: TrainerData, **changes: Any) -> Trainer:
-    settings = {"num_train_epochs": 2, "learning_rate": 1e30, "max_grad_norm": 0.0, "save_strategy": "no", **changes}
+def trainer(
+    folder: Any, callback: HeadTrainingCallback, model: Any, data: TrainerData, **changes: Any
+) -> Trainer:
+    settings = {
+        "num_train_epochs": 2,
+        "learning_rate": 1e30,
+        "max_grad_norm": 0.0,
+        "save_strategy": "no",
+        **changes,
+    }
     args = TrainingArguments(
-        output_dir=str(folder), report_to=[], disable_tqdm=True, use_cpu=True, remove_unused_columns=False, **settings
+        output_dir=str(folder),
+        report_to=[],
+        disable_tqdm=True,
+        use_cpu=True,
+        remove_unused_columns=False,
+        **settings,
     )
-    made = Trainer(TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback])
+    made = Trainer(
+        TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback]
+    )
     data.feed(made)
     return made
 
@@ -207,7 +237,9 @@ def test_a_trainer_stops_although_its_log_shows_ordinary_losses(endured: int, tm
     callback = HeadTrainingCallback(Heads(model.encoder), sets, delta=0.5, nonfinite_steps=endured)
     made = trainer(tmp_path, callback, model, data, logging_steps=1000)
     several = "" if endured == 1 else ", as are the 2 after it"
-    with pytest.raises(HeadwiseError, match=rf"the loss of step 1 \(task '\w+', learning rate .*\) is nan{several}"):
+    with pytest.raises(
+        HeadwiseError, match=rf"the loss of step 1 \(task '\w+', learning rate .*\) is nan{several}"
+    ):
         made.train()
     assert not made.model._forward_hooks
     assert not made.model._forward_pre_hooks

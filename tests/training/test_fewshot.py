@@ -19,7 +19,13 @@ from words import word_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("error:the seeds were trained one after another")
 
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 5000}
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 5000,
+}
 
 
 def bert() -> BertModel:
@@ -34,7 +40,11 @@ def llama() -> LlamaModel:
 
 def deberta() -> DebertaV2Model:
     torch.manual_seed(0)
-    return DebertaV2Model(DebertaV2Config(**SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], hidden_dropout_prob=0.0))
+    return DebertaV2Model(
+        DebertaV2Config(
+            **SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], hidden_dropout_prob=0.0
+        )
+    )
 
 
 def write_copy(stack: Stacked, number: int, plain: nn.Module) -> None:
@@ -48,7 +58,9 @@ def write_copy(stack: Stacked, number: int, plain: nn.Module) -> None:
                 module.weight[rows] = source.weight[number][source.place[rows]]
             elif isinstance(source, StackedLinear):
                 weight = (
-                    source.weight[number] if source.rank is None else source.weight + (source.down[number] @ source.up[number]).T
+                    source.weight[number]
+                    if source.rank is None
+                    else source.weight + (source.down[number] @ source.up[number]).T
                 )
                 module.weight.copy_(weight if isinstance(module, nn.Linear) else weight.T)
                 if source.rank is None and source.bias is not None:
@@ -84,7 +96,9 @@ def test_copies_side_by_side_learn_what_each_would_learn_alone(make) -> None:  #
             step(alone, optimizer, slice(2 * number, 2 * number + 2), 1)
         write_copy(stacked, number, out)
         moved = 0.0
-        for (name, a), b, before in zip(alone.named_parameters(), out.parameters(), plain.parameters(), strict=True):
+        for (name, a), b, before in zip(
+            alone.named_parameters(), out.parameters(), plain.parameters(), strict=True
+        ):
             if not name.endswith("key.bias"):  # its true gradient is zero: Adam amplifies rounding there
                 assert torch.allclose(a, b, atol=2e-6), name
             moved += float((b - before).detach().abs().sum())
@@ -167,12 +181,16 @@ def test_an_architecture_that_cannot_be_stacked_is_trained_one_after_another(tas
     with pytest.warns(UserWarning, match="one after another"):
         first = few_shot(multi(deberta), task, 8, [0], **untouched, quiet=True)
     with pytest.warns(UserWarning, match="one after another"):
-        later = few_shot(multi(deberta), task, 8, [0], **untouched | {"epochs": 10, "learning_rate": 3e-3}, quiet=True)
+        later = few_shot(
+            multi(deberta), task, 8, [0], **untouched | {"epochs": 10, "learning_rate": 3e-3}, quiet=True
+        )
     assert float(later.loss.mean()) < float(first.loss.mean())
 
 
 def test_unknown_tunings_are_named() -> None:
-    with pytest.raises(HeadwiseError, match=r"tuning: given \"prompt\" .* must be 'full', 'lora' or 'decoder'"):
+    with pytest.raises(
+        HeadwiseError, match=r"tuning: given \"prompt\" .* must be 'full', 'lora' or 'decoder'"
+    ):
         few_shot(multi(), None, 4, [0], tuning="prompt")
 
 
@@ -180,7 +198,9 @@ def test_copies_side_by_side_fit_into_a_gpu(monkeypatch: pytest.MonkeyPatch) -> 
     from headwise.training import _fewshot
 
     weights = [torch.zeros(1_000_000)]
-    there: Any = SimpleNamespace(device=torch.device("cuda"), encoder=SimpleNamespace(parameters=lambda: weights))
+    there: Any = SimpleNamespace(
+        device=torch.device("cuda"), encoder=SimpleNamespace(parameters=lambda: weights)
+    )
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * 4 * 16_000_000, 0))
     assert _fewshot._side_by_side(there, 30, 100) == 10  # a quarter of the free memory holds ten
     assert _fewshot._side_by_side(there, 4, 100) == 4

@@ -17,8 +17,13 @@ SEEDS = [3, 0, 7]
 
 
 def test_low_rank_results_do_not_depend_on_the_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, task = MultiTaskModel(toy.encoder(dropout=0.0), toy.tokenizer(), [], pooling="mean"), toy.task(n=12)
-    monkeypatch.setattr(nn.Dropout, "forward", lambda self, x: x)  # the decoder's own: its draws do depend on the company
+    model, task = (
+        MultiTaskModel(toy.encoder(dropout=0.0), toy.tokenizer(), [], pooling="mean"),
+        toy.task(n=12),
+    )
+    monkeypatch.setattr(
+        nn.Dropout, "forward", lambda self, x: x
+    )  # the decoder's own: its draws do depend on the company
 
     def run(copies: int | None, seeds: list[int]) -> Any:
         settings = {"epochs": 4, "learning_rate": 1e-2, "batch_size": 3, "tuning": "lora", "copies": copies}
@@ -44,7 +49,9 @@ def test_low_rank_results_do_not_depend_on_the_copies(monkeypatch: pytest.Monkey
 def test_first_matrices_are_random_of_their_scale_and_differ_between_seeds_and_layers() -> None:
     encoder = toy.encoder()
     stacked = Stacked(encoder, 2, torch.arange(5), 4, [0, 1])
-    layers = {name: module for name, module in stacked.model.named_modules() if isinstance(module, StackedLinear)}
+    layers = {
+        name: module for name, module in stacked.model.named_modules() if isinstance(module, StackedLinear)
+    }
     alone = toy.encoder()
     add_low_rank(alone, 4, seed=1)
     values = []

@@ -29,7 +29,13 @@ def test_balancing_the_losses_of_one_task_changes_nothing() -> None:
 def one_rate(method: GatedTraining, epochs: int = 1) -> TrainingRun:
     """Gates that move by plain gradient descent at a rate at which they stay where they are but for rounding."""
     tasks = [toy.task("mood", 40)]
-    rates = {"learning_rate": 1e-9, "gate_learning_rate": 1e-2, "optimizer": "sgd", "betas": (0.0, 0.999), "schedule": "constant"}
+    rates = {
+        "learning_rate": 1e-9,
+        "gate_learning_rate": 1e-2,
+        "optimizer": "sgd",
+        "betas": (0.0, 0.999),
+        "schedule": "constant",
+    }
     settings = toy.settings(device="cpu", epochs=epochs, warmup=0.0, **rates)
     run = TrainingRun(toy.model(tasks, dropout=0.0), tasks, method, settings)
     run.train()
@@ -53,14 +59,17 @@ def test_gates_pay_their_price_and_losses_do_not_hold_it() -> None:
 
 def test_the_target_falls_to_the_fraction_over_the_first_half() -> None:
     """Eight heads, four to stay open: the price is 10 (open − target) ÷ 8, the target 8 at first and 4 from half of the steps on."""
-    free, paid = one_rate(GatedTraining(penalty=0.0), epochs=4), one_rate(GatedTraining(fraction=0.5), epochs=4)
+    free, paid = (
+        one_rate(GatedTraining(penalty=0.0), epochs=4),
+        one_rate(GatedTraining(fraction=0.5), epochs=4),
+    )
     steps = len(paid.plan)
     assert steps == 12
     open_now = 8 / (1 + math.exp(-(2 - 0.33 * math.log(0.1 / 1.1))))
     prices = [10 * (open_now - (8 - 4 * min(1, step / 6))) / 8 for step in range(steps)]
-    assert [float(paid.method.price(torch.tensor(open_now), torch.tensor(step))) for step in range(steps)] == pytest.approx(
-        prices
-    )
+    assert [
+        float(paid.method.price(torch.tensor(open_now), torch.tensor(step))) for step in range(steps)
+    ] == pytest.approx(prices)
     apart = free.method.log_a - paid.method.log_a
     torch.testing.assert_close(apart, torch.full((2, 4), 1e-2 * sum(prices) * slope(2.0)), rtol=5e-2, atol=0)
 

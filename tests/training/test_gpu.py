@@ -64,7 +64,13 @@ def test_scores(method) -> None:
     model = trained("cpu").model.eval()
     learnt = method in ("subset", "l0", "causal-gating")
     found = [
-        score(copy.deepcopy(model).to(device), TASKS[0], method=method, quiet=True, **({"steps": 5} if learnt else {}))
+        score(
+            copy.deepcopy(model).to(device),
+            TASKS[0],
+            method=method,
+            quiet=True,
+            **({"steps": 5} if learnt else {}),
+        )
         for device in ("cpu", "cuda")
     ]
     assert np.isfinite(found[1]).all()
@@ -75,8 +81,13 @@ def test_scores(method) -> None:
 @gpu
 def test_lesions() -> None:
     model = trained("cpu").model.eval()
-    tables = [dissociate(copy.deepcopy(model).to(d), TASKS, random_draws=2, quiet=True).table() for d in ("cpu", "cuda")]
-    np.testing.assert_allclose(tables[0].to_numpy(float), tables[1].to_numpy(float), atol=2.0)  # an answer on the edge may turn
+    tables = [
+        dissociate(copy.deepcopy(model).to(d), TASKS, random_draws=2, quiet=True).table()
+        for d in ("cpu", "cuda")
+    ]
+    np.testing.assert_allclose(
+        tables[0].to_numpy(float), tables[1].to_numpy(float), atol=2.0
+    )  # an answer on the edge may turn
 
 
 @gpu
@@ -95,7 +106,10 @@ def test_probes() -> None:
     tasks = [toy.task("mood", 200), toy.task("warmth", 200)]
     encoder = toy.encoder(dropout=0.0).eval()
     options = {"tokenizer": toy.tokenizer(), "controls": (), "quiet": True}
-    found = [probe(copy.deepcopy(encoder).to(device), tasks, device=device, **options).scores for device in ("cpu", "cuda")]
+    found = [
+        probe(copy.deepcopy(encoder).to(device), tasks, device=device, **options).scores
+        for device in ("cpu", "cuda")
+    ]
     np.testing.assert_allclose(found[1], found[0], atol=0.03)
 
 
@@ -114,6 +128,9 @@ def test_parameter_free_probes(layer) -> None:
 def test_few_shots() -> None:
     model = trained("cpu").model
     settings = {"epochs": 2}
-    found = [few_shot(copy.deepcopy(model).to(d), TASKS[1], 4, range(4), **settings, quiet=True) for d in ("cpu", "cuda")]
+    found = [
+        few_shot(copy.deepcopy(model).to(d), TASKS[1], 4, range(4), **settings, quiet=True)
+        for d in ("cpu", "cuda")
+    ]
     for name in found[0].data_vars:
         assert found[1][name].shape == found[0][name].shape

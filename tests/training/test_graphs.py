@@ -40,7 +40,9 @@ def test_shapes_are_counted_as_they_come() -> None:
     tasks = [*TASKS, *grammar.tasks(["pos", "ner", "dep", "con", "srl"], size=64, held_out=16)]
     model = toy.model(tasks)
     model.tokenizer = initial_tokenizer(25, model_max_length=64)
-    run = TrainingRun(model, tasks, Method(), toy.settings(micro_batch_size=6, max_length=14))  # sentences in windows
+    run = TrainingRun(
+        model, tasks, Method(), toy.settings(micro_batch_size=6, max_length=14)
+    )  # sentences in windows
     run.step = 3
     counted = shapes_to_come(run)
     feed = list(steps(run.plan, run.streams, 3, micro=6, pad=PAD))
@@ -50,7 +52,9 @@ def test_shapes_are_counted_as_they_come() -> None:
     held: dict[Any, set[Any]] = {}
     for step in feed:  # one key, one shape of every tensor
         tensors = [{**batch.inputs, **_tensors(batch)} for batch, _ in step.micro]
-        held.setdefault(shape_of(step), set()).add(tuple((name, of.shape) for one in tensors for name, of in one.items()))
+        held.setdefault(shape_of(step), set()).add(
+            tuple((name, of.shape) for one in tensors for name, of in one.items())
+        )
     assert all(len(shapes) == 1 for shapes in held.values())
 
 
@@ -66,12 +70,16 @@ def test_ordinary_steps_take_over_the_optimizer_of_captured_ones(optimizer) -> N
     on_device(run.optimizer, torch.device("cpu"))  # as a checkpoint of captured steps has it
     run.train()
     assert np.isfinite(run.losses).all()
-    on_device(run.optimizer, torch.device("meta"))  # and the other way round: counts of steps follow to the device
+    on_device(
+        run.optimizer, torch.device("meta")
+    )  # and the other way round: counts of steps follow to the device
     assert {state["step"].device.type for state in run.optimizer.state.values()} == {"meta"}
 
 
 def test_steps_are_counted_from_where_a_run_begins() -> None:
-    run = SimpleNamespace(graphs=SimpleNamespace(replayed=80, seconds=1.0, notes={}), plan=range(1000), began=900, step=1000)
+    run = SimpleNamespace(
+        graphs=SimpleNamespace(replayed=80, seconds=1.0, notes={}), plan=range(1000), began=900, step=1000
+    )
     assert how_run(run) == "80 of 100 steps from step 900 on as CUDA graphs, captured in 1.0 s"
     run.began, run.step = 0, 500  # stopped early
     assert how_run(run).startswith("80 of 500 steps as CUDA graphs")
@@ -89,7 +97,10 @@ def test_losses_of_families(family) -> None:
 @pytest.mark.parametrize("family", ["bert", "deberta-v2", "gpt2", "llama"])
 def test_losses_of_families_in_bf16(family) -> None:
     """Ordinary steps have other padding and so other rounding: single losses part by some hundredths, their course does not."""
-    graphed, plain = trained(family=family, precision="bf16"), trained(family=family, precision="bf16", graphs=False)
+    graphed, plain = (
+        trained(family=family, precision="bf16"),
+        trained(family=family, precision="bf16", graphs=False),
+    )
     assert graphed.graphs.replayed > 0.8 * len(graphed.plan), graphed.graphs.notes
     assert np.abs(graphed.losses - plain.losses).mean() < 0.01
 
@@ -99,7 +110,9 @@ def test_mpnet_is_captured_or_says_why_not() -> None:
     """transformers 5.17 makes its position buckets on the host in every pass and copies them; 5.22 makes them on the device."""
     graphed, plain = trained(family="mpnet"), trained(family="mpnet", graphs=False)
     captured = graphed.graphs.replayed > 0.8 * len(graphed.plan)
-    assert captured or all("between CPU and CUDA" in note for note in graphed.graphs.notes.values()), graphed.graphs.notes
+    assert captured or all("between CPU and CUDA" in note for note in graphed.graphs.notes.values()), (
+        graphed.graphs.notes
+    )
     # its relative positions make more of other padding's rounding than other families do, and 300 steps make more of that
     np.testing.assert_allclose(graphed.losses[:30], plain.losses[:30], atol=1e-4)
     assert np.abs(graphed.losses - plain.losses).mean() < 0.01
@@ -137,7 +150,9 @@ def test_frozen_heads_stay_bit_identical() -> None:
 @gpu
 def test_dropout_draws_other_masks_and_agrees_within_seeds() -> None:
     ends = {
-        graphs: np.array([trained(dropout=0.1, graphs=graphs, seed=seed).losses[-60:].mean() for seed in range(8)])
+        graphs: np.array(
+            [trained(dropout=0.1, graphs=graphs, seed=seed).losses[-60:].mean() for seed in range(8)]
+        )
         for graphs in (True, False)
     }
     spread = np.hypot(ends[True].std(ddof=1), ends[False].std(ddof=1)) / np.sqrt(8)

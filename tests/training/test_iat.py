@@ -25,7 +25,9 @@ class Watched(ImportantHeads):
             with inner:
                 yield
             if self.heads:
-                self.seen.append((task, before, state_of(run), all(part.training for part in run.model.modules())))
+                self.seen.append(
+                    (task, before, state_of(run), all(part.training for part in run.model.modules()))
+                )
 
         return watching(super().around_step(run, task))
 
@@ -34,7 +36,11 @@ def state_of(run):
     """Every parameter with its optimizer moments, by name."""
     found = {}
     for name, param in run.model.encoder.named_parameters():
-        moments = {key: value.clone() for key, value in run.optimizer.state.get(param, {}).items() if value.shape == param.shape}
+        moments = {
+            key: value.clone()
+            for key, value in run.optimizer.state.get(param, {}).items()
+            if value.shape == param.shape
+        }
         found[name] = {"weight": param.detach().clone(), **moments}
     return found
 
@@ -45,7 +51,9 @@ def run_with(method, family="bert", dropout=0.1, **changes):
     return run
 
 
-@pytest.mark.parametrize("method", [ImportantHeads(alpha=1.0, delta=0.5), ImportantHeads(alpha=0.3, delta=0.0)])
+@pytest.mark.parametrize(
+    "method", [ImportantHeads(alpha=1.0, delta=0.5), ImportantHeads(alpha=0.3, delta=0.0)]
+)
 def test_all_heads_or_no_steps_is_plain_multi_task_training_bit_for_bit(method) -> None:
     plain, same = run_with(Method()), run_with(method)
     toy.assert_identical(toy.weights(same.model), toy.weights(plain.model))
@@ -70,14 +78,26 @@ def test_heads_outside_a_tasks_set_stay_bit_identical_in_its_steps(family: str) 
             for part in before[owned.name]:
                 one, other = (state[owned.name][part].movedim(owned.dim, 0) for state in (before, after))
                 assert torch.equal(one[still], other[still]), (task, owned.name, part)
-            one, other = (state[owned.name]["weight"].movedim(owned.dim, 0)[~still] for state in (before, after))
+            one, other = (
+                state[owned.name]["weight"].movedim(owned.dim, 0)[~still] for state in (before, after)
+            )
             touched += int(not torch.equal(one, other))
         assert touched, "the chosen heads must learn"
         owned_names = {owned.name for owned in ownership(run.heads)}
-        moved |= {n for n in before if n not in owned_names and not torch.equal(before[n]["weight"], after[n]["weight"])}
-    names = {name for name, param in run.model.encoder.named_parameters() if param.requires_grad and name not in owned_names}
+        moved |= {
+            n
+            for n in before
+            if n not in owned_names and not torch.equal(before[n]["weight"], after[n]["weight"])
+        }
+    names = {
+        name
+        for name, param in run.model.encoder.named_parameters()
+        if param.requires_grad and name not in owned_names
+    }
     used = {name for name in names if "pooler" not in name}
-    assert moved == used, f"everything outside attention trains as before; these did not: {sorted(used - moved)}"
+    assert moved == used, (
+        f"everything outside attention trains as before; these did not: {sorted(used - moved)}"
+    )
 
 
 def test_slices_of_bert_by_hand() -> None:

@@ -44,7 +44,10 @@ def plain_loop(tasks, factor=lambda task, loss: 1.0):
     drawn = plan("proportional", [50, 30], [4, 2], 2, seed=0)
     schedule = get_linear_schedule_with_warmup(optimizer, 2, len(drawn))
     encoded = [encode(task.split("train"), one.tokenizer, 256) for task in tasks]
-    orders = [[b for epoch in range(12) for b in batches(data, 16, seed=i, epoch=epoch)] for i, data in enumerate(encoded)]
+    orders = [
+        [b for epoch in range(12) for b in batches(data, 16, seed=i, epoch=epoch)]
+        for i, data in enumerate(encoded)
+    ]
     losses, used = [], [0, 0]
     for number in drawn:
         batch = orders[number][used[number]]
@@ -70,7 +73,9 @@ def test_equals_a_plain_torch_loop(window) -> None:
         means = [float(np.mean(values[-window:])) if values else 0.0 for values in history]
         return sum(means) / means[task]
 
-    run = trained(tasks, {"clip": 0.5, "weight_decay": 0.01, "decoder_learning_rate": 3e-3, "balance": window})
+    run = trained(
+        tasks, {"clip": 0.5, "weight_decay": 0.01, "decoder_learning_rate": 3e-3, "balance": window}
+    )
     one, losses = plain_loop(tasks, balancing) if window else plain_loop(tasks)
     np.testing.assert_allclose(run.losses, losses, rtol=1e-4)
     for name, value in toy.weights(one).items():
@@ -154,7 +159,9 @@ def test_early_stopping_keeps_the_best_weights(monkeypatch) -> None:
     run = trained(tasks, {"epochs": 9, **stopping})
     assert len(seen) == 5  # the last two were no better
     toy.assert_identical(toy.weights(run.model), seen[2])
-    assert not any(torch.equal(was["decoders.mood.out.weight"], seen[2]["decoders.mood.out.weight"]) for was in seen[3:])
+    assert not any(
+        torch.equal(was["decoders.mood.out.weight"], seen[2]["decoders.mood.out.weight"]) for was in seen[3:]
+    )
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "deberta-v2"])
@@ -176,7 +183,10 @@ def test_bfloat16_trains_close_to_float32() -> None:
     [
         ({"epochs": 0}, "epochs: given 0 .* greater than or equal to 1"),
         ({"sampling": "anealed"}, "did you mean 'annealed'"),
-        ({"warmup": 10}, r"warmup: given 10; must be less than or equal to 1; a fraction is between 0 and 1 \(10 % is 0.1\)"),
+        (
+            {"warmup": 10},
+            r"warmup: given 10; must be less than or equal to 1; a fraction is between 0 and 1 \(10 % is 0.1\)",
+        ),
         ({"epochs": "3"}, r'epochs: given "3" \(text\); must be a valid integer'),
         ({"epochs": True}, "epochs: given true .* must be a valid integer"),
         ({"learning_rate": True}, "learning_rate: given true .* must be a valid number"),
@@ -215,7 +225,11 @@ def test_trackers_get_losses_and_scores() -> None:
     assert [step for step, _ in losses] == [4, 8, 10]
     first = run.losses[:4][run.plan[:4] == 0].mean()
     assert losses[0][1]["loss/mood"] == pytest.approx(first)
-    assert {name for _, values in tracker.seen for name in values} >= {"score/mood", "score/warmth", "loss/warmth"}
+    assert {name for _, values in tracker.seen for name in values} >= {
+        "score/mood",
+        "score/warmth",
+        "loss/warmth",
+    }
     with pytest.raises(HeadwiseError, match="tracker 'nothing' is unknown; accelerate has"):
         TrainingRun(toy.model(tasks), tasks, settings=toy.settings(trackers=("nothing",)))
 

@@ -45,7 +45,9 @@ def reloaded(run, folder):
     for task in run.tasks:
         batch = first_batch(run.model, task)
         with torch.no_grad():
-            torch.testing.assert_close(again(task.name, batch).logits, run.model(task.name, batch).logits, rtol=0, atol=1e-6)
+            torch.testing.assert_close(
+                again(task.name, batch).logits, run.model(task.name, batch).logits, rtol=0, atol=1e-6
+            )
     return again
 
 
@@ -116,19 +118,25 @@ def test_tickets_are_kept_for_a_resumed_training(tmp_path) -> None:
     assert set(first.method.heads) == {"mood", "warmth"}
 
 
-@pytest.mark.parametrize("make", [lambda: LoRA(learning_rate=1e-2, rank=2), lambda: Houlsby(learning_rate=1e-2, size=4)])
+@pytest.mark.parametrize(
+    "make", [lambda: LoRA(learning_rate=1e-2, rank=2), lambda: Houlsby(learning_rate=1e-2, size=4)]
+)
 @pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
 def test_adapters_leave_the_encoder_alone_and_belong_to_their_task(make, family, tmp_path) -> None:
     run = ran(make(), family=family)
     base = {
-        name.replace(".base_layer", ""): value for name, value in toy.weights(run.model.encoder).items() if "lora_" not in name
+        name.replace(".base_layer", ""): value
+        for name, value in toy.weights(run.model.encoder).items()
+        if "lora_" not in name
     }
     toy.assert_identical(base, toy.weights(toy.model(TASKS, family).encoder))
     again = reloaded(run, tmp_path)
     batch = first_batch(run.model, TASKS[0])
     with torch.no_grad():
         plain = run.model.decoders["mood"](toy.model(TASKS, family).eval().states(batch), batch).logits
-        assert not torch.allclose(again("mood", batch).logits, plain, atol=1e-5), "the task's adapter must do something"
+        assert not torch.allclose(again("mood", batch).logits, plain, atol=1e-5), (
+            "the task's adapter must do something"
+        )
         before = again("warmth", first_batch(again, TASKS[1])).logits
         for name, param in again.named_parameters():  # spoil the other task's adapter
             if ".mood." in name and ("lora_" in name or "adapters" in name):
@@ -139,7 +147,9 @@ def test_adapters_leave_the_encoder_alone_and_belong_to_their_task(make, family,
 def test_houlsby_bottlenecks_follow_attention_and_feed_forward() -> None:
     run = ran(Houlsby(size=4), epochs=1)
     assert len(run.model.adapters["mood"]) == 2 * 2
-    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, vocab_size=25)
+    config = BertConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, vocab_size=25
+    )
     plain = as_task_model(BertForSequenceClassification(config), toy.tokenizer(), TASKS[0])
     with pytest.raises(HeadwiseError, match="has its own head"):
         TrainingRun(plain, TASKS[:1], Houlsby(), toy.settings())
@@ -149,7 +159,9 @@ def test_distillation_makes_the_student_like_its_teacher() -> None:
     teacher = ran(Method(), epochs=6, dropout=0.0).model
     student = toy.model(TASKS, layers=1, dropout=0.0, seed=5)
     student.encoder = shallow(teacher.encoder, 1)
-    layers = TrainingRun(student, TASKS, Distil(teacher=teacher, intermediate=1.0), toy.settings(epochs=6, learning_rate=3e-3))
+    layers = TrainingRun(
+        student, TASKS, Distil(teacher=teacher, intermediate=1.0), toy.settings(epochs=6, learning_rate=3e-3)
+    )
     layers.train()
     assert layers.losses[-4:].mean() < 0.5 * layers.losses[:4].mean()
     batch = first_batch(student, TASKS[1])
@@ -159,7 +171,9 @@ def test_distillation_makes_the_student_like_its_teacher() -> None:
             return float((model("warmth", batch).logits - teacher("warmth", batch).logits).abs().mean())
 
     before = gap(student)
-    TrainingRun(student, TASKS, Distil(teacher=teacher, intermediate=0.0), toy.settings(epochs=6, learning_rate=3e-3)).train()
+    TrainingRun(
+        student, TASKS, Distil(teacher=teacher, intermediate=0.0), toy.settings(epochs=6, learning_rate=3e-3)
+    ).train()
     assert gap(student) < before
     assert student.encoder.config._attn_implementation != "eager"  # the maps are no longer needed
 
@@ -179,7 +193,9 @@ def test_a_student_equal_to_its_teacher_has_no_loss_with_dropout_on(family) -> N
     loss = distiller("mood", batch).loss
     assert (loss > 0).all()
     loss.sum().backward()  # the comparison has gradients though nothing is dropped
-    assert any(param.grad is not None and param.grad.abs().sum() > 0 for param in student.encoder.parameters())
+    assert any(
+        param.grad is not None and param.grad.abs().sum() > 0 for param in student.encoder.parameters()
+    )
     distiller.imitate_predictions()
     one, other = (distiller("mood", batch).logits for _ in range(2))
     assert not torch.equal(one, other)  # dropout is on again
@@ -187,7 +203,13 @@ def test_a_student_equal_to_its_teacher_has_no_loss_with_dropout_on(family) -> N
 
 def test_distillation_of_another_width_and_what_it_refuses() -> None:
     teacher = toy.model(TASKS)
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 25}
+    size = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "intermediate_size": 32,
+        "vocab_size": 25,
+    }
     narrow = MultiTaskModel(BertModel(BertConfig(**size)), toy.tokenizer(), TASKS)
     run = TrainingRun(narrow, TASKS, Distil(teacher=teacher), toy.settings(epochs=1))
     run.train()
@@ -197,7 +219,9 @@ def test_distillation_of_another_width_and_what_it_refuses() -> None:
     with pytest.raises(HeadwiseError, match="teacher="):
         Distil()
     with pytest.raises(HeadwiseError, match="not trained on 'animal'"):
-        TrainingRun(toy.model([toy.task("animal")]), [toy.task("animal")], Distil(teacher=teacher), toy.settings())
+        TrainingRun(
+            toy.model([toy.task("animal")]), [toy.task("animal")], Distil(teacher=teacher), toy.settings()
+        )
 
 
 def test_a_plain_teacher_is_fine_tuned_first_and_kept_for_a_resumed_training(tmp_path) -> None:
@@ -209,7 +233,11 @@ def test_a_plain_teacher_is_fine_tuned_first_and_kept_for_a_resumed_training(tmp
     taught = []
     for folder in (None, tmp_path / "run", tmp_path / "run"):  # in memory, anew, and from what was kept
         run = TrainingRun(
-            toy.model(TASKS, layers=1, seed=3), TASKS, Distil(teacher=str(tmp_path / "plain")), settings, folder=folder
+            toy.model(TASKS, layers=1, seed=3),
+            TASKS,
+            Distil(teacher=str(tmp_path / "plain")),
+            settings,
+            folder=folder,
         )
         teacher = run.method._distiller.teacher
         toy.assert_identical(toy.weights(teacher.encoder), toy.weights(tuned.encoder))
@@ -219,7 +247,9 @@ def test_a_plain_teacher_is_fine_tuned_first_and_kept_for_a_resumed_training(tmp
         if folder:
             shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     for weights in taught[1:]:
-        toy.assert_identical(weights, taught[0])  # the student's random numbers do not depend on where the teacher comes from
+        toy.assert_identical(
+            weights, taught[0]
+        )  # the student's random numbers do not depend on where the teacher comes from
 
 
 def test_student_and_teacher_must_read_the_same_tokens() -> None:
@@ -241,7 +271,13 @@ def test_shallow_takes_every_kth_layer() -> None:
 
 
 def test_single_task_training_gives_each_task_its_own_model(tmp_path) -> None:
-    options = {"tokenizer": toy.tokenizer(), "epochs": 1, "batch_size": 16, "learning_rate": 1e-3, "quiet": True}
+    options = {
+        "tokenizer": toy.tokenizer(),
+        "epochs": 1,
+        "batch_size": 16,
+        "learning_rate": 1e-3,
+        "quiet": True,
+    }
     result = train(toy.encoder(), TASKS, "single-task", out=tmp_path, **options)
     models = headwise.load(tmp_path)
     assert list(models) == ["mood", "warmth"]

@@ -43,14 +43,19 @@ def test_the_loss_is_the_squared_error_in_units_of_the_targets_spread() -> None:
     model = toy.model([task], dropout=0.0).eval()
     asked = batch(task, model)
     raw = model("warmth", asked)
-    torch.testing.assert_close(raw.loss, (raw.prediction - asked.labels.float()).square())  # nothing is known of the targets yet
+    torch.testing.assert_close(
+        raw.loss, (raw.prediction - asked.labels.float()).square()
+    )  # nothing is known of the targets yet
     targets = np.asarray(task.split("train").labels)
     model.standardise("warmth", targets)
     found = model("warmth", asked)
     expected = ((found.prediction.double() - asked.labels) / targets.std()).square()
     torch.testing.assert_close(found.loss.double(), expected, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(
-        found.prediction.double(), raw.prediction.double() * targets.std() + targets.mean(), rtol=1e-5, atol=1e-4
+        found.prediction.double(),
+        raw.prediction.double() * targets.std() + targets.mean(),
+        rtol=1e-5,
+        atol=1e-4,
     )
     torch.testing.assert_close(found.logits.squeeze(-1), found.prediction)
     assert raw.loss.mean() > 1000
@@ -66,7 +71,12 @@ def test_training_does_not_depend_on_the_unit() -> None:
         model = toy.model([task, toy.task("mood")], dropout=0.0)
         TrainingRun(model, [task, toy.task("mood")], settings=toy.settings(epochs=3)).train()
         asked = batch(grades(), model)
-        found.append(((model("warmth", asked).prediction - shift) / scale, model("mood", batch(toy.task("mood"), model)).logits))
+        found.append(
+            (
+                (model("warmth", asked).prediction - shift) / scale,
+                model("mood", batch(toy.task("mood"), model)).logits,
+            )
+        )
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-3, rtol=1e-3)
 
@@ -82,11 +92,16 @@ def test_saved_models_keep_the_scale_and_old_ones_their_own_unit(tmp_path) -> No
     TrainingRun(again, [grades()], settings=toy.settings(epochs=1)).train()  # trained on: the scale stays
     assert float(again.decoders["warmth"].sd) == float(model.decoders["warmth"].sd)
     weights = load_file(tmp_path / DECODERS)
-    save_file({name: value for name, value in weights.items() if not name.endswith((".mean", ".sd"))}, tmp_path / DECODERS)
+    save_file(
+        {name: value for name, value in weights.items() if not name.endswith((".mean", ".sd"))},
+        tmp_path / DECODERS,
+    )
     manifest.amend(tmp_path)  # as an earlier version would have sealed it
     old = headwise.load(tmp_path)
     unit = model.decoders["warmth"]
-    torch.testing.assert_close(old("warmth", asked).prediction * unit.sd + unit.mean, model("warmth", asked).prediction)
+    torch.testing.assert_close(
+        old("warmth", asked).prediction * unit.sd + unit.mean, model("warmth", asked).prediction
+    )
     old.standardise("warmth", np.arange(9.0))
     assert (float(old.decoders["warmth"].mean), float(old.decoders["warmth"].sd)) == (0, 1)
 
@@ -105,7 +120,9 @@ def test_exports_predict_in_the_own_unit_or_say_why_they_cannot() -> None:
     model.standardise("warmth", task.split("train").labels)
     asked = batch(task, model)
     plain = export_task(model, "warmth")
-    torch.testing.assert_close(plain(**asked.inputs).logits, model("warmth", asked).logits, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(
+        plain(**asked.inputs).logits, model("warmth", asked).logits, atol=1e-4, rtol=1e-5
+    )
     left = toy.model([task], "gpt2", dropout=0.0).eval()  # its classifier has no bias
     export_task(left, "warmth")
     left.standardise("warmth", task.split("train").labels)
@@ -143,7 +160,9 @@ def test_gate_gradients_of_numbers_are_those_of_the_loss_that_is_trained() -> No
 
 
 def test_a_classifier_is_not_given_a_scale() -> None:
-    model = MultiTaskModel(toy.encoder(), toy.tokenizer(), [SavedTask("topic", "classes", ("a", "b"), "accuracy")])
+    model = MultiTaskModel(
+        toy.encoder(), toy.tokenizer(), [SavedTask("topic", "classes", ("a", "b"), "accuracy")]
+    )
     model.standardise("topic", np.array([0, 1]))
     assert not list(model.decoders["topic"].buffers())
     asked = SimpleNamespace(inputs={"attention_mask": torch.ones(1, 2)}, labels=torch.tensor([1]))
@@ -166,7 +185,9 @@ def test_few_shot_seeds_each_learn_on_the_scale_of_their_own_examples() -> None:
     for row, seed in enumerate((0, 1, 2)):
         shots = labels[sample_shots(task.split("train"), 8, seed)]
         assert abs(float(still.prediction[row].mean()) - shots.mean()) < 0.5 * shots.std()
-        expected = ((still.prediction[row].to_numpy() - np.asarray(task.split("validation").labels)) / shots.std()) ** 2
+        expected = (
+            (still.prediction[row].to_numpy() - np.asarray(task.split("validation").labels)) / shots.std()
+        ) ** 2
         np.testing.assert_allclose(still.loss[row], expected, rtol=1e-3, atol=1e-4)
 
 

@@ -22,7 +22,9 @@ def first_batch(model, task=TASKS[0]):
 
 
 def trained(family="bert", **changes):
-    run = TrainingRun(toy.model(TASKS, family), TASKS, PALs(size=12, n_heads=3), toy.settings(epochs=1, **changes))
+    run = TrainingRun(
+        toy.model(TASKS, family), TASKS, PALs(size=12, n_heads=3), toy.settings(epochs=1, **changes)
+    )
     run.train()
     with torch.no_grad():
         for param in run.model.adapters.parameters():
@@ -62,8 +64,15 @@ def slow_ts(pals, layer, h, real):
             for head in range(g.n_heads):
                 rows = slice(head * width, (head + 1) * width)
                 query = g.query.weight[rows] @ small[t]
-                scores = torch.stack([query @ (g.key.weight[rows] @ small[s]) / math.sqrt(width) for s in keys])
-                parts.append(sum(p * (g.value.weight[rows] @ small[s]) for p, s in zip(scores.softmax(0), keys, strict=True)))
+                scores = torch.stack(
+                    [query @ (g.key.weight[rows] @ small[s]) / math.sqrt(width) for s in keys]
+                )
+                parts.append(
+                    sum(
+                        p * (g.value.weight[rows] @ small[s])
+                        for p, s in zip(scores.softmax(0), keys, strict=True)
+                    )
+                )
             out[b, t] = up @ torch.cat(parts)
     return out
 
@@ -82,7 +91,9 @@ def test_a_layer_is_ln_of_input_and_its_own_work_and_ts_of_the_input() -> None:
             attended = layer.attention(h, mask)[0]
             dense, norm = layer.output.dense, layer.output.LayerNorm
             work = gelu(layer.intermediate.dense(attended)) @ dense.weight.T + dense.bias
-            h = layer_norm(attended + work + slow_ts(pals, number, h, real), (32,), norm.weight, norm.bias, norm.eps)
+            h = layer_norm(
+                attended + work + slow_ts(pals, number, h, real), (32,), norm.weight, norm.bias, norm.eps
+            )
         with model.contexts["mood"]():
             found = model.states(batch)
         plain = model.states(batch)
@@ -94,21 +105,29 @@ def test_a_layer_is_ln_of_input_and_its_own_work_and_ts_of_the_input() -> None:
 def test_trained_saved_reloaded_and_each_tasks_own(family, tmp_path) -> None:
     run = trained(family)
     model, fresh = run.model, toy.model(TASKS, family)
-    assert not torch.equal(*(next(m.encoder.parameters()) for m in (model, fresh)))  # the encoder is trained too
+    assert not torch.equal(
+        *(next(m.encoder.parameters()) for m in (model, fresh))
+    )  # the encoder is trained too
     model.save(tmp_path)
     again = headwise.load(tmp_path)
     batch = first_batch(model)
     with torch.no_grad():
-        torch.testing.assert_close(again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6
+        )
         for param in again.adapters["warmth"].parameters():
             param.add_(1.0)  # another task's weights
-        torch.testing.assert_close(again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6)
+        torch.testing.assert_close(
+            again("mood", batch).logits, model("mood", batch).logits, rtol=0, atol=1e-6
+        )
         again.adapters["mood"].decode.weight.mul_(-1)
         assert (again("mood", batch).logits - model("mood", batch).logits).abs().max() > 1e-3
         alone = next(iter(batches(encode(TASKS[0].split("validation").subset([3]), model.tokenizer), 1)))
         whole = next(iter(batches(encode(TASKS[0].split("validation"), model.tokenizer), 40)))
         row = int((whole.index == 3).nonzero())
-        torch.testing.assert_close(model("mood", whole).logits[row], model("mood", alone).logits[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            model("mood", whole).logits[row], model("mood", alone).logits[0], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_left_to_right_models_see_nothing_that_comes_later() -> None:
@@ -129,12 +148,19 @@ def test_every_weight_learns_and_checkpointed_activations_change_nothing() -> No
     run = TrainingRun(model, TASKS, PALs(size=12, n_heads=3), toy.settings())
     model.train()
     model("mood", first_batch(model)).loss.sum().backward()
-    assert all(param.grad is not None and param.grad.abs().sum() > 0 for param in model.adapters["mood"].parameters())
+    assert all(
+        param.grad is not None and param.grad.abs().sum() > 0 for param in model.adapters["mood"].parameters()
+    )
     assert all(param.grad is None for param in model.adapters["warmth"].parameters())
     assert run.optimizer.param_groups[0]["lr"] == run.optimizer.param_groups[-1]["lr"]
     losses = []
     for on in (False, True):
-        run = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, PALs(size=12, n_heads=3), toy.settings(gradient_checkpointing=on))
+        run = TrainingRun(
+            toy.model(TASKS, dropout=0.0),
+            TASKS,
+            PALs(size=12, n_heads=3),
+            toy.settings(gradient_checkpointing=on),
+        )
         run.train()
         losses.append(torch.from_numpy(run.losses))
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
@@ -157,7 +183,9 @@ def test_scores_and_lesions_of_a_model_with_pals() -> None:
     shared = evaluate(subject, [headwise.HeadSet(), lesion], way="shared")
     full = evaluate(subject, [headwise.HeadSet(), lesion], way="one by one")
     assert shared.ways["shared"] == 1
-    torch.testing.assert_close(torch.from_numpy(shared.losses), torch.from_numpy(full.losses), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.from_numpy(shared.losses), torch.from_numpy(full.losses), rtol=1e-4, atol=1e-5
+    )
     assert not torch.allclose(*torch.from_numpy(full.losses), atol=1e-4)
 
 

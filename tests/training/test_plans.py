@@ -95,7 +95,9 @@ def test_on_a_gpu(monkeypatch) -> None:
             found.append(allowed())
         return own(query, *args, **kwargs)
 
-    run = TrainingRun(toy.model([TASK], "bert"), [TASK], Method(), toy.settings(epochs=2, device=None, precision="bf16"))
+    run = TrainingRun(
+        toy.model([TASK], "bert"), [TASK], Method(), toy.settings(epochs=2, device=None, precision="bf16")
+    )
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     run.train()
     score(run.model, TASK, precision="bf16", quiet=True)

@@ -18,7 +18,10 @@ EPOCHS = {"epochs": 9, "learning_rate": 1e-2, "evaluate": "epoch", "early_stoppi
 def skewed(n: int = 200) -> Task:
     """A fifth is of the rare class; some texts occur several times."""
     draw = np.random.default_rng(0)
-    rows = [(f"{text} {'' if i % 7 else 'cat'}", "rare" if i % 5 == 0 else "common") for i, text in enumerate(toy.texts(n, 3))]
+    rows = [
+        (f"{text} {'' if i % 7 else 'cat'}", "rare" if i % 5 == 0 else "common")
+        for i, text in enumerate(toy.texts(n, 3))
+    ]
     rows += [rows[i] for i in draw.integers(n, size=n // 4)]
     return Task("skewed", data={"train": rows, "validation": rows[:40]}, kind="classes")
 
@@ -44,7 +47,9 @@ def test_early_stopping_never_looks_at_the_split_that_is_reported() -> None:
     """Another validation split, the same choice: here validation says the opposite of train."""
     mood = toy.task("mood", 60)
     held = mood.split("validation")
-    turned = mood.with_splits(validation=type(held)(held.texts, 1 - np.asarray(held.labels), held.kind, held.classes))
+    turned = mood.with_splits(
+        validation=type(held)(held.texts, 1 - np.asarray(held.labels), held.kind, held.classes)
+    )
     runs = []
     for task in (mood, turned):
         run = TrainingRun(toy.model([task], dropout=0.1), [task], settings=toy.settings(**EPOCHS))
@@ -65,14 +70,21 @@ def test_early_stopping_never_looks_at_the_split_that_is_reported() -> None:
 def test_choosing_on_validation_is_possible_and_noted(tmp_path) -> None:
     task = toy.task("mood", 60)
     options = {**EPOCHS, "batch_size": 16, "quiet": True, "device": "cpu"}
-    noted = train(toy.model([task]), task, "multi-task", stopping_split="validation", out=tmp_path / "a", **options)
-    assert noted.description["notes"][0].startswith("early stopping chose the epoch on validation, the split that is reported")
+    noted = train(
+        toy.model([task]), task, "multi-task", stopping_split="validation", out=tmp_path / "a", **options
+    )
+    assert noted.description["notes"][0].startswith(
+        "early stopping chose the epoch on validation, the split that is reported"
+    )
     assert TrainingResult.load(tmp_path / "a").description["notes"] == noted.description["notes"]
     silent = train(toy.model([task]), task, "multi-task", **options)
     assert silent.description["notes"] == []
     with pytest.raises(HeadwiseError, match='stopping_split: given "test"'):
         toy.settings(stopping_split="test")
-    few = {"train": [("good cat", "up"), ("sad dog", "down")], "validation": [("nice tree", "up"), ("poor car", "down")]}
+    few = {
+        "train": [("good cat", "up"), ("sad dog", "down")],
+        "validation": [("nice tree", "up"), ("poor car", "down")],
+    }
     with pytest.raises(HeadwiseError, match="2 are too few for that"):
         portion_of(Task("few", data=few, kind="classes"), toy.settings(**EPOCHS))
 

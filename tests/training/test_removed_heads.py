@@ -29,7 +29,11 @@ def test_an_encoder_without_some_heads(method: str, tmp_path: Path) -> None:
     assert Heads(found.encoder).total == Heads(smaller).total
     toy.assert_identical(found.state_dict(), done.model.state_dict())
     assert evaluate(found, task, "validation", max_length=12).score == done.scores["score"][0]
-    again = hw.train(tmp_path / "run", [task], "multi-task", out=tmp_path / "more", **QUICK) if method == "iat" else done
+    again = (
+        hw.train(tmp_path / "run", [task], "multi-task", out=tmp_path / "more", **QUICK)
+        if method == "iat"
+        else done
+    )
     assert again.model is not None
 
 
@@ -49,6 +53,8 @@ def test_what_could_not_be_saved_is_refused_before_the_training(tmp_path: Path) 
     smaller: Any = Heads(BertForSequenceClassification(toy.encoder(dropout=0.0).config)).remove(GONE)
     part = hw.models.open_model(smaller, need="encoder", tokenizer=toy.tokenizer())
     model = MultiTaskModel(part.encoder, part.tokenizer, [task])
-    with pytest.raises(HeadwiseError, match="heads were removed from the BertForSequenceClassification that this BertModel"):
+    with pytest.raises(
+        HeadwiseError, match="heads were removed from the BertForSequenceClassification that this BertModel"
+    ):
         hw.train(model, [task], "multi-task", out=tmp_path / "run", **QUICK)
     assert not list((tmp_path / "run").glob("*.json")) or not (tmp_path / "run" / "headwise.json").exists()

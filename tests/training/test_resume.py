@@ -84,7 +84,9 @@ def _to_the_end(folder: str) -> None:
 def test_killed_at_random_moments_ends_bit_identical(tmp_path) -> None:
     """Kill -9 at any time: in a step, while scoring, while a checkpoint is being written."""
     draw = np.random.default_rng(0)
-    server = multiprocessing.get_context("forkserver")  # children fork from a process that has done its imports and nothing else
+    server = multiprocessing.get_context(
+        "forkserver"
+    )  # children fork from a process that has done its imports and nothing else
     server.set_forkserver_preload(["test_resume"])
     kills = 0
     for _ in range(60):
@@ -94,7 +96,12 @@ def test_killed_at_random_moments_ends_bit_identical(tmp_path) -> None:
             # the first kills come once the training is under way; how far it is by then is up to the machine
             deadline = time.monotonic() + 20
             begun = len(list(tmp_path.glob("checkpoint/*")))
-            while not begun and child.is_alive() and time.monotonic() < deadline and not list(tmp_path.glob("checkpoint/*")):
+            while (
+                not begun
+                and child.is_alive()
+                and time.monotonic() < deadline
+                and not list(tmp_path.glob("checkpoint/*"))
+            ):
                 time.sleep(0.01)
             time.sleep(float(draw.uniform(0.02, 0.4)))
             if child.is_alive():
@@ -112,12 +119,16 @@ def test_methods_that_share_a_beginning_branch_from_it_bit_identically(tmp_path)
     steps = len(run_in(None, Method()).plan)
     branch = ImportantHeads(delta=0.5).branch_step(steps)
     options = toy.settings(weight_decay=0.1, clip=1.0)
-    plain = TrainingRun(toy.model(TASKS, dropout=0.2), TASKS, Method(), options, branches={branch: tmp_path / "shared"})
+    plain = TrainingRun(
+        toy.model(TASKS, dropout=0.2), TASKS, Method(), options, branches={branch: tmp_path / "shared"}
+    )
     plain.train()
     for method in (ImportantHeads(delta=0.5), PruneLeast(delta=0.5)):
         alone = TrainingRun(toy.model(TASKS, dropout=0.2), TASKS, type(method)(delta=0.5), options)
         alone.train()
-        branched = TrainingRun(toy.model(TASKS, dropout=0.2, seed=9), TASKS, method, options, start=tmp_path / "shared")
+        branched = TrainingRun(
+            toy.model(TASKS, dropout=0.2, seed=9), TASKS, method, options, start=tmp_path / "shared"
+        )
         branched.train()
         toy.assert_identical(toy.weights(branched.model), toy.weights(alone.model))
 
@@ -139,7 +150,10 @@ def test_ctrl_c_finishes_the_step_and_saves_it(which, tmp_path) -> None:
                 os.kill(os.getpid(), which)
             return super().around_step(run, task)
 
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         with pytest.raises(KeyboardInterrupt):
             run_in(tmp_path, Interrupted(), checkpoint_minutes=60)
@@ -187,7 +201,13 @@ def test_seconds_count_every_attempt(tmp_path: Path) -> None:
             if self.stops:
                 raise RuntimeError("the power went")
 
-    options: Any = {"tokenizer": toy.tokenizer(), "out": tmp_path / "run", "epochs": 1, "quiet": True, "device": "cpu"}
+    options: Any = {
+        "tokenizer": toy.tokenizer(),
+        "out": tmp_path / "run",
+        "epochs": 1,
+        "quiet": True,
+        "device": "cpu",
+    }
     with pytest.raises(RuntimeError, match="the power went"):
         train(toy.encoder(), [toy.task()], Slow(), **options)
     noted = tmp_path / "run" / "seconds.json"
@@ -195,7 +215,9 @@ def test_seconds_count_every_attempt(tmp_path: Path) -> None:
     process = multiprocessing.get_context("fork").Process(target=hold, args=(noted,))
     process.start()
     deadline = time.monotonic() + 20
-    while len(json.loads(noted.read_text())) == 1 and time.monotonic() < deadline:  # the second attempt is noted beside the first
+    while (
+        len(json.loads(noted.read_text())) == 1 and time.monotonic() < deadline
+    ):  # the second attempt is noted beside the first
         time.sleep(0.05)
     process.kill()
     process.join()
@@ -204,7 +226,10 @@ def test_seconds_count_every_attempt(tmp_path: Path) -> None:
     assert [attempt >= 0.6 for attempt in spent["attempts"]] == [True] * 3
     assert spent["attempts"][0] == first[0]
     assert spent["seconds"] == pytest.approx(sum(spent["attempts"]))
-    assert json.loads((tmp_path / "run" / "training.json").read_text())["description"]["seconds"] == spent["seconds"]
+    assert (
+        json.loads((tmp_path / "run" / "training.json").read_text())["description"]["seconds"]
+        == spent["seconds"]
+    )
     assert not noted.exists()
 
 

@@ -29,8 +29,12 @@ def test_probabilities_follow_their_definitions() -> None:
 def test_annealed_sampling_is_equation_8() -> None:
     n = np.array(SIZES, float)
     for epoch, exponent in ((1, 1.0), (2, 0.8), (3, 0.6), (4, 0.4), (5, 0.2)):
-        np.testing.assert_allclose(probabilities("annealed", SIZES, BATCHES, epoch, 5), n**exponent / (n**exponent).sum())
-    np.testing.assert_allclose(probabilities("annealed", SIZES, BATCHES, 1, 1), n / n.sum())  # a single epoch: nothing to anneal
+        np.testing.assert_allclose(
+            probabilities("annealed", SIZES, BATCHES, epoch, 5), n**exponent / (n**exponent).sum()
+        )
+    np.testing.assert_allclose(
+        probabilities("annealed", SIZES, BATCHES, 1, 1), n / n.sum()
+    )  # a single epoch: nothing to anneal
 
 
 def test_plan_draws_by_probability_and_an_epoch_has_as_many_steps_as_batches() -> None:
@@ -69,7 +73,9 @@ def test_no_example_repeats_before_all_were_seen() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 5), st.one_of(st.none(), st.integers(1, 9)))
-def test_processes_share_a_step_completely_and_meet_equally_often(size: int, world: int, micro: int | None) -> None:
+def test_processes_share_a_step_completely_and_meet_equally_often(
+    size: int, world: int, micro: int | None
+) -> None:
     chosen = np.arange(100, 100 + size)
     parts = [shares(chosen, rank, world, micro) for rank in range(world)]
     assert len({len(own) for own in parts}) == 1

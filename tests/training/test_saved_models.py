@@ -47,7 +47,13 @@ def trained(seed: int) -> TrainingResult:
 
 
 def single(seed: int) -> TrainingResult:
-    return train(toy.encoder(seed=seed), TASKS, "single-task", tokenizer=toy.tokenizer(), **toy.settings(epochs=1).given())
+    return train(
+        toy.encoder(seed=seed),
+        TASKS,
+        "single-task",
+        tokenizer=toy.tokenizer(),
+        **toy.settings(epochs=1).given(),
+    )
 
 
 # what writes the folder of a model, of either of two that differ: (makes it, saves it)
@@ -71,7 +77,9 @@ WAYS: dict[str, tuple[Any, Any]] = {
 
 def files(folder: Path) -> dict[str, bytes]:
     """Everything in a folder but the dates in manifests."""
-    found = {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
     return {name: content for name, content in found.items() if not name.endswith(manifest.NAME)}
 
 
@@ -153,7 +161,9 @@ def test_a_plain_model_of_somebody_else_is_not_overwritten_either(tmp_path: Path
 
 def test_results_folders_and_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hw.score(multi(0), TASKS[0], out=tmp_path / "scores", quiet=True)
-    with pytest.raises(HeadwiseError, match="holds a 'scores', which is no model: choose another folder, or remove it first"):
+    with pytest.raises(
+        HeadwiseError, match="holds a 'scores', which is no model: choose another folder, or remove it first"
+    ):
         multi(0).save(tmp_path / "scores", overwrite=True)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "started.json").write_text("{}")
@@ -234,7 +244,10 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.Mon
     multi(1).save(folder, overwrite=True)
     toy.assert_identical(toy.weights(hw.load(folder)), toy.weights(multi(1)))
     folder.rename(tmp_path / f"{ASIDE}model-before-0")  # killed between the two
-    with pytest.raises(HeadwiseError, match=rf"has left what was there in {tmp_path}/{ASIDE}model-before-0: rename that folder"):
+    with pytest.raises(
+        HeadwiseError,
+        match=rf"has left what was there in {tmp_path}/{ASIDE}model-before-0: rename that folder",
+    ):
         hw.load(folder)
 
 
@@ -296,7 +309,9 @@ def test_killed_at_any_moment_there_is_one_model_or_the_other(there: str, tmp_pa
         (tmp_path / "before" / "mine.txt").write_text("mine")
     elif there == "a tokenizer":
         toy.tokenizer().save_pretrained(tmp_path / "before")
-    process = multiprocessing.get_context("forkserver").Process(target=save_and_be_killed, args=(str(tmp_path), there))
+    process = multiprocessing.get_context("forkserver").Process(
+        target=save_and_be_killed, args=(str(tmp_path), there)
+    )
     process.start()
     process.join()
     assert process.exitcode == 0
@@ -306,7 +321,9 @@ def test_killed_at_any_moment_there_is_one_model_or_the_other(there: str, tmp_pa
         number = int(folder.parent.name)
         if (folder / manifest.NAME).is_file():
             weights = toy.weights(hw.load(folder))
-            outcomes[number] = "new" if all(torch.equal(weights[name], other[name]) for name in other) else "old"
+            outcomes[number] = (
+                "new" if all(torch.equal(weights[name], other[name]) for name in other) else "old"
+            )
             toy.assert_identical(weights, other if outcomes[number] == "new" else one)
         else:
             outcomes[number] = "none"

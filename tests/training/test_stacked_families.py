@@ -25,7 +25,12 @@ import zoo
 
 STACKED = ["bert", "roberta", "distilbert", "gpt2", "llama", "qwen2", "electra", "deberta-v2"]
 ALONE = ["gemma", "gemma2", "gemma3_text", "xglm", "opt", "biogpt", "mpnet", "mixtral"]
-PADDED = ["canine", "cpmant", "fnet", "yoso"]  # padding changes their states: no mask (fnet, cpmant), or one that lets it through
+PADDED = [
+    "canine",
+    "cpmant",
+    "fnet",
+    "yoso",
+]  # padding changes their states: no mask (fnet, cpmant), or one that lets it through
 REFUSED = ["fsmt", "fastspeech2_conformer"]  # their encoder is no model of transformers
 SEEDS = [0, 1]
 # why a plain pass over tokens and a mask fails: arguments it lacks, an output without a state for each token, or by family
@@ -35,11 +40,15 @@ OTHERWISE: dict[str, str] = {
         ["bark", "deepseek_ocr2_vision", "fastspeech2_conformer_with_hifigan"], "no attribute 'dim'"
     ),  # several models
     **dict.fromkeys(["glm_image_vqmodel", "unlimited_ocr_vision"], "no attribute 'dim'"),  # of images
-    **dict.fromkeys(["embedding_gemma2_text", "reformer"], "shapes cannot be multiplied"),  # states wider than hidden_size
+    **dict.fromkeys(
+        ["embedding_gemma2_text", "reformer"], "shapes cannot be multiplied"
+    ),  # states wider than hidden_size
     **dict.fromkeys(
         ["musicgen_decoder", "musicgen_melody_decoder"], "is invalid for input of size"
     ),  # several codebooks of sound
-    **dict.fromkeys(["clvp_encoder", "kyutai_speech_to_text", "videoprism_text_model"], "must match the size of tensor b"),
+    **dict.fromkeys(
+        ["clvp_encoder", "kyutai_speech_to_text", "videoprism_text_model"], "must match the size of tensor b"
+    ),
     "blt_local_decoder": "'NoneType' object has no attribute 'shape'",  # vectors of bytes
     "blt_local_encoder": "Expected attn_mask dtype",  # a mask of its own form
     "bros": "specify bbox",
@@ -87,9 +96,13 @@ def at_rest(family: str) -> str:
             raise
         pytest.skip(f"takes more than tokens and a mask, or gives no states ({error})")
     assert family not in OTHERWISE, "its plain pass works: take it off the list"
-    if family in PADDED:  # then the truth is what the model says of the batch that is evaluated: all examples at once
+    if (
+        family in PADDED
+    ):  # then the truth is what the model says of the batch that is evaluated: all examples at once
         together = np.stack([losses(model, seed, task, len(task.split("validation"))) for seed in SEEDS])
-        assert not np.allclose(together, right, atol=1e-4), "padding does not matter to it: take it off the list"
+        assert not np.allclose(together, right, atol=1e-4), (
+            "padding does not matter to it: take it off the list"
+        )
         right = together
     settings = {"epochs": 1, "learning_rate": 1e-30, "batch_size": 4}
     with warnings.catch_warnings():
@@ -117,7 +130,9 @@ def test_encoders_that_cannot_be_saved_are_refused(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", [name for name in zoo.families() if name not in {*STACKED, *ALONE, *PADDED, *REFUSED}])
+@pytest.mark.parametrize(
+    "family", [name for name in zoo.families() if name not in {*STACKED, *ALONE, *PADDED, *REFUSED}]
+)
 def test_losses_at_rest_are_those_of_every_text_model(family: str) -> None:
     try:
         zoo.build(family)
@@ -128,7 +143,9 @@ def test_losses_at_rest_are_those_of_every_text_model(family: str) -> None:
 
 @pytest.mark.parametrize("family", ["roberta", "gpt2", "llama", "distilbert"])
 @pytest.mark.parametrize("tuning", ["full", "decoder"])
-def test_learning_side_by_side_is_learning_one_after_another(family: str, tuning: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learning_side_by_side_is_learning_one_after_another(
+    family: str, tuning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, task = subject(family), toy.task(n=12)
     for module in model.modules():
         for name, value in vars(module).items():
@@ -181,7 +198,9 @@ class FarRows(nn.Module):
         return Out
 
 
-@pytest.mark.parametrize(("kind", "message"), [(Twice, "gradient of|shares weights"), (FarRows, "rows that are not tokens")])
+@pytest.mark.parametrize(
+    ("kind", "message"), [(Twice, "gradient of|shares weights"), (FarRows, "rows that are not tokens")]
+)
 def test_models_whose_states_agree_but_whose_gradients_do_not_are_refused(kind: Any, message: str) -> None:
     torch.manual_seed(0)
     plain, ids = kind(), torch.tensor([[1, 2, 3], [4, 5, 6]])

@@ -25,7 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_branch_from_one_training(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     computed: Counter[int] = Counter()
     branches = {}
     one, at_branch = TrainingRun._one, ImportantHeads.at_branch
@@ -42,7 +44,12 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(ImportantHeads, "at_branch", noted)
     sweep = {"alpha": (0.25, 0.5), "delta": (0.2, 0.5)}
     found = compare(folder, TASKS, ["iat", "multi-task"], out=tmp_path / "swept", sweep=sweep, **QUICK)
-    labels = ["iat-alpha-0.25-delta-0.2", "iat-alpha-0.25-delta-0.5", "iat-alpha-0.5-delta-0.2", "iat-alpha-0.5-delta-0.5"]
+    labels = [
+        "iat-alpha-0.25-delta-0.2",
+        "iat-alpha-0.25-delta-0.5",
+        "iat-alpha-0.5-delta-0.2",
+        "iat-alpha-0.5-delta-0.5",
+    ]
     assert [label for label, _ in found.results] == [*labels, "multi-task"]
     assert computed == {step: 1 if step < 10 else 3 if step < 16 else 5 for step in range(STEPS)}
     for delta in (0.2, 0.5):
@@ -55,14 +62,23 @@ def test_settings_branch_from_one_training(folder: Path, tmp_path: Path, monkeyp
     for label in labels:  # as if each had been trained by itself
         _, own = found.swept[label]
         alone = compare(folder, TASKS, ["iat"], out=tmp_path / "alone" / label, **own, **QUICK)
-        toy.assert_identical(toy.weights(found.results[label, 0].model), toy.weights(alone.results["iat", 0].model))
+        toy.assert_identical(
+            toy.weights(found.results[label, 0].model), toy.weights(alone.results["iat", 0].model)
+        )
     assert not (tmp_path / "swept" / BRANCHES).exists()
     sets = [found.results[label, 0].heads["mood"] for label in labels]
     assert [len(chosen) for chosen in sets] == [2, 2, 4, 4]
 
 
 def test_labels_name_what_is_swept() -> None:
-    assert list(grid_entries(["multi-task", "iat"], {"alpha": (0.3,), "delta": (0.1,)})) == ["multi-task", "iat"]
-    assert list(grid_entries(["prune", "frozen"], {"alpha": (0.3, 1.0)})) == ["prune-alpha-0.3", "prune-alpha-1.0", "frozen"]
+    assert list(grid_entries(["multi-task", "iat"], {"alpha": (0.3,), "delta": (0.1,)})) == [
+        "multi-task",
+        "iat",
+    ]
+    assert list(grid_entries(["prune", "frozen"], {"alpha": (0.3, 1.0)})) == [
+        "prune-alpha-0.3",
+        "prune-alpha-1.0",
+        "frozen",
+    ]
     with pytest.raises(HeadwiseError, match="'alpha' cannot be swept over: it is not an option of frozen"):
         grid_entries(["frozen"], {"alpha": (0.3, 1.0)})

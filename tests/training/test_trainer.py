@@ -12,7 +12,13 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.scoring import gate_gradient, top_heads
 from headwise.training import TrainingRun
-from headwise.training._trainer import HeadTrainingCallback, SingleTaskBatches, TrainerData, TrainerModel, one_task
+from headwise.training._trainer import (
+    HeadTrainingCallback,
+    SingleTaskBatches,
+    TrainerData,
+    TrainerModel,
+    one_task,
+)
 from headwise.training.methods import ImportantHeads
 
 TASKS = [toy.task("mood", 50), toy.task("warmth", 30)]
@@ -34,13 +40,18 @@ def trainer_for(model, folder, data, callback, accumulation=1, epochs=2):
         use_cpu=True,
         remove_unused_columns=False,
     )
-    trainer = Trainer(TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback])
+    trainer = Trainer(
+        TrainerModel(model), args, train_dataset=data, data_collator=data.collate, callbacks=[callback]
+    )
     data.feed(trainer)
     return trainer
 
 
 def choose(model, heads):
-    return {task.name: top_heads(gate_gradient(model, task, heads=heads, quiet=True), fraction=0.3) for task in TASKS}
+    return {
+        task.name: top_heads(gate_gradient(model, task, heads=heads, quiet=True), fraction=0.3)
+        for task in TASKS
+    }
 
 
 def test_a_trainer_run_equals_our_loop(tmp_path) -> None:
@@ -50,9 +61,16 @@ def test_a_trainer_run_equals_our_loop(tmp_path) -> None:
     callback = HeadTrainingCallback(heads, lambda: choose(model, heads), delta=0.5)
     trainer = trainer_for(model, tmp_path, data, callback)
     groups = [{"params": [p for p in model.parameters() if p.requires_grad]}]
-    trainer.optimizer = torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.1)  # decay everywhere, as in our loop
+    trainer.optimizer = torch.optim.AdamW(
+        groups, lr=1e-3, weight_decay=0.1
+    )  # decay everywhere, as in our loop
     trainer.train()
-    ours = TrainingRun(toy.model(TASKS, dropout=0.0), TASKS, ImportantHeads(delta=0.5), toy.settings(weight_decay=0.1, clip=0.5))
+    ours = TrainingRun(
+        toy.model(TASKS, dropout=0.0),
+        TASKS,
+        ImportantHeads(delta=0.5),
+        toy.settings(weight_decay=0.1, clip=0.5),
+    )
     ours.train()
     assert callback.chosen == ours.method.heads
     for name, value in toy.weights(ours.model).items():
@@ -82,10 +100,14 @@ def test_accumulation_windows_hold_one_task(tmp_path) -> None:
     heads = Heads(model.encoder)
     every = {task.name: heads.all() for task in TASKS}
     good = TrainerData(TASKS, model.tokenizer, batch_size=8, epochs=1, group=2)
-    trainer_for(model, tmp_path, good, HeadTrainingCallback(heads, every, delta=1.0), accumulation=2, epochs=1).train()
+    trainer_for(
+        model, tmp_path, good, HeadTrainingCallback(heads, every, delta=1.0), accumulation=2, epochs=1
+    ).train()
     bad = TrainerData(TASKS, model.tokenizer, batch_size=8, epochs=1, sampling="uniform")
     with pytest.raises(HeadwiseError, match="accumulates batches of"):
-        trainer_for(model, tmp_path, bad, HeadTrainingCallback(heads, every, delta=1.0), accumulation=2, epochs=1).train()
+        trainer_for(
+            model, tmp_path, bad, HeadTrainingCallback(heads, every, delta=1.0), accumulation=2, epochs=1
+        ).train()
 
 
 def test_mixed_batches_are_refused() -> None:
@@ -118,7 +140,9 @@ def test_batches_of_one_task_cover_all_rows_before_any_repeats() -> None:
             assert len(set(seen[name][start * rows : (start + 1) * rows])) == rows
     with pytest.raises(HeadwiseError, match="made for 3 epochs"):
         next(iter(sampler))
-    assert np.array_equal(sampler.plan, SingleTaskBatches(task_of, 5, epochs=3, group=2, sampling="pooled", seed=1).plan)
+    assert np.array_equal(
+        sampler.plan, SingleTaskBatches(task_of, 5, epochs=3, group=2, sampling="pooled", seed=1).plan
+    )
 
 
 def test_a_resumed_trainer_keeps_the_heads_it_chose(tmp_path) -> None:
@@ -135,7 +159,9 @@ def test_a_resumed_trainer_keeps_the_heads_it_chose(tmp_path) -> None:
         raise AssertionError("the heads were chosen before the interruption")
 
     second = HeadTrainingCallback(heads, never, delta=0.5)
-    second.on_train_begin(args, SimpleNamespace(global_step=7, max_steps=10), None, model=heads.model, optimizer=optimizer)
+    second.on_train_begin(
+        args, SimpleNamespace(global_step=7, max_steps=10), None, model=heads.model, optimizer=optimizer
+    )
     assert second.chosen == sets
     for callback in (first, second):
         callback.on_train_end(args, begun, None)

@@ -25,7 +25,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         for split in ("train", "validation"):
             examples = task.split(split)
-            rows = {"text": [text[0] for text in examples.texts], "label": [task.classes[i] for i in examples.labels]}
+            rows = {
+                "text": [text[0] for text in examples.texts],
+                "label": [task.classes[i] for i in examples.labels],
+            }
             pd.DataFrame(rows).to_csv(folder / name / f"{split}.csv", index=False)
     blocks = [f'[{name}]\npath = "{name}"\ntext = "text"\nlabel = "label"\n' for name in ("mood", "animal")]
     (folder / "tasks.toml").write_text("\n".join(blocks))
@@ -54,7 +57,9 @@ def weights_of(run: Path) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for file in run.rglob("*.safetensors"):
         method = next(part for part in reversed(file.relative_to(run).parts) if part in NAMES)
-        found.setdefault(method, {}).update({f"{file.name}/{key}": value for key, value in load_file(file).items()})
+        found.setdefault(method, {}).update(
+            {f"{file.name}/{key}": value for key, value in load_file(file).items()}
+        )
     return found
 
 
@@ -76,7 +81,9 @@ def test_variants_branch_with_their_method_and_keep_their_names(place: Path, tmp
     }
     assert set(tables["training"]["method"]) == set(NAMES)
     assert set(tables["differences"]["method"]) == set(NAMES) - {"multi-task"}
-    scores = pd.concat([pd.read_parquet(path) for path in (tmp_path / "run").rglob("scores.parquet")]).set_index("method")
+    scores = pd.concat(
+        [pd.read_parquet(path) for path in (tmp_path / "run").rglob("scores.parquet")]
+    ).set_index("method")
     assert set(scores.loc["all-heads", "alpha"]) == {1.0}
     assert set(scores.loc["drift", "alpha"]) == {0.5}
     found = weights_of(tmp_path / "run")
@@ -89,7 +96,9 @@ def test_variants_branch_with_their_method_and_keep_their_names(place: Path, tmp
     assert apart("drift", "iat") > 1e-4  # the option reached its training
     assert apart("iat", "multi-task") > 1e-4
     # every one of them can be the source of a transfer, under its own name
-    assert {method: len(models) for method, models in trained_models(tmp_path / "run").items()} == dict.fromkeys(NAMES, 1)
+    assert {
+        method: len(models) for method, models in trained_models(tmp_path / "run").items()
+    } == dict.fromkeys(NAMES, 1)
     (plain,) = trained_models(tmp_path / "run")["multi-task"]
     assert only_training(tmp_path / "run", "multi-task") == plain
     # another recipe in the same folder: what only the first one asked for is not taken for its result
@@ -100,7 +109,10 @@ def test_variants_branch_with_their_method_and_keep_their_names(place: Path, tmp
 
 
 def test_a_variant_has_the_options_that_the_recipe_gives_its_method(place: Path) -> None:
-    variants = {"drift": {"method": "iat", "options": {"drift": True}}, "other": {"method": "iat", "options": {"variant": "eq4"}}}
+    variants = {
+        "drift": {"method": "iat", "options": {"drift": True}},
+        "other": {"method": "iat", "options": {"variant": "eq4"}},
+    }
     asked = recipe(place, variants, method_options={"iat": {"variant": "iap"}})
     told = [cell.config.variants for cell in study.cells(asked) if getattr(cell.config, "variants", None)]
     assert [{name: one.options for name, one in each.items()} for each in told] == [
@@ -115,11 +127,19 @@ def test_without_variants_a_cell_has_the_key_it_had_before_there_were_any(place:
     assert "variants" in cell.config.decides()
 
 
-def test_a_variant_may_be_called_branches_and_options_may_be_its_methods_alone(place: Path, tmp_path: Path) -> None:
+def test_a_variant_may_be_called_branches_and_options_may_be_its_methods_alone(
+    place: Path, tmp_path: Path
+) -> None:
     tasks = [toy.task("mood", 20), toy.task("animal", 20)]
     quick = {"epochs": 1, "batch_size": 16, "delta": 0.5, "quiet": True}
     found = compare(
-        str(place / "model"), tasks, ["multi-task"], seeds=1, out=tmp_path, variants={"branches": {"method": "iat"}}, **quick
+        str(place / "model"),
+        tasks,
+        ["multi-task"],
+        seeds=1,
+        out=tmp_path,
+        variants={"branches": {"method": "iat"}},
+        **quick,
     )
     assert (tmp_path / "branches" / "seed-0").is_dir()
     assert set(found.results) == {("multi-task", 0), ("branches", 0)}
@@ -136,7 +156,9 @@ def test_a_variant_may_be_called_branches_and_options_may_be_its_methods_alone(p
         ({"a.b": {"method": "iat"}, "a_b": {"method": "iat"}}, "the same name"),
     ],
 )
-def test_wrong_variants_are_refused_before_any_training(place: Path, variants: dict[str, Any], message: str) -> None:
+def test_wrong_variants_are_refused_before_any_training(
+    place: Path, variants: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RecipeError, match=message):
         recipe(place, variants)
 
@@ -155,7 +177,9 @@ def test_the_disk_that_kept_models_take_is_foreseen(place: Path) -> None:
 def test_labels_of_variants() -> None:
     sweep = {"alpha": (0.1, 0.3), "delta": (0.2,)}
     found = grid_entries(
-        ["multi-task", "iat"], sweep, {"all": {"method": "iat", "alpha": 1.0}, "leak": {"method": "iat", "leak": True}}
+        ["multi-task", "iat"],
+        sweep,
+        {"all": {"method": "iat", "alpha": 1.0}, "leak": {"method": "iat", "leak": True}},
     )
     assert found["all"] == ("iat", {"delta": 0.2, "alpha": 1.0})  # what it sets itself is not swept
     assert found["leak-alpha-0.3"] == ("iat", {"alpha": 0.3, "delta": 0.2, "leak": True})

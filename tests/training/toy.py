@@ -11,7 +11,28 @@ from headwise.models import MultiTaskModel
 from headwise.tasks import Task
 from headwise.training import Train
 
-WORDS = "good fine nice great bad poor awful sad cat dog tree car sun rain hill lake red blue green grey".split()  # noqa: SIM905
+WORDS = [
+    "good",
+    "fine",
+    "nice",
+    "great",
+    "bad",
+    "poor",
+    "awful",
+    "sad",
+    "cat",
+    "dog",
+    "tree",
+    "car",
+    "sun",
+    "rain",
+    "hill",
+    "lake",
+    "red",
+    "blue",
+    "green",
+    "grey",
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -27,20 +48,32 @@ def tokenizer() -> Any:
     inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     inner.pre_tokenizer = pre_tokenizers.Whitespace()
     inner.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    names = dict(
+        zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True)
+    )
     return PreTrainedTokenizerFast(tokenizer_object=inner, model_max_length=64, eos_token="[SEP]", **names)
 
 
 def encoder(family: str = "bert", dropout: float = 0.1, layers: int = 2, seed: int = 0) -> Any:
     """A random model of 2 layers × 4 heads × 8."""
     torch.manual_seed(seed)
-    size = {"hidden_size": 32, "num_hidden_layers": layers, "num_attention_heads": 4, "vocab_size": 25, "pad_token_id": 0}
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "vocab_size": 25,
+        "pad_token_id": 0,
+    }
     size |= {} if family == "gpt2" else {"intermediate_size": 64, "max_position_embeddings": 64}
     drops = {"attention_dropout": dropout} if family == "llama" else {"hidden_dropout_prob": dropout}
     drops |= {"attention_probs_dropout_prob": dropout} if family in ("bert", "deberta-v2") else {}
-    drops = {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": dropout} if family == "gpt2" else drops
+    drops = (
+        {"resid_pdrop": dropout, "embd_pdrop": dropout, "attn_pdrop": dropout} if family == "gpt2" else drops
+    )
     config = AutoConfig.for_model(family, **size, **drops, **FAMILIES.get(family, {}))
     return AutoModel.from_config(config)
 
@@ -73,7 +106,9 @@ def task(name: str = "mood", n: int = 60, seed: int = 0) -> Task:
     return Task(name, data=splits, text=text_columns, kind="number" if name == "warmth" else "classes")
 
 
-def model(tasks: list[Task], family: str = "bert", dropout: float = 0.1, seed: int = 0, layers: int = 2) -> MultiTaskModel:
+def model(
+    tasks: list[Task], family: str = "bert", dropout: float = 0.1, seed: int = 0, layers: int = 2
+) -> MultiTaskModel:
     base = encoder(family, dropout, layers, seed)
     return MultiTaskModel(base, tokenizer(), tasks)
 

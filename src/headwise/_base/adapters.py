@@ -84,19 +84,25 @@ def find_adapter(place: str) -> Adapter | None:
         raise HeadwiseError(
             f"{settings} does not say on which model the adapter was trained: set base_model_name_or_path in it to that model's folder or hub id"
         )
-    return Adapter(place, base, CLASSES.get(str(record.get("task_type"))), _file(place, WEIGHTS) or Path(place) / WEIGHTS)
+    return Adapter(
+        place, base, CLASSES.get(str(record.get("task_type"))), _file(place, WEIGHTS) or Path(place) / WEIGHTS
+    )
 
 
 def outputs(tensors: Mapping[str, Any]) -> int | None:
     """How many outputs the classifier inside an adapter has; None if it has no classifier."""
     ends = tuple(f".{name}.weight" for name in HEADS)
-    found = [tensor.shape[0] for name, tensor in tensors.items() if name.endswith(ends) and "lora_" not in name]
+    found = [
+        tensor.shape[0] for name, tensor in tensors.items() if name.endswith(ends) and "lora_" not in name
+    ]
     return int(found[0]) if found else None
 
 
 def check_savable(model: Any) -> None:
     """Raises a HeadwiseError for the inside of a PEFT model, which transformers would save in a form that it cannot open."""
-    if not hasattr(model, "get_base_model") and any(hasattr(module, "base_layer") for module in model.modules()):
+    if not hasattr(model, "get_base_model") and any(
+        hasattr(module, "base_layer") for module in model.modules()
+    ):
         raise HeadwiseError(
             f"this {type(model).__name__} contains the adapters of a PEFT model and cannot be saved without it: merge them first "
             "(peft: model = model.merge_and_unload()), and use the result"
@@ -109,7 +115,10 @@ def _file(place: str, name: str) -> Path | None:
         return Path(place) / name if (Path(place) / name).is_file() else None
     from transformers.utils import cached_file
 
-    quiet = {f"_raise_exceptions_for_{reason}": False for reason in ("gated_repo", "missing_entries", "connection_errors")}
+    quiet = {
+        f"_raise_exceptions_for_{reason}": False
+        for reason in ("gated_repo", "missing_entries", "connection_errors")
+    }
     try:
         if name == CONFIG and cached_file(place, "config.json", **quiet) is not None:
             return None

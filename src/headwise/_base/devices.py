@@ -20,5 +20,7 @@ def checked_device(name: Any) -> torch.device:
     except RuntimeError:
         raise HeadwiseError(f"no device {name!r}; there is: {', '.join(['cpu', *here])}") from None
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise HeadwiseError(f"device is {name!r}, but torch finds no such GPU; there is: {', '.join(['cpu', *here])}")
+        raise HeadwiseError(
+            f"device is {name!r}, but torch finds no such GPU; there is: {', '.join(['cpu', *here])}"
+        )
     return device

@@ -60,7 +60,9 @@ def share_interval(right: int, examples: int, level: float = 0.95) -> tuple[floa
     return float(bounds.low), float(bounds.high)
 
 
-def sign_flip_p(differences: ArrayLike, alternative: Alternative = "two-sided", *, draws: int = 9999, seed: int = 0) -> float:
+def sign_flip_p(
+    differences: ArrayLike, alternative: Alternative = "two-sided", *, draws: int = 9999, seed: int = 0
+) -> float:
     """The sign-flip test of paired differences, one per unit: under H0 each is as likely to have the other sign.
 
     Exact up to 16 units; beyond, `draws` random flips with the observed one counted in.
@@ -114,13 +116,20 @@ def crossed_t(grid: ArrayLike, level: float = 0.95) -> tuple[Array, Array, Array
         rest = values - by_unit[..., :, None] - by_sample[..., None, :] + mean[..., None, None]
         ms_rest = (rest**2).sum((-2, -1)) / ((units - 1) * (samples - 1))
         both = np.maximum(ms_units + ms_samples - ms_rest, 0)
-        parts = ms_units**2 / (units - 1) + ms_samples**2 / (samples - 1) + ms_rest**2 / ((units - 1) * (samples - 1))
+        parts = (
+            ms_units**2 / (units - 1)
+            + ms_samples**2 / (samples - 1)
+            + ms_rest**2 / ((units - 1) * (samples - 1))
+        )
         ways.append((both, np.maximum(both**2 / np.where(parts > 0, parts, 1.0), 1.0)))
     half, p = np.zeros(mean.shape), np.zeros(mean.shape)
     for squares, df in ways:
         error = np.sqrt(squares / (units * samples))
         t = np.divide(np.abs(mean), error, out=np.where(mean == 0, 0.0, np.inf), where=error > 0)
-        half, p = np.maximum(half, scipy.stats.t.ppf((1 + level) / 2, df) * error), np.maximum(p, 2 * scipy.stats.t.sf(t, df))
+        half, p = (
+            np.maximum(half, scipy.stats.t.ppf((1 + level) / 2, df) * error),
+            np.maximum(p, 2 * scipy.stats.t.sf(t, df)),
+        )
     half = np.where(constant(values.reshape(*mean.shape, -1)), np.nan, half)
     return mean - half, mean + half, p
 

@@ -41,7 +41,11 @@ def lazily(package: str) -> tuple[Callable[[str], Any], list[str]]:
 def _deferred_imports(source: str) -> Iterator[tuple[str, ast.alias]]:
     """The module and name of every import that stands under `if TYPE_CHECKING`."""
     for block in ast.parse(source).body:
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING":
+        if (
+            isinstance(block, ast.If)
+            and isinstance(block.test, ast.Name)
+            and block.test.id == "TYPE_CHECKING"
+        ):
             for node in block.body:
                 if isinstance(node, ast.ImportFrom):
                     for alias in node.names:
@@ -94,5 +98,7 @@ class Registry(MutableMapping[str, T]):
             HeadwiseError: nothing has.
         """
         if name not in self:
-            raise HeadwiseError(f"{self.sort} {name!r} is unknown{did_you_mean(name, self)}; there are: {', '.join(self)}")
+            raise HeadwiseError(
+                f"{self.sort} {name!r} is unknown{did_you_mean(name, self)}; there are: {', '.join(self)}"
+            )
         return name

@@ -2,7 +2,9 @@
 
 from math import ceil
 
-EXPLAINED = "docs/statistics.md explains every interval and p: what it generalises to, and the least number it needs"
+EXPLAINED = (
+    "docs/statistics.md explains every interval and p: what it generalises to, and the least number it needs"
+)
 
 MIN_DRAWS = 199  # of a test by random arrangements: its p goes in steps of 0.005, so that ten pairs can pass a false discovery rate of 5 %
 

@@ -16,7 +16,9 @@ def release(much: bool = True) -> None:
         return
     if "pyarrow" in sys.modules:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc has it, musl does not
+    trim = (
+        getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    )  # glibc has it, musl does not
     if trim is not None:
         trim(0)
 
@@ -26,5 +28,7 @@ def release_gpu() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         gc.collect()
-        with suppress(RuntimeError):  # after an error on the device nothing can be given back, and that error is the one to show
+        with suppress(
+            RuntimeError
+        ):  # after an error on the device nothing can be given back, and that error is the one to show
             torch.cuda.empty_cache()

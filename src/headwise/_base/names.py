@@ -8,7 +8,13 @@ from typing import Any
 from headwise.errors import HeadwiseError
 
 HALF = "holds half of a character (a lone surrogate), which no encoding can write"  # said of a text that is not `writable`
-COMMANDS = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # categories of characters: control, format, half of one, ends of lines and paragraphs
+COMMANDS = {
+    "Cc",
+    "Cf",
+    "Cs",
+    "Zl",
+    "Zp",
+}  # categories of characters: control, format, half of one, ends of lines and paragraphs
 LONGEST = 100  # characters of a name: a file system takes 255 bytes, and a character may need four of them with a suffix after
 
 
@@ -27,7 +33,9 @@ def check_name(name: Any, what: str = "a task") -> str:
     elif len(name) > LONGEST:
         wrong = f"it has {len(name)} characters, and at most {LONGEST} are allowed"
     elif "/" in name or "\\" in name or name.startswith("."):
-        wrong = "it is also used as a file name, so it must not contain a slash or backslash or begin with a dot"
+        wrong = (
+            "it is also used as a file name, so it must not contain a slash or backslash or begin with a dot"
+        )
     elif not name.isprintable():
         wrong = "it must not contain line breaks or other unprintable characters"
     if wrong:
@@ -74,7 +82,9 @@ def shown(value: Any) -> str:
 
 def as_fraction(value: float) -> str:
     """What a fraction must be, for a message about `value`; a number that looks like percent is said as a fraction too."""
-    return "a fraction is between 0 and 1" + (f" ({value:g} % is {value / 100:g})" if 1 < value <= 100 else "")
+    return "a fraction is between 0 and 1" + (
+        f" ({value:g} % is {value / 100:g})" if 1 < value <= 100 else ""
+    )
 
 
 def cut(text: str) -> str:
@@ -90,7 +100,9 @@ def listed(names: Iterable[Any], most: int = 20) -> str:
 
 def spelling(name: str) -> str:
     """A name apart from case, spaces, underscores, characters that are not seen and the form in which characters are encoded."""
-    seen = "".join(letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf")
+    seen = "".join(
+        letter for letter in unicodedata.normalize("NFKC", name) if unicodedata.category(letter) != "Cf"
+    )
     return " ".join(seen.replace("_", " ").split()).casefold()
 
 
@@ -100,7 +112,8 @@ def legible(text: str, most: int = 2000) -> str:
     if len(text) > most:
         text = f"{text[: most // 2]} … ({len(text) - most} characters left out) … {text[len(text) - most // 2 :]}"
     return "".join(
-        letter if unicodedata.category(letter) not in COMMANDS or letter in "\n\t" else ascii(letter)[1:-1] for letter in text
+        letter if unicodedata.category(letter) not in COMMANDS or letter in "\n\t" else ascii(letter)[1:-1]
+        for letter in text
     )
 
 

@@ -48,7 +48,9 @@ def open_config(name: str | Path) -> Any:
     if (adapter := find_adapter(place)) is not None:
         return open_config(adapter.base)
     folder, options = in_gguf(place)
-    config = _read(place, "model", lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trusted(), **options))
+    config = _read(
+        place, "model", lambda: AutoConfig.from_pretrained(folder, trust_remote_code=trusted(), **options)
+    )
     if options:  # GGUF files are of language models, and name no class
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as NAMES
 
@@ -68,19 +70,25 @@ def open_tokenizer(name: str | Path) -> Any:
     folder, options = in_gguf(place)
     remedy = f"save the tokenizer into {place} (tokenizer.save_pretrained({place!r})), or pass tokenizer= in Python"
     if options:  # the file holds its own, and nothing can be saved into it
-        remedy = (
-            "convert the model to GGUF again with its tokenizer, or pass tokenizer= in Python: that of the model it was made from"
-        )
+        remedy = "convert the model to GGUF again with its tokenizer, or pass tokenizer= in Python: that of the model it was made from"
     try:
-        found = _read(place, "tokenizer", lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options))
+        found = _read(
+            place,
+            "tokenizer",
+            lambda: AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted(), **options),
+        )
     except ForeignCode:
         raise
     except HeadwiseError as error:
         adapter = find_adapter(place)
         if adapter is not None:
             return open_tokenizer(adapter.base)
-        raise HeadwiseError(f"no tokenizer could be opened with the model's weights at {place!r}: {remedy}") from error
-    if len(set(found.get_vocab()) - set(found.all_special_tokens)) < 2:  # transformers makes an empty one where files are missing
+        raise HeadwiseError(
+            f"no tokenizer could be opened with the model's weights at {place!r}: {remedy}"
+        ) from error
+    if (
+        len(set(found.get_vocab()) - set(found.all_special_tokens)) < 2
+    ):  # transformers makes an empty one where files are missing
         raise HeadwiseError(
             f"{place!r} has no tokenizer: without its vocabulary every word would be read as {found.unk_token or 'nothing'}; {remedy}"
         )
@@ -93,11 +101,15 @@ def tokenizer_beside(model: Any) -> Any:
         return model.tokenizer
     place = model.config.name_or_path
     if not place:
-        raise HeadwiseError(f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer=")
+        raise HeadwiseError(
+            f"{type(model).__name__} was made from a configuration, so it has no tokenizer: pass tokenizer="
+        )
     return open_tokenizer(place)
 
 
-def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any) -> Any:
+def open_weights(
+    kind: str, name: str | Path, config: Any = None, *, brought: Collection[str] = (), **loading: Any
+) -> Any:
     """A model with all its weights, in float32 (by default) and evaluation mode.
 
     Args:
@@ -147,7 +159,9 @@ def open_weights(kind: str, name: str | Path, config: Any = None, *, brought: Co
     if packed:
         model.config.name_or_path = place  # not only the folder
         if getattr(model, "hf_quantizer", None) is not None:
-            model.hf_quantizer.remove_quantization_config(model)  # its weights are plain now, and it saves as any model
+            model.hf_quantizer.remove_quantization_config(
+                model
+            )  # its weights are plain now, and it saves as any model
     return model
 
 
@@ -155,8 +169,14 @@ def identity(config: Any) -> tuple[str, str | None]:
     """Id and revision of the model that a configuration belongs to; of a folder its name, and no revision."""
     text = str(getattr(config, "_name_or_path", "") or getattr(config, "model_type", "") or "a model")
     parts = Path(text).parts
-    if "snapshots" in parts[:-1] and (place := parts.index("snapshots")) and parts[place - 1].startswith("models--"):
-        return parts[place - 1].removeprefix("models--").replace("--", "/"), parts[place + 1]  # in the hub's cache
+    if (
+        "snapshots" in parts[:-1]
+        and (place := parts.index("snapshots"))
+        and parts[place - 1].startswith("models--")
+    ):
+        return parts[place - 1].removeprefix("models--").replace("--", "/"), parts[
+            place + 1
+        ]  # in the hub's cache
     if Path(text).is_dir() or Path(text).is_absolute():
         parts = parts[:-1] if parts[-1] == "encoder" else parts  # of a multi-task model
         return parts[-1], None
@@ -190,9 +210,17 @@ def fill(module: Any, file: Path) -> None:
     wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     missing, foreign = sorted(set(wanted) - set(held)), sorted(set(held) - set(wanted))
     if missing or foreign:
-        what = f"lacks {_some(missing)}" if missing else f"holds {_some(foreign)}, which the model does not have"
-        raise HeadwiseError(f"{file} {what}: it does not belong to this model, or is truncated; save the model again")
-    wrong = [(name, tuple(held[name].shape), shape) for name, shape in wanted.items() if tuple(held[name].shape) != shape]
+        what = (
+            f"lacks {_some(missing)}" if missing else f"holds {_some(foreign)}, which the model does not have"
+        )
+        raise HeadwiseError(
+            f"{file} {what}: it does not belong to this model, or is truncated; save the model again"
+        )
+    wrong = [
+        (name, tuple(held[name].shape), shape)
+        for name, shape in wanted.items()
+        if tuple(held[name].shape) != shape
+    ]
     if wrong:
         raise HeadwiseError(f"{file}: {_shapes(wrong)}; it does not belong to this model")
     module.load_state_dict(held)
@@ -246,7 +274,10 @@ def _read(place: str, what: str, reading: Callable[[], Any]) -> Any:
                 f"{place} needs its own code{_scripts(place)}, which is not run by default: read it and, if you trust it, "
                 "pass --trust-remote-code (in Python: trust_remote_code=True)"
             ) from error
-        if "does not appear to have a file named model.safetensors" in text or "cannot be loaded with `safetensors`" in text:
+        if (
+            "does not appear to have a file named model.safetensors" in text
+            or "cannot be loaded with `safetensors`" in text
+        ):
             raise HeadwiseError(_pickled(place, "pytorch_model.bin")) from error
         raise not_opened(place, error, what) from error
 
@@ -273,7 +304,11 @@ def _check_complete(place: str, model: Any, info: Mapping[str, Any], brought: Co
             f"{place}: {_shapes(wrong)} by its config.json. Weights and configuration belong to different models: download or save both again"
         )
     missing = sorted(set(info["missing_keys"]) - set(brought))
-    top = [name for name in missing if not name.startswith(prefix) or name.removeprefix(prefix).startswith(f"{POOLER}.")]
+    top = [
+        name
+        for name in missing
+        if not name.startswith(prefix) or name.removeprefix(prefix).startswith(f"{POOLER}.")
+    ]
     inner = [name for name in missing if name not in top]
     if inner:
         raise HeadwiseError(

@@ -10,7 +10,9 @@ from typing import Any
 from headwise._base.names import shown
 from headwise.errors import HeadwiseError
 
-DEEPEST = 100  # levels of lists and tables within each other; nothing that headwise reads needs more than a dozen
+DEEPEST = (
+    100  # levels of lists and tables within each other; nothing that headwise reads needs more than a dozen
+)
 LONGEST = 18  # digits of a whole number
 
 
@@ -25,7 +27,9 @@ def reading(path: str | Path, what: str) -> Iterator[None]:
     except (HeadwiseError, ImportError):
         raise
     except Exception as error:
-        raise HeadwiseError(f"{path} could not be read as {what}: {type(error).__name__}: {one_line(error)}") from error
+        raise HeadwiseError(
+            f"{path} could not be read as {what}: {type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def parse_json(content: str | bytes, where: str, unique: bool = False) -> Any:
@@ -45,7 +49,9 @@ def parse_json(content: str | bytes, where: str, unique: bool = False) -> Any:
         if len(found) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise HeadwiseError(f"{where} has the name {shown(twice)} twice in one object: rename or remove all but one")
+            raise HeadwiseError(
+                f"{where} has the name {shown(twice)} twice in one object: rename or remove all but one"
+            )
         return found
 
     try:
@@ -106,7 +112,9 @@ def one_line(error: BaseException) -> str:
 
 
 def _too_deep(where: str) -> HeadwiseError:
-    return HeadwiseError(f"{where} is nested too deeply: more than {DEEPEST} levels of lists or tables within each other")
+    return HeadwiseError(
+        f"{where} is nested too deeply: more than {DEEPEST} levels of lists or tables within each other"
+    )
 
 
 def _check_depth(value: Any, where: str) -> None:

@@ -40,15 +40,23 @@ def model_place(name: str | Path) -> str:
     if text == EMBEDDED:
         return default_model()
     folder = Path(os.path.expanduser(text))
-    if folder.is_dir() and not any((folder / own).is_file() for own in ("config.json", "headwise.json", "adapter_config.json")):
+    if folder.is_dir() and not any(
+        (folder / own).is_file() for own in ("config.json", "headwise.json", "adapter_config.json")
+    ):
         files = sorted(folder.glob(f"*{GGUF}"))
         if len(files) > 1:
-            raise HeadwiseError(f"{text} holds {len(files)} GGUF files: give one of them, for instance {files[0]}")
+            raise HeadwiseError(
+                f"{text} holds {len(files)} GGUF files: give one of them, for instance {files[0]}"
+            )
         if files:
             return str(files[0])
     if folder.is_file() and folder.suffix != GGUF:
-        raise HeadwiseError(f"{text} is a file: give the folder that holds config.json and model.safetensors, or a GGUF file")
-    if not os.path.exists(os.path.expanduser(text)) and (text.startswith((".", "/", "~")) or text.count("/") > 1):
+        raise HeadwiseError(
+            f"{text} is a file: give the folder that holds config.json and model.safetensors, or a GGUF file"
+        )
+    if not os.path.exists(os.path.expanduser(text)) and (
+        text.startswith((".", "/", "~")) or text.count("/") > 1
+    ):
         raise HeadwiseError(f"there is no folder {text!r} to open a model from")
     return text
 

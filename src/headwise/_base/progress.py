@@ -10,7 +10,14 @@ from threading import get_ident
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 T = TypeVar("T")
 Report = Callable[[str, int, int | None], None]
@@ -61,7 +68,9 @@ def reading_weights() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        held = held if "above report" in str(error.__cause__) else []  # an error of transformers that refers to it
+        held = (
+            held if "above report" in str(error.__cause__) else []
+        )  # an error of transformers that refers to it
         raise
     else:
         held = [record for record in held if "LOAD REPORT" not in str(record.msg)]
@@ -149,12 +158,18 @@ class _Lines:
         self.next = now + LINE_EVERY_S
         took = now - self.start
         count = f"{done}/{total}" if total is not None else f"{done}"
-        left = f", {duration(took / done * (total - done))} left" if done and total is not None and done < total else ""
+        left = (
+            f", {duration(took / done * (total - done))} left"
+            if done and total is not None and done < total
+            else ""
+        )
         note = f", {self.note()}" if self.note and done else ""
         print(f"{description}: {count} in {duration(took)}{note}{left}", file=sys.stderr, flush=True)
 
 
-def _barred(iterable: Iterable[T], description: str, total: int | None, note: Callable[[], str] | None) -> Iterator[T]:
+def _barred(
+    iterable: Iterable[T], description: str, total: int | None, note: Callable[[], str] | None
+) -> Iterator[T]:
     global _bars
     outermost = _bars is None
     if _bars is None:
@@ -177,5 +192,7 @@ def bars(console: Console | None = None, left: bool = True) -> Progress:
     """The columns every bar of headwise has; `left=False` leaves out the time left."""
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
     return Progress(
-        *columns, *([TextColumn("left"), TimeRemainingColumn()] if left else []), console=console or Console(stderr=True)
+        *columns,
+        *([TextColumn("left"), TimeRemainingColumn()] if left else []),
+        console=console or Console(stderr=True),
     )

@@ -11,7 +11,9 @@ class Resampling(Settings):
 
     level: float = option(0.95, "Confidence level of the intervals.", gt=0, lt=1)
     bootstrap: int = option(
-        1000, "Bootstrap resamples for the intervals: 0 (no intervals), or at least 199 (95 %) or 999 (99 %).", ge=0
+        1000,
+        "Bootstrap resamples for the intervals: 0 (no intervals), or at least 199 (95 %) or 999 (99 %).",
+        ge=0,
     )
 
     @field_validator("bootstrap")
@@ -19,5 +21,7 @@ class Resampling(Settings):
     def _enough(cls, value: int, info: ValidationInfo) -> int:
         level = info.data.get("level")  # None where it is wrong itself, which is said there
         if level and 0 < value < (least := least_resamples(level)):
-            raise ValueError(f"given {value}; intervals at {100 * level:g} % need {least} resamples or more (0: no intervals)")
+            raise ValueError(
+                f"given {value}; intervals at {100 * level:g} % need {least} resamples or more (0: no intervals)"
+            )
         return value

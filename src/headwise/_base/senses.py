@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 Sense = Literal["signed", "magnitude"]
 SENSES = get_args(Sense)
-MEANING = "'signed' (0: no effect, below 0: in the task's way) or 'magnitude' (the higher, the more important)"
+MEANING = (
+    "'signed' (0: no effect, below 0: in the task's way) or 'magnitude' (the higher, the more important)"
+)
 
 
 def importance(scores: "xr.DataArray", by: str = "magnitude") -> NDArray[np.float64]:

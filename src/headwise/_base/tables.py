@@ -26,7 +26,9 @@ def csv_text(frame: "pd.DataFrame", header: bool = True) -> str:
     marked.columns = pd.Index([_marked(name) for name in frame.columns])
     text = str(marked.to_csv(index=False, header=header, lineterminator="\n"))
     if "\r" in text:  # which Python writes without quotation marks, and everybody reads as the end of a row
-        text = str(marked.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC))
+        text = str(
+            marked.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+        )
     return text
 
 
@@ -34,7 +36,9 @@ def read_csv(path: str | Path) -> "pd.DataFrame":
     """A table that `csv_text` wrote. An empty cell is missing; "NA" and "null" are words."""
     import pandas as pd
 
-    exact: Any = {} if int(pd.__version__.partition(".")[0]) > 2 else {"float_precision": "round_trip"}  # since pandas 3 all are
+    exact: Any = (
+        {} if int(pd.__version__.partition(".")[0]) > 2 else {"float_precision": "round_trip"}
+    )  # since pandas 3 all are
     return unmarked(pd.read_csv(path, keep_default_na=False, na_values=[""], **exact))
 
 
@@ -50,7 +54,11 @@ def unmarked(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _marked(value: Any) -> Any:
-    return MARK + value if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value) else value
+    return (
+        MARK + value
+        if isinstance(value, str) and FORMULA.match(value) and not NUMBER.fullmatch(value)
+        else value
+    )
 
 
 def _unmarked(value: Any) -> Any:

@@ -43,7 +43,9 @@ def unpack_limit(path: Path) -> float:
     try:
         return float(number) * UNITS[given[len(number) :]]
     except (ValueError, KeyError):
-        raise HeadwiseError(f"{VARIABLE} is {given!r}; expected a size such as 4GB or 500MB, or none") from None
+        raise HeadwiseError(
+            f"{VARIABLE} is {given!r}; expected a size such as 4GB or 500MB, or none"
+        ) from None
 
 
 def too_large(path: Path, limit: float) -> HeadwiseError:
@@ -102,7 +104,9 @@ def read_parquet(path: Path) -> "pd.DataFrame":
             raise too_large(path, limit)
         batches, count = [], 0
         for batch in file.iter_batches(batch_size=max(1, min(BATCH, ROOM // _longest(path)))):
-            columns = (column.indices if pa.types.is_dictionary(column.type) else column for column in batch.columns)
+            columns = (
+                column.indices if pa.types.is_dictionary(column.type) else column for column in batch.columns
+            )
             count += sum(column.nbytes for column in columns)
             if count > limit:
                 raise too_large(path, limit)

@@ -61,7 +61,12 @@ def settle(folder: Path, pattern: str = "*", since: float = 0.0) -> None:
     usual = mode()
     for file in folder.rglob(pattern):
         stat = file.lstat()
-        if file.is_file() and not file.is_symlink() and stat.st_mtime >= since and stat.st_mode & 0o777 != usual:
+        if (
+            file.is_file()
+            and not file.is_symlink()
+            and stat.st_mtime >= since
+            and stat.st_mode & 0o777 != usual
+        ):
             file.chmod(usual)
 
 
@@ -92,11 +97,15 @@ def saving(folder: str | Path, weights: Iterable[Any] = ()) -> Iterator[None]:
     settle(Path(folder), "*.safetensors", began)
 
 
-def no_space(error: BaseException, folder: Path, needed: int | Callable[[], int] = 0, least: bool = False) -> NoSpace | None:
+def no_space(
+    error: BaseException, folder: Path, needed: int | Callable[[], int] = 0, least: bool = False
+) -> NoSpace | None:
     """The error as `NoSpace`, if that is what it comes from; of two nested folders, the outer one is named."""
     if isinstance(error, NoSpace):
         known = needed() if callable(needed) else needed
-        return NoSpace(folder, max(known, error.needed), error.what, least if known >= error.needed else error.least)
+        return NoSpace(
+            folder, max(known, error.needed), error.what, least if known >= error.needed else error.least
+        )
     number = error.errno if isinstance(error, OSError) else None
     if number not in FULL:  # Rust's libraries say it in words alone
         number = next((known for known in FULL if f"(os error {known})" in str(error)), None)
@@ -135,7 +144,9 @@ def whole_file(path: str | Path, needed: int = 0) -> Iterator[Path]:
         raise HeadwiseError(f"{path} is a folder: give the name of a file")
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     special = target.exists() and not target.is_file()
-    aside = target if special else target.with_name(f"{ASIDE}{os.getpid()}-{secrets.token_hex(4)}-{target.name}")
+    aside = (
+        target if special else target.with_name(f"{ASIDE}{os.getpid()}-{secrets.token_hex(4)}-{target.name}")
+    )
     written = 0
     with room_in(path.parent, lambda: needed or written, least=not needed):
         try:
@@ -192,7 +203,9 @@ def tensor_bytes(tensors: Iterable[Any]) -> int:
     return sum(int(tensor.nbytes) for tensor in tensors)
 
 
-def save_tensors(tensors: Mapping[str, Any], path: str | Path, metadata: dict[str, str] | None = None) -> None:
+def save_tensors(
+    tensors: Mapping[str, Any], path: str | Path, metadata: dict[str, str] | None = None
+) -> None:
     """Writes tensors (or numpy arrays) by name as safetensors.
 
     Raises:

@@ -64,7 +64,9 @@ class Answers:
         """Numbers of the examples that were answered, rising, with the prediction and the loss of each."""
         if self._all is not None:
             return self._all
-        index, predictions, losses = (torch.cat(part).cpu().numpy() for part in zip(*self._parts, strict=True))
+        index, predictions, losses = (
+            torch.cat(part).cpu().numpy() for part in zip(*self._parts, strict=True)
+        )
         order = np.argsort(index)
         return index[order], predictions[order], losses[order]
 
@@ -91,7 +93,9 @@ def verdict(subject: "Subject", predictions: NDArray[Any], numbers: NDArray[np.i
     if np.isfinite(chance):
         facts["chance"] = {task.name: chance}
     if at_chance(task.metric, task.kind, predictions, gold, chance):
-        facts["at_chance"] = {task.name: chance_note(task.name, task.score(predictions, gold), chance, LITTLE)}
+        facts["at_chance"] = {
+            task.name: chance_note(task.name, task.score(predictions, gold), chance, LITTLE)
+        }
     return facts
 
 

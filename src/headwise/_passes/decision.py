@@ -9,7 +9,9 @@ from headwise.store import Decision, decision
 from headwise.tasks import Task
 
 
-def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any) -> Decision:
+def asked(
+    operation: str, model: Any, tasks: Sequence[Task], settings: Reading, *splits: str, **more: Any
+) -> Decision:
     """What decides a result that an operation computes from a model and tasks.
 
     Args:
@@ -20,8 +22,15 @@ def asked(operation: str, model: Any, tasks: Sequence[Task], settings: Reading, 
         splits: which are read.
         more: further facts.
     """
-    given = [task.name for task in tasks if task.metric_given]  # else the metric that the model remembers holds
-    facts = {**settings.decides(), "silenced": sorted(settings.silenced or ()), "metric given for": given, **more}
+    given = [
+        task.name for task in tasks if task.metric_given
+    ]  # else the metric that the model remembers holds
+    facts = {
+        **settings.decides(),
+        "silenced": sorted(settings.silenced or ()),
+        "metric given for": given,
+        **more,
+    }
     if outputs := renumbered(model, tasks):
         facts["outputs of the model for classes"] = outputs
     return decision(operation, facts, model=model, tokenizer=settings.tokenizer, tasks=tasks, splits=splits)

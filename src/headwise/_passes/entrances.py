@@ -12,14 +12,26 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten  # as torch.func and transformers use it
+from torch.utils._pytree import (
+    tree_flatten,
+    tree_leaves,
+    tree_unflatten,
+)  # as torch.func and transformers use it
 
 from headwise._passes.stack import Stack, find_stack, recording, skipping
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 
 # What models raise where something is missing that a block below would have made.
-MISSING = (AttributeError, HeadwiseError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
+MISSING = (
+    AttributeError,
+    HeadwiseError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 STATES = 1e-3  # share by which the last state may differ, where rounding alone does not make it differ more
 
 
@@ -96,7 +108,9 @@ def find_entrances(heads: Heads, run: Run, blocks: Iterable[int] | None = None) 
         if any(begins.values())
         else "lower layers were not shared"
     )
-    return Entrances(stack, begins, trial.axes, f"{how}: starting in the middle of this model changed its result")
+    return Entrances(
+        stack, begins, trial.axes, f"{how}: starting in the middle of this model changed its result"
+    )
 
 
 @dataclass(frozen=True)
@@ -135,7 +149,9 @@ class _Trial:
         except MISSING:
             return False
         expected = self.answers.float().repeat(2)
-        same = expected.shape == answers.shape and torch.allclose(expected, answers.float(), rtol=1e-3, atol=1e-4)
+        same = expected.shape == answers.shape and torch.allclose(
+            expected, answers.float(), rtol=1e-3, atol=1e-4
+        )
         return same and difference <= max(STATES, 4 * self.noise)
 
 
@@ -195,5 +211,9 @@ def repeat(value: Any, times: int, axes: list[int | None]) -> Any:
 def _difference(one: Any, other: Any) -> float:
     """The largest difference between the tensors of two outputs of a block, as a share of their norm."""
     pairs = zip(tree_leaves(one), tree_leaves(other), strict=True)
-    shares = [(a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-12) for a, b in pairs if isinstance(a, Tensor)]
+    shares = [
+        (a.float() - b.float()).norm() / b.float().norm().clamp(min=1e-12)
+        for a, b in pairs
+        if isinstance(a, Tensor)
+    ]
     return max(map(float, shares), default=0.0)

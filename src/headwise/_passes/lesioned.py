@@ -98,8 +98,14 @@ def evaluate(
     store = _Store(subject, len(sets))
     if how != "zero":
         with frozen(subject.model), torch.inference_mode():
-            for lesion, head_set in enumerate(track(sets, description, quiet=subject.quiet or not description)):
-                with subject.heads.silenced(head_set, how, reference, subject.seed) if head_set else nullcontext():
+            for lesion, head_set in enumerate(
+                track(sets, description, quiet=subject.quiet or not description)
+            ):
+                with (
+                    subject.heads.silenced(head_set, how, reference, subject.seed)
+                    if head_set
+                    else nullcontext()
+                ):
                     _run_all(subject, lesion, store)
         return Outcome(*store.arrays(), {"replaced": len(sets)})
     with frozen(subject.model), torch.inference_mode():
@@ -109,7 +115,9 @@ def evaluate(
         gates = _gates(subject, sets)  # (lesions, layers, heads)
         _run_on_the_model(subject, plan, gates, store, description, way)
         smaller = f"{description}, smaller models"
-        for lesion in track(plan.removed, smaller, quiet=subject.quiet or not description or not plan.removed):
+        for lesion in track(
+            plan.removed, smaller, quiet=subject.quiet or not description or not plan.removed
+        ):
             with _smaller(subject, sets[lesion]):
                 _run_all(subject, lesion, store, gated=False)
     return Outcome(*store.arrays(), plan.ways())
@@ -122,7 +130,9 @@ def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> P
     if isinstance(stack, str):
         plan.note = f"lower layers are not shared: {stack}"
     possible = not isinstance(stack, str) and way in ("auto", "shared")
-    lowest = {i: stack.block_of[min(s)[0]] for i, s in enumerate(sets) if s} if isinstance(stack, Stack) else {}
+    lowest = (
+        {i: stack.block_of[min(s)[0]] for i, s in enumerate(sets) if s} if isinstance(stack, Stack) else {}
+    )
     # the lower layers must be run once more to be kept, unless the intact model is asked for anyway
     saved = sum(stack.share(block) for block in lowest.values()) if isinstance(stack, Stack) else 0.0
     share = possible and saved > (0 if any(not s for s in sets) else 1)
@@ -141,7 +151,9 @@ def make_plan(subject: Subject, sets: Sequence[HeadSet], way: str = "auto") -> P
 def _find_entrances(subject: Subject, sets: Sequence[HeadSet], plan: Plan) -> None:
     """Moves lesions whose passes may not begin in their own block to the highest below it where they may, or to whole passes."""
     highest = plan.shared[max(plan.shared)][0]
-    gates = _gates(subject, [sets[highest]])  # (1, layers, heads), which change nothing below any block that is tried
+    gates = _gates(
+        subject, [sets[highest]]
+    )  # (1, layers, heads), which change nothing below any block that is tried
     batch = subject.shortest()
     entrances = find_entrances(
         subject.heads,
@@ -165,7 +177,8 @@ def _removal_pays(subject: Subject, head_set: HeadSet) -> bool:
         return False  # contexts hold on to the modules of the model as it is
     counts = {layer: len(found) for layer, found in head_set.layers().items()}
     if any(
-        counts.get(site.index, 0) == site.n_heads or site.n_groups != site.n_heads or site.n_calls > 1 for site in heads.sites
+        counts.get(site.index, 0) == site.n_heads or site.n_groups != site.n_heads or site.n_calls > 1
+        for site in heads.sites
     ):
         return False  # a whole layer, grouped keys, or shared layers: gating is always right
     share = len(head_set) / heads.total
@@ -182,7 +195,9 @@ def _gates(subject: Subject, sets: Sequence[HeadSet]) -> Tensor:
     )  # truth values: a silenced head need not put out a number
 
 
-def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str) -> None:
+def _run_on_the_model(
+    subject: Subject, plan: Plan, gates: Tensor, store: "_Store", description: str, way: str
+) -> None:
     """Everything that runs on the whole model: batch by batch, so that kept layers are those of one batch."""
     if not (plan.intact or plan.shared or plan.gated):
         return
@@ -193,7 +208,10 @@ def _run_on_the_model(subject: Subject, plan: Plan, gates: Tensor, store: "_Stor
         kept: dict[int, Any] = {}
         together = plan.gated
         if not plan.shared and budget and subject.device.type != "cpu":
-            together = [*plan.intact, *plan.gated]  # with nothing to keep, the intact model is a lesion like any other
+            together = [
+                *plan.intact,
+                *plan.gated,
+            ]  # with nothing to keep, the intact model is a lesion like any other
         elif plan.intact or plan.shared:
             with plan.entrances.recording() as kept:
                 output = subject.forward(batch)
@@ -245,9 +263,14 @@ class _Store:
     def arrays(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         columns = self.parts[0][2].shape[1:]
         # all in one transfer
-        flat = torch.cat([prediction.reshape(-1, *columns) for _, _, prediction, _ in self.parts]).cpu().numpy()
+        flat = (
+            torch.cat([prediction.reshape(-1, *columns) for _, _, prediction, _ in self.parts]).cpu().numpy()
+        )
         lost = torch.cat([loss.reshape(-1) for *_, loss in self.parts]).cpu().numpy()
-        predictions, losses = np.empty((*self.shape, *columns), dtype=flat.dtype), np.empty(self.shape, dtype=np.float32)
+        predictions, losses = (
+            np.empty((*self.shape, *columns), dtype=flat.dtype),
+            np.empty(self.shape, dtype=np.float32),
+        )
         start = 0
         for lesions, chosen, _, _ in self.parts:
             stop = start + len(lesions) * len(chosen)

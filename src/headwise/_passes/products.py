@@ -29,7 +29,9 @@ class OneDNN(TorchFunctionMode):
             x, weight, bias = (*args, None)[:3]
             if _pays(x, weight, bias):
                 return _product(x, weight, bias)
-        elif func is torch.addmm and not kwargs and len(args) == 3:  # GPT-2's `Conv1D`, whose weights are stored transposed
+        elif (
+            func is torch.addmm and not kwargs and len(args) == 3
+        ):  # GPT-2's `Conv1D`, whose weights are stored transposed
             bias, x, weight = args
             if type(weight) in PLAIN and weight.ndim == 2 and _pays(x, weight.T, bias):
                 return _product(x, weight.T, bias)
@@ -46,7 +48,12 @@ def _pays(x: Any, weight: Any, bias: Any) -> bool:
     given = (x, weight) if bias is None else (x, weight, bias)
     if any(type(t) not in PLAIN or t.dtype != torch.float32 or t.device.type != "cpu" for t in given):
         return False
-    if weight.ndim != 2 or x.ndim < 2 or x.shape[-1] != weight.shape[1] or not (bias is None or bias.shape == weight.shape[:1]):
+    if (
+        weight.ndim != 2
+        or x.ndim < 2
+        or x.shape[-1] != weight.shape[1]
+        or not (bias is None or bias.shape == weight.shape[:1])
+    ):
         return False
     if x.numel() < ROWS * x.shape[-1] or x.numel() * weight.shape[0] < WORTH:
         return False
@@ -57,7 +64,9 @@ def _pays(x: Any, weight: Any, bias: Any) -> bool:
 
 def quick_products(device: torch.device) -> AbstractContextManager[Any]:
     """Inside, passes without gradients on `device` take the faster of torch's two libraries for products."""
-    wanted = device.type == "cpu" and faster() and torch.backends.mkldnn.enabled and not torch.is_grad_enabled()
+    wanted = (
+        device.type == "cpu" and faster() and torch.backends.mkldnn.enabled and not torch.is_grad_enabled()
+    )
     return OneDNN() if wanted else nullcontext()
 
 
@@ -65,7 +74,11 @@ def quick_products(device: torch.device) -> AbstractContextManager[Any]:
 def faster() -> bool:
     """Whether oneDNN is the faster one here: torch has both, and the processor has AVX-512 and is not Intel's."""
     both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not both or torch.backends.cpu.get_cpu_capability() != "AVX512" or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if (
+        not both
+        or torch.backends.cpu.get_cpu_capability() != "AVX512"
+        or not hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    ):
         return False
     try:
         return "GenuineIntel" not in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")

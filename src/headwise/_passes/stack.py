@@ -12,7 +12,9 @@ from torch import nn
 from headwise.heads import Heads
 
 # of this thread or task: what it skips (blocks, and what they hand on), and the recordings it has open
-_skipped: ContextVar[tuple[tuple[frozenset[nn.Module], Any], ...]] = ContextVar("headwise_skipped", default=())
+_skipped: ContextVar[tuple[tuple[frozenset[nn.Module], Any], ...]] = ContextVar(
+    "headwise_skipped", default=()
+)
 _recorded: ContextVar[tuple[dict[int, Any], ...]] = ContextVar("headwise_recorded", default=())
 _lock = threading.Lock()  # of stand-ins, which threads share
 
@@ -90,7 +92,11 @@ class StandIn:
         for skipped, output in reversed(_skipped.get()):
             if self.block in skipped:
                 return output
-        return self.before(*args, **kwargs) if self.before else type(self.block).forward(self.block, *args, **kwargs)
+        return (
+            self.before(*args, **kwargs)
+            if self.before
+            else type(self.block).forward(self.block, *args, **kwargs)
+        )
 
 
 @contextmanager

@@ -29,7 +29,17 @@ from headwise.models import (
     reading_length,
 )
 from headwise.settings import operation
-from headwise.tasks import BUSY_TOKENS, MOST_TOKENS, Batch, Batches, Encoded, Task, batches, collate, on_device
+from headwise.tasks import (
+    BUSY_TOKENS,
+    MOST_TOKENS,
+    Batch,
+    Batches,
+    Encoded,
+    Task,
+    batches,
+    collate,
+    on_device,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,9 @@ class Subject:
 
     def plan(self) -> Batches:
         """All examples once, sorted by length, so that little is spent on padding; the longest come first."""
-        return batches(self.encoded, self.batch_size, enough=BUSY_TOKENS.get(self.device.type), most=self.most_tokens)
+        return batches(
+            self.encoded, self.batch_size, enough=BUSY_TOKENS.get(self.device.type), most=self.most_tokens
+        )
 
     def plan_in_order(self) -> Batches:
         """All examples once, in the order of the data: for the one published variant whose result depends on the batches."""
@@ -164,7 +176,11 @@ class Subject:
 
 def weights_type(model: Any) -> dict[str, str]:
     """For the settings of a result: the data type of a model's weights, where it is not float32."""
-    types = {str(weight.dtype).removeprefix("torch.") for weight in model.parameters() if weight.is_floating_point()}
+    types = {
+        str(weight.dtype).removeprefix("torch.")
+        for weight in model.parameters()
+        if weight.is_floating_point()
+    }
     return {"weights": ", ".join(sorted(types))} if types - {"float32"} else {}
 
 
@@ -232,12 +248,18 @@ def drawn(model: MultiTaskModel | TaskModel, task: Task, settings: Reading) -> E
     """
     examples = task.split(settings.split)
     if not examples.labelled:
-        raise HeadwiseError(f"task {task.name!r}: its {settings.split!r} split has no labels; choose another with split=")
+        raise HeadwiseError(
+            f"task {task.name!r}: its {settings.split!r} split has no labels; choose another with split="
+        )
     if settings.examples is not None:
         examples = examples.sample(settings.examples, settings.seed)
     if len(examples) == 0:
-        raise HeadwiseError(f"task {task.name!r}: there are no examples to read in its {settings.split!r} split")
-    return read_examples(model.encoder, model.tokenizer, examples, reading_length(model, task.name, settings.max_length))
+        raise HeadwiseError(
+            f"task {task.name!r}: there are no examples to read in its {settings.split!r} split"
+        )
+    return read_examples(
+        model.encoder, model.tokenizer, examples, reading_length(model, task.name, settings.max_length)
+    )
 
 
 def size_of_batches(device: torch.device) -> int:

@@ -20,7 +20,11 @@ def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 
     """
     tokenizer = model.tokenizer
     pair = [second] * rows if second else None
-    options: dict[str, Any] = {"truncation": True, "max_length": length_within(MAX_TOKENS, model.encoder), "return_tensors": "pt"}
+    options: dict[str, Any] = {
+        "truncation": True,
+        "max_length": length_within(MAX_TOKENS, model.encoder),
+        "return_tensors": "pt",
+    }
     inputs = tokenizer([text] * rows, pair, **options)
     check_tokens(model.encoder, tokenizer, inputs["input_ids"][0], "the text")
     words = _words(inputs, rows) if tokenizer.is_fast else torch.full_like(inputs["input_ids"], -1)
@@ -38,7 +42,9 @@ def read(model: MultiTaskModel | TaskModel, text: str, second: str, rows: int = 
     return batch.to(model.device)
 
 
-def answer(model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, batch: Batch) -> dict[str, Any]:
+def answer(
+    model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, batch: Batch
+) -> dict[str, Any]:
     """One task's answer as JSON: rows 0 (intact) and 1 (gated) of the logits."""
     known: dict[str, Any] = {"task": task.name, "kind": task.kind}
     kind = KINDS[task.kind]
@@ -54,11 +60,14 @@ def answer(model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, b
         firsts = [places.index(word) for word in range(max(places) + 1) if word in places]
         pieces = model.tokenizer.convert_ids_to_tokens(ids)
         names = [
-            "".join(p.removeprefix("##") for p, w in zip(pieces, places, strict=True) if w == word) for word in range(len(firsts))
+            "".join(p.removeprefix("##") for p, w in zip(pieces, places, strict=True) if w == word)
+            for word in range(len(firsts))
         ]
         rows = logits[:, firsts] if isinstance(model, TaskModel) else logits[:, : len(firsts)]
         intact, gated = (row.argmax(-1).tolist() for row in rows)
-        tags = [[word, task.classes[a], task.classes[b]] for word, a, b in zip(names, intact, gated, strict=True)]
+        tags = [
+            [word, task.classes[a], task.classes[b]] for word, a, b in zip(names, intact, gated, strict=True)
+        ]
         return {**known, "tags": tags}
     found = (batch.inputs["input_ids"][0] == model.tokenizer.mask_token_id).nonzero()
     if not len(found):
@@ -69,4 +78,6 @@ def answer(model: MultiTaskModel | TaskModel, task: SavedTask, logits: Tensor, b
 
 def _words(inputs: Any, rows: int) -> Tensor:
     """(rows, tokens) word numbers by the tokenizer's own pre-tokenisation, -1 at special tokens."""
-    return torch.tensor([[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)])
+    return torch.tensor(
+        [[-1 if word is None else word for word in inputs.word_ids(row)] for row in range(rows)]
+    )

@@ -29,10 +29,18 @@ def calls(session: Session) -> dict[str, Callable[[dict[str, Any]], Any]]:
     return {
         "/api/model": lambda given: session.describe(),
         "/api/predict": lambda given: session.predict(
-            given.get("text"), given.get("second", ""), given.get("gates", []), given.get("patch"), given.get("strength", 0)
+            given.get("text"),
+            given.get("second", ""),
+            given.get("gates", []),
+            given.get("patch"),
+            given.get("strength", 0),
         ),
         "/api/attention": lambda given: session.attention(
-            given.get("text"), given.get("second", ""), given.get("layer"), given.get("head"), given.get("query")
+            given.get("text"),
+            given.get("second", ""),
+            given.get("layer"),
+            given.get("head"),
+            given.get("query"),
         ),
         "/api/attentions": lambda given: session.attentions(given.get("text"), given.get("second", "")),
         "/api/examples": lambda given: session.examples(given.get("task")),

@@ -37,7 +37,9 @@ def prompt(model: TaskModel, text: Any, what: str = "text") -> dict[str, Tensor]
     if not 1 <= length <= most:
         raise HeadwiseError(f"the {what} has {length} tokens; from 1 to {most} are allowed")
     check_tokens(model.encoder, model.tokenizer, inputs["input_ids"].flatten(), f"the {what}")
-    return {name: inputs[name].to(model.device) for name in model.tokenizer.model_input_names if name in inputs}
+    return {
+        name: inputs[name].to(model.device) for name in model.tokenizer.model_input_names if name in inputs
+    }
 
 
 def pieces(model: TaskModel, text: str, inputs: Inputs) -> list[str]:
@@ -46,7 +48,9 @@ def pieces(model: TaskModel, text: str, inputs: Inputs) -> list[str]:
     if not model.tokenizer.is_fast:
         return names
     found, end = [], 0
-    for name, (first, last) in zip(names, model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"], strict=True):
+    for name, (first, last) in zip(
+        names, model.tokenizer(text, return_offsets_mapping=True)["offset_mapping"], strict=True
+    ):
         found.append(text[min(first, end) : last] if last > first else name)
         end = max(end, last)
     return found
@@ -61,7 +65,9 @@ def next_logits(model: TaskModel, inputs: Inputs) -> Tensor:
     return logits[0, -1].float()
 
 
-def patching(model: TaskModel, heads: Heads, chosen: HeadSet, given: Mapping[str, Any], length: int) -> tuple[Inputs, Any]:
+def patching(
+    model: TaskModel, heads: Heads, chosen: HeadSet, given: Mapping[str, Any], length: int
+) -> tuple[Inputs, Any]:
     """The source of a patch as the model reads it, and the block inside which heads put out what they do there.
 
     Args:
@@ -107,7 +113,9 @@ def likeliest(model: MultiTaskModel | TaskModel, rows: Mapping[str, Tensor]) -> 
     """
     p = {name: logits.softmax(-1).cpu() for name, logits in rows.items()}
     likely = {
-        token for name, row in p.items() for token in row.topk(min(SHOWN if name == "intact" else 3, len(row))).indices.tolist()
+        token
+        for name, row in p.items()
+        for token in row.topk(min(SHOWN if name == "intact" else 3, len(row))).indices.tolist()
     }
     chosen = sorted(likely, key=lambda token: -float(p["intact"][token]))
     return {

@@ -56,13 +56,17 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = CONNECTIONS  # connections that wait to be taken; of more, some would be reset
 
-    def __init__(self, session: Session, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, session: Session, host: str = "127.0.0.1", port: int = 0, hosts: tuple[str, ...] = ()
+    ) -> None:
         self.calls = calls(session)
         self.allowed = {*LOCAL, *hosts}
         self.room = threading.BoundedSemaphore(WAITING)
         self.connections = threading.BoundedSemaphore(CONNECTIONS)
         if not 0 <= port <= MAX_PORT:
-            raise HeadwiseError(f"port is {shown(port)}; it must be a whole number from 0 (any free one) to {MAX_PORT}")
+            raise HeadwiseError(
+                f"port is {shown(port)}; it must be a whole number from 0 (any free one) to {MAX_PORT}"
+            )
         try:
             super().__init__((host, port), Handler)
         except (OSError, UnicodeError) as error:
@@ -222,7 +226,9 @@ class Handler(BaseHTTPRequestHandler):
         try:
             return json.dumps(found, allow_nan=False).encode(), JSON
         except ValueError:
-            raise Refused(500, "the model's answer holds numbers that are not finite: its weights may be damaged") from None
+            raise Refused(
+                500, "the model's answer holds numbers that are not finite: its weights may be damaged"
+            ) from None
 
     def _body(self) -> bytes:
         """What a call sends. A body of unknown length is not read, so the connection ends after such a request."""
@@ -230,7 +236,9 @@ class Handler(BaseHTTPRequestHandler):
         length = whole_number(lengths[0]) if len(lengths) == 1 else None
         if "Transfer-Encoding" in self.headers:
             self.close_connection = True
-            raise Refused(411, "chunked requests are not supported: send the whole body with its Content-Length")
+            raise Refused(
+                411, "chunked requests are not supported: send the whole body with its Content-Length"
+            )
         if length is None:
             self.close_connection = True
             if not lengths:
@@ -279,10 +287,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, content: bytes, kind: str) -> None:
         self.answered = True
-        self.request_version = self.protocol_version  # a broken request line leaves 0.9, whose answers have no status
+        self.request_version = (
+            self.protocol_version
+        )  # a broken request line leaves 0.9, whose answers have no status
         self.send_response(status)
         closing = {"Connection": "close"} if self.close_connection else {}
-        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content)), **closing}.items():
+        for name, value in {
+            **HEADERS,
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            **closing,
+        }.items():
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":

@@ -14,7 +14,16 @@ from torch import Tensor
 
 from headwise._base.names import legible, shown
 from headwise.app.answers import answer, read
-from headwise.app.language import LONG_TEXT, check_steering, continuations, continues, patching, pieces, prompt, row_of
+from headwise.app.language import (
+    LONG_TEXT,
+    check_steering,
+    continuations,
+    continues,
+    patching,
+    pieces,
+    prompt,
+    row_of,
+)
 from headwise.app.values import MAX_TEXT, check_number, check_share, check_text, check_whole
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
@@ -43,7 +52,11 @@ class Session:
     """
 
     def __init__(
-        self, model: MultiTaskModel | TaskModel, tasks: Sequence[Task] = (), name: str = "", steering: Steering | None = None
+        self,
+        model: MultiTaskModel | TaskModel,
+        tasks: Sequence[Task] = (),
+        name: str = "",
+        steering: Steering | None = None,
     ) -> None:
         self.model, self.name = model.eval(), name
         self.heads = Heads(model.encoder)
@@ -63,7 +76,12 @@ class Session:
             "counts": [site.n_heads for site in self.heads.sites],
             "kinds": [site.kind for site in self.heads.sites],
             "tasks": [
-                {"name": t.name, "kind": t.kind, "data": t.name in self.data, "pair": self.pairs.get(t.name)}  # None: not known
+                {
+                    "name": t.name,
+                    "kind": t.kind,
+                    "data": t.name in self.data,
+                    "pair": self.pairs.get(t.name),
+                }  # None: not known
                 for t in self.model.tasks.values()
             ],
             "max_text": LONG_TEXT if continues(self.model) else MAX_TEXT,
@@ -101,7 +119,9 @@ class Session:
         layer = check_whole("layer", entry[0], 0, len(self.heads.sites) - 1)
         return layer, check_whole(f"head of layer {layer}", entry[1], 0, self.heads.sites[layer].n_heads - 1)
 
-    def predict(self, text: Any, second: Any, gates: Any, patch: Any = None, strength: Any = 0) -> list[dict[str, Any]]:
+    def predict(
+        self, text: Any, second: Any, gates: Any, patch: Any = None, strength: Any = 0
+    ) -> list[dict[str, Any]]:
         """Every task's answer to a text (or pair), intact and changed.
 
         Args:
@@ -116,7 +136,9 @@ class Session:
         if continues(self.model):
             return [self._continued(self.model, text, gates, patch, strength)]
         if patch is not None or strength:
-            raise HeadwiseError("patches and steering are for left-to-right language models, and this model is not one")
+            raise HeadwiseError(
+                "patches and steering are for left-to-right language models, and this model is not one"
+            )
         first, other, opened = check_text(text), check_text(second, empty=True), self.gates(gates)
         both = torch.stack([torch.ones_like(opened), opened]).to(self.model.device)  # (2, layers, heads)
         batch = read(self.model, first, other)
@@ -132,25 +154,40 @@ class Session:
                     answers.append({"task": task.name, "kind": task.kind, "note": note})
                 elif KINDS[task.kind].one_answer or KINDS[task.kind].tags_words:
                     asked = (
-                        batch if KINDS[task.kind].tags_words else replace(batch, labels=batch.labels.new_full((2,), -1))
+                        batch
+                        if KINDS[task.kind].tags_words
+                        else replace(batch, labels=batch.labels.new_full((2,), -1))
                     )  # unlabelled
-                    answers.append(answer(self.model, task, self.model.decoders[task.name](states, asked).logits, batch))
+                    answers.append(
+                        answer(self.model, task, self.model.decoders[task.name](states, asked).logits, batch)
+                    )
                 else:
                     answers.append(
-                        {"task": task.name, "kind": task.kind, "note": f"tasks of kind {task.kind} are not shown here"}
+                        {
+                            "task": task.name,
+                            "kind": task.kind,
+                            "note": f"tasks of kind {task.kind} are not shown here",
+                        }
                     )
             return answers
 
-    def _continued(self, model: TaskModel, text: Any, gates: Any, patch: Any, strength: Any) -> dict[str, Any]:
+    def _continued(
+        self, model: TaskModel, text: Any, gates: Any, patch: Any, strength: Any
+    ) -> dict[str, Any]:
         """What a language model says next, intact and changed, and after the source of the patch."""
         opened, inputs, source = self.gates(gates), prompt(model, text), None
-        blocks: list[Any] = [self.heads.gated(opened.to(model.device)), self._steered(self._strength(strength))]
+        blocks: list[Any] = [
+            self.heads.gated(opened.to(model.device)),
+            self._steered(self._strength(strength)),
+        ]
         length = inputs["input_ids"].shape[1]
         if patch is not None:
             if not isinstance(patch, dict):
                 raise HeadwiseError(f"{shown(patch)} is not a patch: heads, source and tokens are expected")
             named = patch.get("heads")
-            if not isinstance(named, list) or not all(isinstance(one, list) and len(one) == 2 for one in named):
+            if not isinstance(named, list) or not all(
+                isinstance(one, list) and len(one) == 2 for one in named
+            ):
                 raise HeadwiseError("the heads of a patch must be a list of [layer, head]")
             source, block = patching(model, self.heads, HeadSet(map(self._place, named)), patch, length)
             blocks.append(block)
@@ -161,7 +198,9 @@ class Session:
     def _strength(self, strength: Any) -> float:
         scale = check_number("strength", strength, 0, STRONGEST)
         if scale and self.steering is None:
-            raise HeadwiseError("no steering was loaded: start the app with --steer and a folder of `headwise steer --out`")
+            raise HeadwiseError(
+                "no steering was loaded: start the app with --steer and a folder of `headwise steer --out`"
+            )
         return scale
 
     def _steered(self, strength: float) -> Any:
@@ -186,12 +225,17 @@ class Session:
                     }
             found = self._attention(inputs)
         elif query is not None:
-            raise HeadwiseError("single rows of attention are for left-to-right language models, and this model is not one")
+            raise HeadwiseError(
+                "single rows of attention are for left-to-right language models, and this model is not one"
+            )
         else:
             inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
             tokens = self.model.tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist())
             found = self._attention(inputs)
-        return {"tokens": tokens, "weights": [[round(w, 4) for w in row] for row in found[layer][0, head].float().cpu().tolist()]}
+        return {
+            "tokens": tokens,
+            "weights": [[round(w, 4) for w in row] for row in found[layer][0, head].float().cpu().tolist()],
+        }
 
     def attentions(self, text: Any, second: Any) -> dict[str, Any]:
         """Every head's attention map at a glance: among the first tokens, a byte per weight, in base64, [layer][head]."""
@@ -201,8 +245,14 @@ class Session:
             inputs = read(self.model, check_text(text), check_text(second, empty=True), rows=1).inputs
         maps = self._attention(inputs)
         size = min(GLANCED, maps[0].shape[-1])
-        small = [(255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu() for layer in maps]
-        return {"size": size, "maps": [[b64encode(head.numpy().tobytes()).decode() for head in layer] for layer in small]}
+        small = [
+            (255 * layer[0, :, :size, :size].float()).round().clamp(0, 255).to(torch.uint8).cpu()
+            for layer in maps
+        ]
+        return {
+            "size": size,
+            "maps": [[b64encode(head.numpy().tobytes()).decode() for head in layer] for layer in small],
+        }
 
     def _attention(self, inputs: Mapping[str, Tensor]) -> Sequence[Tensor]:
         """Of each layer, (1, heads, tokens, tokens)."""
@@ -239,7 +289,10 @@ class Session:
         try:
             held_out = task.split("validation").sample(size)
             encoded = reading.read_examples(
-                self.model.encoder, self.model.tokenizer, held_out, reading.reading_length(self.model, task.name)
+                self.model.encoder,
+                self.model.tokenizer,
+                held_out,
+                reading.reading_length(self.model, task.name),
             )
             self.job["total"] = len(held_out)
             found: dict[str, list[Any]] = {"intact": [], "gated": []}
@@ -255,7 +308,11 @@ class Session:
             back = np.argsort(np.concatenate(order))
             labels = None if isinstance(held_out.labels, list) else held_out.labels
             scores = {kind: task.score(np.concatenate(parts)[back], labels) for kind, parts in found.items()}
-            read = {"task": task.name, "metric": metric_label(task.metric), "share": METRICS[task.metric].share}
+            read = {
+                "task": task.name,
+                "metric": metric_label(task.metric),
+                "share": METRICS[task.metric].share,
+            }
             self.job["result"] = {
                 **read,
                 "examples": len(held_out),
@@ -271,7 +328,9 @@ class Session:
     def _task(self, name: Any) -> Task:
         if not isinstance(name, str) or name not in self.data:
             have = ", ".join(self.data) or "none"
-            raise HeadwiseError(f"there is no data for task {shown(name)} (there is for: {have}); start with --tasks and --data")
+            raise HeadwiseError(
+                f"there is no data for task {shown(name)} (there is for: {have}); start with --tasks and --data"
+            )
         return self.data[name]
 
 
@@ -291,11 +350,23 @@ def open_session(source: str | Path, tasks: Sequence[Task] = (), steer: str | Pa
 
     path = Path(source)
     steering = None if steer is None else load(steer)
-    if steer is None and path.is_dir() and (path / manifest.NAME).is_file() and manifest.read(path)["kind"] == "steering":
+    if (
+        steer is None
+        and path.is_dir()
+        and (path / manifest.NAME).is_file()
+        and manifest.read(path)["kind"] == "steering"
+    ):
         steering = load(path)
         source = path = Path(steering.settings["model"])
     saved = sorted(file.parent for file in path.rglob(manifest.NAME)) if path.is_dir() else []
     multi = [folder for folder in saved if manifest.read(folder)["kind"] == "multi-task"]
     if multi and multi[0] != path:
-        return Session(open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}", steering)
-    return Session(open_model(source, () if path in saved else tasks, device="auto"), tasks, path.name or str(source), steering)
+        return Session(
+            open_model(multi[0], device="auto"), tasks, f"{path.name}/{multi[0].relative_to(path)}", steering
+        )
+    return Session(
+        open_model(source, () if path in saved else tasks, device="auto"),
+        tasks,
+        path.name or str(source),
+        steering,
+    )

@@ -9,7 +9,9 @@ from headwise.errors import HeadwiseError
 MAX_TEXT = 2000  # characters of each text
 
 
-def check_text(value: Any, empty: bool = False, longest: int = MAX_TEXT, exact: bool = False, what: str = "text") -> str:
+def check_text(
+    value: Any, empty: bool = False, longest: int = MAX_TEXT, exact: bool = False, what: str = "text"
+) -> str:
     """A text from the page.
 
     Args:

@@ -83,9 +83,9 @@ class Watch:
         self._texts += len(reading.own.ids)
         for kind in {site.kind for site in self.heads.sites}:
             for forward in (False, True):
-                self._even[kind, forward] = self._even.get((kind, forward), np.zeros(len(self.roles))) + self._chance(
-                    kind, forward
-                )
+                self._even[kind, forward] = self._even.get(
+                    (kind, forward), np.zeros(len(self.roles))
+                ) + self._chance(kind, forward)
 
     def _chance(self, kind: str, forward: bool) -> NDArray[np.float64]:
         """Every role's share of even attention, summed over the texts of the batch, (roles,)."""
@@ -114,9 +114,13 @@ class Watch:
                 why = ACROSS if site.kind == "cross" and not pattern.across else ""
                 why = why or (BACKWARD if pattern.forward and site.kind != "cross" and not forward else "")
                 if why:
-                    notes[role] = "; ".join(dict.fromkeys([*notes.get(role, "").split("; "), why])).removeprefix("; ")
+                    notes[role] = "; ".join(
+                        dict.fromkeys([*notes.get(role, "").split("; "), why])
+                    ).removeprefix("; ")
                     continue
-                self.values[number, site.index, : site.n_heads] = self._sums[number, site.index, : site.n_heads] / self._texts
+                self.values[number, site.index, : site.n_heads] = (
+                    self._sums[number, site.index, : site.n_heads] / self._texts
+                )
                 self.chances[number, site.index] = self._even[site.kind, forward][number] / self._texts
         return notes
 
@@ -132,7 +136,9 @@ def attention_roles(
     watch = Watch(heads, roles, settings)
     total = -(-len(rows) // settings.batch_size)
     with torch.no_grad():
-        for reading in track(reader.batches(rows, settings.batch_size), "reading attention", total, quiet=settings.quiet):
+        for reading in track(
+            reader.batches(rows, settings.batch_size), "reading attention", total, quiet=settings.quiet
+        ):
             watch.read(reading)
     notes = watch.finish()
     return watch.values, watch.chances, notes

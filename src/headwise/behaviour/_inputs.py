@@ -54,7 +54,9 @@ class Reader:
         self.accepted = signature(self.root.forward).parameters
         self.paired = bool(root.config.is_encoder_decoder)
         if "input_ids" not in self.accepted:
-            raise HeadwiseError(f"{type(self.root).__name__} does not read tokens, and roles are those of heads that do")
+            raise HeadwiseError(
+                f"{type(self.root).__name__} does not read tokens, and roles are those of heads that do"
+            )
         self.limit = most_tokens(self.root)
         self.special = {int(token) for token in tokenizer.all_special_ids}
         before, after = _around(tokenizer)
@@ -85,7 +87,9 @@ class Reader:
         room = limit - len(self.before) - len(self.after)
         if room < 1:
             raise HeadwiseError(f"max_length={max_length} leaves no room for text next to the special tokens")
-        found = self.tokenizer(list(texts), add_special_tokens=False, truncation=True, max_length=room)["input_ids"]
+        found = self.tokenizer(list(texts), add_special_tokens=False, truncation=True, max_length=room)[
+            "input_ids"
+        ]
         rows = [[*self.before, *row, *self.after] for row in found if row]
         return [row for row in rows if len(row) > 1]
 
@@ -97,7 +101,9 @@ class Reader:
     def batches(self, rows: Sequence[Sequence[int]], size: int) -> Iterator[Reading]:
         """Rows of tokens as batches, padded on the tokenizer's side."""
         counts = Counter(token for row in rows for token in row)
-        rarest = [min((counts[token] for token in row if token not in self.special), default=0) for row in rows]
+        rarest = [
+            min((counts[token] for token in row if token not in self.special), default=0) for row in rows
+        ]
         dots = {token: self._delimits(token) for token in counts}
         for start in range(0, len(rows), size):
             chosen, least = list(rows[start : start + size]), rarest[start : start + size]
@@ -130,7 +136,10 @@ class Reader:
             decoder_ids, decoder_real = padded([[self.start, *row] for row in rows], self.pad, False)
             inputs |= {"decoder_input_ids": decoder_ids, "decoder_attention_mask": decoder_real.long()}
             decoder = make(decoder_ids, decoder_real).to(self.device)
-        moved = {name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+        moved = {
+            name: value.to(self.device) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
         return Reading(moved, make(ids, real).to(self.device), decoder)
 
     @property

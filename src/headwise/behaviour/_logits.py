@@ -12,7 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headwise.heads import Heads, Pass, Site, UnsupportedModel, is_norm, plain_weight, read_pass, root_of, weight_axes
+from headwise.heads import (
+    Heads,
+    Pass,
+    Site,
+    UnsupportedModel,
+    is_norm,
+    plain_weight,
+    read_pass,
+    root_of,
+    weight_axes,
+)
 
 NEAR = 1e-3  # relative; passes are in single precision
 
@@ -64,7 +74,9 @@ class _Seen:
     def pick(self, x: Any) -> Tensor:
         state: Tensor = x if isinstance(x, Tensor) else x[0]
         columns = self.columns.to(state.device)
-        return state[torch.arange(len(columns), device=state.device)[:, None], columns].detach().double().cpu()
+        return (
+            state[torch.arange(len(columns), device=state.device)[:, None], columns].detach().double().cpu()
+        )
 
     def fits(self, x: Any) -> bool:
         state = x if isinstance(x, Tensor) else x[0] if isinstance(x, tuple) and x else None
@@ -93,12 +105,17 @@ def direct_logits(
     root: Any = root_of(heads.model)
     unembedding: Any = root.get_output_embeddings()
     if unembedding is None or not isinstance(unembedding.weight, Tensor):
-        raise UnsupportedModel(f"{type(root).__name__} has no unembedding: open it with its language-model head")
+        raise UnsupportedModel(
+            f"{type(root).__name__} has no unembedding: open it with its language-model head"
+        )
     paired = bool(root.config.is_encoder_decoder)
     sites = [site for site in heads.sites if site.kind != "self"] if paired else list(heads.sites)
     seen = _Seen(columns)
     logits = _pass(heads, inputs, sites, unembedding, seen)
-    weight, bias = plain_weight("the unembedding", unembedding.weight).double().cpu(), getattr(unembedding, "bias", None)
+    weight, bias = (
+        plain_weight("the unembedding", unembedding.weight).double().cpu(),
+        getattr(unembedding, "bias", None),
+    )
     offset = torch.zeros(len(weight), dtype=torch.float64) if bias is None else bias.detach().double().cpu()
     direction = weight[plus] - (weight[minus] if minus is not None else weight.mean(0))  # (batch, n, width)
     shift = offset[plus] - (offset[minus] if minus is not None else offset.mean())
@@ -117,21 +134,29 @@ def direct_logits(
             projection: Any = heads.model.get_submodule(site.path)
             axes = weight_axes(projection)
             assert axes is not None
-            output = plain_weight(site.path, projection.weight).movedim(axes[1], 0)[: site.width].double().cpu()
+            output = (
+                plain_weight(site.path, projection.weight).movedim(axes[1], 0)[: site.width].double().cpu()
+            )
             output = output.view(site.n_heads, site.head_dim, -1)
             own[:, :, site.index] = 0
-            own[:, :, site.index, : site.n_heads] = torch.einsum("bnhd,hdw,bnw->bnh", seen.heads[site.index], output, reads)
+            own[:, :, site.index, : site.n_heads] = torch.einsum(
+                "bnhd,hdw,bnw->bnh", seen.heads[site.index], output, reads
+            )
             if getattr(projection, "bias", None) is not None:
                 constant = constant + reads @ projection.bias.detach().double().cpu()
         _check_rest(seen, path, rest)
         written[..., number] = (rest * reads).sum(-1)
     found = Contributions(own, written, (seen.given[blocks[0]] * reads).sum(-1), constant, total)
     if not torch.allclose(found.sum, total, rtol=NEAR, atol=NEAR * max(1.0, float(total.abs().max()))):
-        raise UnsupportedModel(f"the parts of the residual stream of {type(root).__name__} do not sum to its logits")
+        raise UnsupportedModel(
+            f"the parts of the residual stream of {type(root).__name__} do not sum to its logits"
+        )
     return found
 
 
-def _pass(heads: Heads, inputs: Mapping[str, Any], sites: list[Site], unembedding: nn.Module, seen: _Seen) -> Tensor:
+def _pass(
+    heads: Heads, inputs: Mapping[str, Any], sites: list[Site], unembedding: nn.Module, seen: _Seen
+) -> Tensor:
     """Runs the model, fills `seen`, and gives the logits at the columns, before any cap."""
     model, handles = heads.model, []
     paths = {site.layer_path for site in sites}
@@ -183,7 +208,9 @@ def _through_norm(seen: _Seen, direction: Tensor, last: Tensor) -> tuple[Tensor,
     read = seen.given["unembedding"]
     found = None
     for entry in (entry for entry in seen.norms if entry[2].shape == read.shape):
-        scale = (read * entry[2]).sum() / entry[2].square().sum()  # T5 scales the states before it unembeds them
+        scale = (read * entry[2]).sum() / entry[
+            2
+        ].square().sum()  # T5 scales the states before it unembeds them
         if _near(entry[2] * scale, read):
             found = *entry, scale
     if found is None:
@@ -208,14 +235,18 @@ def _through_norm(seen: _Seen, direction: Tensor, last: Tensor) -> tuple[Tensor,
     inner = gain * (given - given.mean(-1, keepdim=True) if centred else given)
     factor = ((made - shift) * inner).sum(-1, keepdim=True) / inner.square().sum(-1, keepdim=True)
     if not _near(factor * inner + shift, made):
-        raise UnsupportedModel(f"{type(norm).__name__} is not a norm that is linear once its statistics are held fixed")
+        raise UnsupportedModel(
+            f"{type(norm).__name__} is not a norm that is linear once its statistics are held fixed"
+        )
     reads = scale * factor * gain * direction
     return reads - reads.mean(-1, keepdim=True) if centred else reads, scale * (direction @ shift)
 
 
 def _check_rest(seen: _Seen, path: str, rest: Tensor) -> None:
     """Raises unless what a block adds beside attention is what one of its modules puts out: its feed-forward layer."""
-    inner = [made for name, made in seen.made.items() if name.startswith(f"{path}.") and made.shape == rest.shape]
+    inner = [
+        made for name, made in seen.made.items() if name.startswith(f"{path}.") and made.shape == rest.shape
+    ]
     if float(rest.abs().max()) > NEAR and not any(_near(made, rest) for made in inner):
         raise UnsupportedModel(
             f"{path} does not add the output of attention and that of a feed-forward layer to its input, for instance because norms follow them"

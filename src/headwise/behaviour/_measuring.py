@@ -20,7 +20,9 @@ from headwise.behaviour._weights import COMPOSITIONS, circuit_scores, circuits, 
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, UnsupportedModel, check_maps, root_of
 
-Found = tuple[NDArray[np.float64], NDArray[np.float64], dict[str, str]]  # (roles, layers, heads), chance (roles, layers), notes
+Found = tuple[
+    NDArray[np.float64], NDArray[np.float64], dict[str, str]
+]  # (roles, layers, heads), chance (roles, layers), notes
 
 
 def measured(model: Any, tokenizer: Any, heads: Heads, settings: Roles) -> xr.DataArray:
@@ -47,7 +49,9 @@ def measured(model: Any, tokenizer: Any, heads: Heads, settings: Roles) -> xr.Da
     read: dict[str, Any] = {}
     for source in ("random", "text"):
         names = [name for name in asked if ROLES[name].family == "attention" and ROLES[name].read == source]
-        take(names, lambda names=names, source=source: _attention(heads, reader, names, source, settings, read))  # type: ignore[misc]
+        take(
+            names, lambda names=names, source=source: _attention(heads, reader, names, source, settings, read)
+        )  # type: ignore[misc]
     names = [name for name in asked if ROLES[name].family == "weights"]
     take(names, lambda: _weights(heads, names, settings))
     take([name for name in asked if name == "direct-logit"], lambda: _logits(heads, reader, settings))
@@ -66,12 +70,16 @@ def measured(model: Any, tokenizer: Any, heads: Heads, settings: Roles) -> xr.Da
         known = ~np.isnan(sinks)
         attrs["sinks"] = float((sinks[known] > SINK).mean()) if known.any() else None
     coords = {"role": asked, "layer": np.arange(layers), "head": np.arange(widest)}
-    found = xr.DataArray(values, coords=coords, dims=("role", "layer", "head"), name="role score", attrs=attrs)
+    found = xr.DataArray(
+        values, coords=coords, dims=("role", "layer", "head"), name="role score", attrs=attrs
+    )
     kinds = [site.kind for site in heads.sites]
     return found.assign_coords(chance=(("role", "layer"), chances), kind=("layer", kinds))
 
 
-def _attention(heads: Heads, reader: Reader, names: Sequence[str], source: str, settings: Roles, read: dict[str, Any]) -> Found:
+def _attention(
+    heads: Heads, reader: Reader, names: Sequence[str], source: str, settings: Roles, read: dict[str, Any]
+) -> Found:
     try:
         check_maps(heads.sites)
     except HeadwiseError as error:
@@ -85,7 +93,11 @@ def _attention(heads: Heads, reader: Reader, names: Sequence[str], source: str, 
         rows = reader.texts(texts, settings.max_length)
         if not rows:
             raise HeadwiseError("no text has two tokens or more: there is nothing to attend to")
-        read["texts"] = {"texts": len(rows), "tokens": sum(map(len, rows)), "synthetic": settings.texts is None}
+        read["texts"] = {
+            "texts": len(rows),
+            "tokens": sum(map(len, rows)),
+            "synthetic": settings.texts is None,
+        }
     return attention_roles(heads, reader, rows, names, settings)
 
 

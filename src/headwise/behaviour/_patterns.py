@@ -79,9 +79,9 @@ def _induction(rows: Rows) -> Tensor:
 
 
 def _first(rows: Rows) -> Tensor:
-    return (torch.arange(rows.keys.ids.shape[1], device=rows.at.device) == rows.keys.first[:, None])[:, None].expand_as(
-        rows.ahead
-    )
+    return (torch.arange(rows.keys.ids.shape[1], device=rows.at.device) == rows.keys.first[:, None])[
+        :, None
+    ].expand_as(rows.ahead)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ PATTERNS: dict[str, Pattern] = {
 }
 
 
-def shares(role: str, maps: Tensor, rows: Rows, exclude_first: bool, exclude_current: bool) -> tuple[Tensor, Tensor]:
+def shares(
+    role: str, maps: Tensor, rows: Rows, exclude_first: bool, exclude_current: bool
+) -> tuple[Tensor, Tensor]:
     """What attention of some queries adds to a role: Σ(A⊙P) and ΣA over them, each (batch, heads).
 
     Args:

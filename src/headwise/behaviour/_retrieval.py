@@ -15,7 +15,11 @@ from headwise.behaviour._settings import Roles
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 
-HAY, NEEDLE, KNOWN = 16, 6, 2  # random tokens before and behind the needle, of it, and those that the prompt ends with
+HAY, NEEDLE, KNOWN = (
+    16,
+    6,
+    2,
+)  # random tokens before and behind the needle, of it, and those that the prompt ends with
 DOCUMENTS, LENGTH, ASKED = 4, 6, 3  # random documents, their tokens, and those that make the query
 EMPTY = "N/A"  # the paper's query that asks nothing
 Found = tuple[NDArray[np.float64], NDArray[np.float64]]  # (layers, heads), chance (layers,)
@@ -54,7 +58,10 @@ class Asked:
 def needles(reader: Reader, settings: Roles) -> list[Needle]:
     """The prompts a user gives; or random tokens, with a needle among them whose beginning comes again at the end."""
     if settings.needles is not None:
-        return [_needle(reader, *map(str, row)) for row in given_rows(settings.needles, TABLES["needles"], "needles")]
+        return [
+            _needle(reader, *map(str, row))
+            for row in given_rows(settings.needles, TABLES["needles"], "needles")
+        ]
     found = []
     for drawn in _random(reader, settings, 2 * HAY + NEEDLE):
         start = len(reader.before) + HAY
@@ -68,7 +75,11 @@ def _needle(reader: Reader, context: str, needle: str, question: str) -> Needle:
     if begin < 0 or not needle:
         raise HeadwiseError(f"the needle {needle!r} is not a part of its context")
     row, spans = _encoded(reader, f"{context}\n{question}")
-    places = [at for at, (start, end) in enumerate(spans) if start < begin + len(needle) and end > begin and end > start]
+    places = [
+        at
+        for at, (start, end) in enumerate(spans)
+        if start < begin + len(needle) and end > begin and end > start
+    ]
     return Needle(row, tuple(place + len(reader.before) for place in places))
 
 
@@ -116,7 +127,9 @@ def _encoded(reader: Reader, text: str) -> tuple[list[int], list[tuple[int, int]
     out = reader.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     row = [*reader.before, *out["input_ids"]]
     if reader.limit is not None and len(row) > reader.limit:
-        raise HeadwiseError(f"a prompt has {len(row)} tokens, and the model reads at most {reader.limit}: give shorter ones")
+        raise HeadwiseError(
+            f"a prompt has {len(row)} tokens, and the model reads at most {reader.limit}: give shorter ones"
+        )
     return row, [tuple(span) for span in out["offset_mapping"]]
 
 
@@ -140,10 +153,14 @@ def retrieval(heads: Heads, reader: Reader, settings: Roles) -> Found:
         new = len(one.places)
         options = {"max_new_tokens": new, "min_new_tokens": new, "do_sample": False, "num_beams": 1}
         inputs = {
-            name: value for name, value in reader.batch([one.row]).inputs.items() if name in ("input_ids", "attention_mask")
+            name: value
+            for name, value in reader.batch([one.row]).inputs.items()
+            if name in ("input_ids", "attention_mask")
         }
         with torch.no_grad(), heads.recorded("last", attention="last") as tape:
-            made = heads.model.generate(**inputs, **options, pad_token_id=reader.pad)[0, len(one.row) :].tolist()  # type: ignore[operator]
+            made = heads.model.generate(**inputs, **options, pad_token_id=reader.pad)[
+                0, len(one.row) :
+            ].tolist()  # type: ignore[operator]
         copied: dict[tuple[int, int], set[int]] = {}
         chances: dict[int, float] = {}
         for step, token in enumerate(made):

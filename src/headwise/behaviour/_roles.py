@@ -37,7 +37,9 @@ def roles(model: Any, tokenizer: Any = None, settings: Roles = ...) -> HeadRoles
         return _measured(model, tokenizer, settings)
     settings = settings.with_changes(**_contents(settings))
     decided = decision("roles", settings, model=model, tokenizer=tokenizer)
-    found, notes = kept(out, decided, lambda entry: keep(_measured(model, tokenizer, settings), entry.folder, **entry.seals()))
+    found, notes = kept(
+        out, decided, lambda entry: keep(_measured(model, tokenizer, settings), entry.folder, **entry.seals())
+    )
     return found.assign_attrs(stale=notes) if notes else found
 
 

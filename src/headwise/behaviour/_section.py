@@ -15,7 +15,14 @@ from headwise.sections import Chart, HeadMaps, Section, Table
 
 TOP = 3
 FRAMED = "The framed head is the role's strongest."
-SAID = ("induction", "previous-token", "duplicate-token", "copying", "retrieval", "function-vector")  # in sentences, where known
+SAID = (
+    "induction",
+    "previous-token",
+    "duplicate-token",
+    "copying",
+    "retrieval",
+    "function-vector",
+)  # in sentences, where known
 
 
 class HeadRoles(xr.DataArray):  # type: ignore[no-untyped-call]
@@ -39,11 +46,17 @@ def _section(scores: xr.DataArray, top: int) -> Section:
     maps = scores.sel(role=defined).rename(role="task").drop_vars(["chance", "kind"])
     best = {role: top_heads(scores.sel(role=role), n=1, by="signed") for role in defined}
     facts = scores.attrs
-    definitions = pd.DataFrame({"role": list(facts["definitions"]), "score": list(facts["definitions"].values())})
+    definitions = pd.DataFrame(
+        {"role": list(facts["definitions"]), "score": list(facts["definitions"].values())}
+    )
     definitions["note"] = [facts["notes"].get(role, "") for role in definitions["role"]]
     table = strongest(scores, top)
     caption = "layer.head and its score, -: none above 0; head 2.5 is the sixth of the third layer."
-    synthetic = " The texts are synthetic: give --texts FILE for your own." if facts.get("texts", {}).get("synthetic") else ""
+    synthetic = (
+        " The texts are synthetic: give --texts FILE for your own."
+        if facts.get("texts", {}).get("synthetic")
+        else ""
+    )
     return Section(
         title="What heads do",
         findings=_findings(scores, best),
@@ -69,7 +82,10 @@ def _findings(scores: Any, best: dict[str, Any]) -> list[str]:
     sentences = []
     for role in (role for role in SAID if role in best):
         ((layer, head),) = best[role]
-        score, chance = float(scores.sel(role=role)[layer, head]), float(scores["chance"].sel(role=role)[layer])
+        score, chance = (
+            float(scores.sel(role=role)[layer, head]),
+            float(scores["chance"].sel(role=role)[layer]),
+        )
         if score <= 0:
             sentences.append(f"No head scores above 0 for {role}.")
             continue
@@ -78,5 +94,7 @@ def _findings(scores: Any, best: dict[str, Any]) -> list[str]:
         )
     sinks = scores.attrs.get("sinks")
     if sinks is not None:
-        sentences.append(f"{number(100 * sinks)} % of the heads give the first token more than 0.3 of their attention.")
+        sentences.append(
+            f"{number(100 * sinks)} % of the heads give the first token more than 0.3 of their attention."
+        )
     return sentences or ["None of the requested roles is defined in this model."]

@@ -39,19 +39,41 @@ ROLES: dict[str, Role] = {
     "duplicate-token-text": Role("attention", "text", f"{_DUPLICATE}, on text"),
     "induction-text": Role("attention", "text", f"{_INDUCTION}, on text"),
     "sink": Role("attention", "text", "mean attention of later queries to the first token"),
-    "sink-share": Role("attention", "text", f"share of later queries that give the first token more than {SINK}"),
+    "sink-share": Role(
+        "attention", "text", f"share of later queries that give the first token more than {SINK}"
+    ),
     "self": Role("attention", "text", "share of attention on the query itself"),
     "next-token": Role("attention", "text", "share of attention on the token after the query"),
-    "local": Role("attention", "text", "share of attention within the window around the query, itself left out"),
-    "delimiter": Role("attention", "text", "share of attention on punctuation and special tokens, the first token left out"),
-    "rare-token": Role("attention", "text", "share of attention on the text's rarest tokens, by their counts in all texts read"),
-    "copying": Role("weights", "", "Σλ ÷ Σ|λ| of W_U · W_OV · W_E: whether attending to a token raises its own logit"),
-    "matching": Role("weights", "", "Σλ ÷ Σ|λ| of W_E · W_QK · W_E: whether a token attends to its own copies"),
-    "q-composition": Role("weights", "", "largest ‖W_QKᵀ · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
-    "k-composition": Role("weights", "", "largest ‖W_QK · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
-    "v-composition": Role("weights", "", "largest ‖W_OV′ · W_OV‖ ÷ (‖W_OV′‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"),
+    "local": Role(
+        "attention", "text", "share of attention within the window around the query, itself left out"
+    ),
+    "delimiter": Role(
+        "attention", "text", "share of attention on punctuation and special tokens, the first token left out"
+    ),
+    "rare-token": Role(
+        "attention",
+        "text",
+        "share of attention on the text's rarest tokens, by their counts in all texts read",
+    ),
+    "copying": Role(
+        "weights", "", "Σλ ÷ Σ|λ| of W_U · W_OV · W_E: whether attending to a token raises its own logit"
+    ),
+    "matching": Role(
+        "weights", "", "Σλ ÷ Σ|λ| of W_E · W_QK · W_E: whether a token attends to its own copies"
+    ),
+    "q-composition": Role(
+        "weights", "", "largest ‖W_QKᵀ · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"
+    ),
+    "k-composition": Role(
+        "weights", "", "largest ‖W_QK · W_OV‖ ÷ (‖W_QK‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"
+    ),
+    "v-composition": Role(
+        "weights", "", "largest ‖W_OV′ · W_OV‖ ÷ (‖W_OV′‖ ‖W_OV‖) with the W_OV of a head of an earlier layer"
+    ),
     "direct-logit": Role(
-        "logits", "random", "own contribution to the logit of the right next token minus the mean logit, final norm held fixed"
+        "logits",
+        "random",
+        "own contribution to the logit of the right next token minus the mean logit, final norm held fixed",
     ),
     "function-vector": Role(
         "answers",
@@ -59,10 +81,14 @@ ROLES: dict[str, Role] = {
         "change of p(answer) when the output at the last token of prompts with shuffled answers becomes its mean over correct prompts",
     ),
     "retrieval": Role(
-        "retrieval", "needles", "share of the needle's tokens that are generated while the head's largest attention sits on them"
+        "retrieval",
+        "needles",
+        "share of the needle's tokens that are generated while the head's largest attention sits on them",
     ),
     "query-retrieval": Role(
-        "retrieval", "documents", "attention from the query to the document that answers it, minus that of an empty query"
+        "retrieval",
+        "documents",
+        "attention from the query to the document that answers it, minus that of an empty query",
     ),
 }
 
@@ -70,7 +96,9 @@ ROLES: dict[str, Role] = {
 class Roles(Opening):
     """Settings of `headwise.roles`."""
 
-    out: Path | None = option(None, "Save the roles in this folder; finished ones are shown again.", short="-o", decides=False)
+    out: Path | None = option(
+        None, "Save the roles in this folder; finished ones are shown again.", short="-o", decides=False
+    )
     roles: tuple[str, ...] = option((), "Which roles; default: all.")
     texts: Any = option(
         None,
@@ -117,7 +145,9 @@ class Roles(Opening):
     def _known(cls, roles: tuple[str, ...]) -> tuple[str, ...]:
         for role in roles:
             if role not in ROLES:
-                raise ValueError(f"{role!r} is unknown{did_you_mean(role, ROLES)}; choose from {', '.join(ROLES)}")
+                raise ValueError(
+                    f"{role!r} is unknown{did_you_mean(role, ROLES)}; choose from {', '.join(ROLES)}"
+                )
         return roles
 
     @property

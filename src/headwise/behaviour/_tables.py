@@ -12,9 +12,13 @@ def strongest(found: xr.DataArray, top: int) -> pd.DataFrame:
         scores, chance = found.sel(role=role).to_numpy(), found["chance"].sel(role=role).to_numpy()
         order = np.argsort(-np.where(np.isnan(scores), -np.inf, scores), axis=None, kind="stable")[:top]
         places = [np.unravel_index(place, scores.shape) for place in order]
-        heads = [f"{layer}.{head} {scores[layer, head]:.2f}" for layer, head in places if scores[layer, head] > 0]
+        heads = [
+            f"{layer}.{head} {scores[layer, head]:.2f}" for layer, head in places if scores[layer, head] > 0
+        ]
         level = float(np.mean(chance[~np.isnan(chance)])) if not np.isnan(chance).all() else np.nan
-        rows.append({"role": str(role), "chance": level, **dict(zip(names, [*heads, *["-"] * top], strict=False))})
+        rows.append(
+            {"role": str(role), "chance": level, **dict(zip(names, [*heads, *["-"] * top], strict=False))}
+        )
     return pd.DataFrame(rows)
 
 

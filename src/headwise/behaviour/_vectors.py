@@ -19,7 +19,9 @@ ROWS = 256  # patched rows of one pass, at most
 TOKENS = 1 << 15  # and their tokens
 
 
-def prompts(pairs: Sequence[tuple[Any, ...]], shots: int, count: int, seed: int) -> list[tuple[str, str, str]]:
+def prompts(
+    pairs: Sequence[tuple[Any, ...]], shots: int, count: int, seed: int
+) -> list[tuple[str, str, str]]:
     """Prompts of `shots` pairs and a question: with right answers, with the same answers shuffled among the pairs; and the answer.
 
     The form is the paper's: "Q: input\\nA: answer\\n\\n".
@@ -33,7 +35,9 @@ def prompts(pairs: Sequence[tuple[Any, ...]], shots: int, count: int, seed: int)
         *shown, (question, answer) = [(str(a), str(b)) for a, b in drawn]
         mixed = rng.permutation(len(shown))
         right = "".join(f"Q: {a}\nA: {b}\n\n" for a, b in shown)
-        wrong = "".join(f"Q: {a}\nA: {shown[other][1]}\n\n" for (a, _), other in zip(shown, mixed, strict=True))
+        wrong = "".join(
+            f"Q: {a}\nA: {shown[other][1]}\n\n" for (a, _), other in zip(shown, mixed, strict=True)
+        )
         found.append((f"{right}Q: {question}\nA:", f"{wrong}Q: {question}\nA:", answer))
     return found
 
@@ -55,12 +59,17 @@ def function_vectors(heads: Heads, reader: Reader, settings: Roles) -> NDArray[n
     for number in track(range(len(asked)), "patching heads", quiet=settings.quiet):
         row, answer = wrong[number], answers[number]
         with torch.no_grad():
-            intact = _probability(heads.model(**reader.batch([row]).inputs).logits, torch.tensor([len(row) - 1]), answer)
+            intact = _probability(
+                heads.model(**reader.batch([row]).inputs).logits, torch.tensor([len(row) - 1]), answer
+            )
         size = max(1, min(ROWS, TOKENS // len(row)))
         for start in range(0, len(every), size):
             chosen = every[start : start + size]
             inputs = reader.batch([row] * len(chosen)).inputs
-            with torch.no_grad(), heads.patched([HeadSet([head]) for head in chosen], source, "last", rows=[0] * len(chosen)):
+            with (
+                torch.no_grad(),
+                heads.patched([HeadSet([head]) for head in chosen], source, "last", rows=[0] * len(chosen)),
+            ):
                 logits = heads.model(**inputs).logits
             patched = _probability(logits, torch.full((len(chosen),), len(row) - 1), answer)
             for head, value in zip(chosen, (patched - intact).tolist(), strict=True):
@@ -73,8 +82,12 @@ def _tokens(reader: Reader, texts: Sequence[str]) -> list[list[int]]:
     whole = [len(row) for row in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
     around = len(reader.before) + len(reader.after)
     if any(len(row) != length + around for row, length in zip(rows, whole, strict=True)):
-        raise HeadwiseError(f"a prompt is longer than the {reader.limit} tokens that the model reads: give fewer shots")
-    return [row[: len(row) - len(reader.after)] for row in rows]  # the answer follows, so nothing closes the text
+        raise HeadwiseError(
+            f"a prompt is longer than the {reader.limit} tokens that the model reads: give fewer shots"
+        )
+    return [
+        row[: len(row) - len(reader.after)] for row in rows
+    ]  # the answer follows, so nothing closes the text
 
 
 def _first_token(reader: Reader, answer: str) -> int:

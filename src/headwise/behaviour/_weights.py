@@ -15,7 +15,17 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from headwise.heads import Heads, Site, UnsupportedModel, on_device, ownership, plain_weight, root_of, undisturbed, weight_axes
+from headwise.heads import (
+    Heads,
+    Site,
+    UnsupportedModel,
+    on_device,
+    ownership,
+    plain_weight,
+    root_of,
+    undisturbed,
+    weight_axes,
+)
 
 QUERY = {"q_proj", "query", "q", "q_lin", "q_attn", "query_proj", "linear_q"}
 KEY = {"k_proj", "key", "k", "k_lin", "key_proj", "linear_k"}
@@ -65,7 +75,9 @@ def circuits(heads: Heads) -> list[Circuits]:
         weight: Any = projection.weight
         if axes is None or not isinstance(weight, Tensor) or weight.ndim != 2:
             raise UnsupportedModel(f"{site.path} has no plain weight")
-        output = plain_weight(site.path, weight).movedim(axes[1], 0)[: site.width].double().cpu()  # (heads × head_dim, width)
+        output = (
+            plain_weight(site.path, weight).movedim(axes[1], 0)[: site.width].double().cpu()
+        )  # (heads × head_dim, width)
         output = output.view(site.n_heads, site.head_dim, -1).transpose(1, 2)
         query, key, value = (torch.stack([part[kind] for part in parts]) for kind in range(3))
         found.append(Circuits(site, query, key, value, output))
@@ -86,7 +98,10 @@ def _parts(model: nn.Module, site: Site, rows: dict[str, Tensor]) -> list[list[T
             if weight.ndim != 2:
                 raise UnsupportedModel(f"{path} is a convolution")
             own[path] = (
-                plain_weight(path, weight).movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)].double().cpu()
+                plain_weight(path, weight)
+                .movedim(axes[0], 0)[marks[:, head].nonzero()[:, 0].to(weight.device)]
+                .double()
+                .cpu()
             )
         result.append(_named(site, own))
     return result
@@ -96,7 +111,9 @@ def _named(site: Site, own: dict[str, Tensor]) -> list[Tensor]:
     """[W_Q, W_K, W_V] of one head, told by the names of separate projections, or by the order of rows of a fused one."""
     if len(own) == 1:
         ((path, weight),) = own.items()
-        if weight.shape[0] == 3 * site.head_dim:  # every fused layout has a head's queries before its keys before its values
+        if (
+            weight.shape[0] == 3 * site.head_dim
+        ):  # every fused layout has a head's queries before its keys before its values
             return list(torch.split(weight, site.head_dim))
         raise UnsupportedModel(f"{path} makes {weight.shape[0]} numbers for a head of {site.head_dim}")
     found: dict[int, Tensor] = {}
@@ -109,7 +126,11 @@ def _named(site: Site, own: dict[str, Tensor]) -> list[Tensor]:
             found[1], found[2] = torch.split(weight, site.head_dim)
         else:
             raise UnsupportedModel(f"whether {path} makes queries, keys or values is not known")
-    if sorted(found) != [0, 1, 2] or found[0].shape[0] != found[1].shape[0] or found[2].shape[0] != site.head_dim:
+    if (
+        sorted(found) != [0, 1, 2]
+        or found[0].shape[0] != found[1].shape[0]
+        or found[2].shape[0] != site.head_dim
+    ):
         raise UnsupportedModel(
             f"layer {site.index} has no projection of its own for each of queries, keys and values: {list(own)}"
         )
@@ -135,17 +156,28 @@ def _check_values(heads: Heads, found: Sequence[Circuits], rows: dict[int, dict[
                 handle.remove()
     for one, maps in zip(found, tape.attention, strict=True):
         site = one.site
-        reads = [states[min(site.call, len(states) - 1)] for path in rows[site.index] if (states := seen.get(path))]
+        reads = [
+            states[min(site.call, len(states) - 1)] for path in rows[site.index] if (states := seen.get(path))
+        ]
         given = next(
-            (x for x in reads if x.ndim == 3 and x.shape[1] == maps.shape[-1] and x.shape[-1] == one.value.shape[-1]), None
+            (
+                x
+                for x in reads
+                if x.ndim == 3 and x.shape[1] == maps.shape[-1] and x.shape[-1] == one.value.shape[-1]
+            ),
+            None,
         )
         if given is None:
             raise UnsupportedModel(f"what the values of layer {site.index} are made of was not seen")
         made = torch.einsum("bhqk,bkd,hed->bqhe", maps.double().cpu(), given, one.value)
         put = tape.of(site.index).double().cpu()
         rest = put - made  # the bias of values: attention sums to 1, so it is the same at every query
-        if not torch.allclose(rest, rest[:1, :1].expand_as(rest), rtol=0, atol=1e-3 * max(1.0, float(put.abs().max()))):
-            raise UnsupportedModel(f"the heads of layer {site.index} output something other than attention times W_V x")
+        if not torch.allclose(
+            rest, rest[:1, :1].expand_as(rest), rtol=0, atol=1e-3 * max(1.0, float(put.abs().max()))
+        ):
+            raise UnsupportedModel(
+                f"the heads of layer {site.index} output something other than attention times W_V x"
+            )
 
 
 def eigen_score(matrix: Tensor) -> Tensor:
@@ -155,15 +187,21 @@ def eigen_score(matrix: Tensor) -> Tensor:
     return torch.where(size > 0, values.sum(-1).real / size, 0.0)
 
 
-def circuit_scores(heads: Heads, found: Sequence[Circuits]) -> tuple[dict[str, NDArray[np.float64]], dict[str, str]]:
+def circuit_scores(
+    heads: Heads, found: Sequence[Circuits]
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, str]]:
     """ "copying" and "matching" of every head, (layers, heads), and notes on what is not defined."""
     root: Any = root_of(heads.model)
     notes: dict[str, str] = {}
     blank = np.full(heads.shape, np.nan)
     scores = {"copying": blank.copy(), "matching": blank.copy()}
-    embedding = plain_weight("the embedding", root.get_input_embeddings().weight).double().cpu()  # (vocabulary, width)
+    embedding = (
+        plain_weight("the embedding", root.get_input_embeddings().weight).double().cpu()
+    )  # (vocabulary, width)
     unembedding: Any = root.get_output_embeddings() if hasattr(root, "get_output_embeddings") else None
-    unembedded = None if unembedding is None else plain_weight("the unembedding", unembedding.weight).double().cpu()
+    unembedded = (
+        None if unembedding is None else plain_weight("the unembedding", unembedding.weight).double().cpu()
+    )
     size = embedding.shape[0] if unembedded is None else min(len(embedding), len(unembedded))
     both = None if unembedded is None else embedding[:size].T @ unembedded[:size]  # W_E W_U, (width, width)
     own = embedding.T @ embedding
@@ -171,7 +209,9 @@ def circuit_scores(heads: Heads, found: Sequence[Circuits]) -> tuple[dict[str, N
         place = one.site.index, slice(one.site.n_heads)
         fits = one.value.shape[-1] == embedding.shape[1]
         if both is None:
-            notes["copying"] = f"{type(root).__name__} has no unembedding: open it with its language-model head"
+            notes["copying"] = (
+                f"{type(root).__name__} has no unembedding: open it with its language-model head"
+            )
         elif not fits or one.output.shape[1] != both.shape[1]:
             notes["copying"] = "embeddings have another width than the layers"
         else:
@@ -196,7 +236,9 @@ def _before(early: Site, late: Site) -> bool:
     return early.index < late.index and (not together or late.kind == "cross")
 
 
-def compositions(heads: Heads, found: Sequence[Circuits] | None = None, turn: Tensor | None = None) -> xr.DataArray:
+def compositions(
+    heads: Heads, found: Sequence[Circuits] | None = None, turn: Tensor | None = None
+) -> xr.DataArray:
     """Q-, K- and V-composition of every head with every head of an earlier layer (Elhage et al. 2021): ‖AB‖ ÷ (‖A‖ ‖B‖), Frobenius.
 
     Args:
@@ -212,7 +254,9 @@ def compositions(heads: Heads, found: Sequence[Circuits] | None = None, turn: Te
     layers, widest = heads.shape
     out = np.full((3, layers, widest, layers, widest), np.nan)
     for late in found:
-        grams = [weight @ weight.transpose(1, 2) for weight in (late.query, late.key, late.output.transpose(1, 2))]
+        grams = [
+            weight @ weight.transpose(1, 2) for weight in (late.query, late.key, late.output.transpose(1, 2))
+        ]
         # the factor that meets the earlier head, and the Gram matrix of the other one
         sides = {"q": (late.query, grams[1]), "k": (late.key, grams[0]), "v": (late.value, grams[2])}
         for early in found:
@@ -222,7 +266,10 @@ def compositions(heads: Heads, found: Sequence[Circuits] | None = None, turn: Te
             gram = early.value @ early.value.transpose(1, 2)  # (heads, dim, dim)
             size = (torch.einsum("hij,hij->h", early.output.transpose(1, 2) @ early.output, gram)).sqrt()
             for number, (kind, (near, far)) in enumerate(sides.items()):
-                if _stream(late.site, kind, paired) != _stream(early.site, "o", paired) or near.shape[-1] != written.shape[1]:
+                if (
+                    _stream(late.site, kind, paired) != _stream(early.site, "o", paired)
+                    or near.shape[-1] != written.shape[1]
+                ):
                     continue
                 met = torch.einsum("adw,bwe->abde", near, written)
                 whole = torch.einsum("acd,abde,bef,abcf->ab", far, met, gram, met).clamp(min=0).sqrt()
@@ -238,10 +285,14 @@ def compositions(heads: Heads, found: Sequence[Circuits] | None = None, turn: Te
 def strongest(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
     """The largest composition of each head with any earlier one, (3, layers, heads); NaN where there is none."""
     flat = pairs.reshape(*pairs.shape[:3], -1)
-    return np.where(np.isnan(flat).all(-1), np.nan, np.nanmax(np.where(np.isnan(flat), -np.inf, flat), axis=-1))
+    return np.where(
+        np.isnan(flat).all(-1), np.nan, np.nanmax(np.where(np.isnan(flat), -np.inf, flat), axis=-1)
+    )
 
 
-def composition_scores(heads: Heads, found: Sequence[Circuits], seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def composition_scores(
+    heads: Heads, found: Sequence[Circuits], seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The strongest composition of each head, (3, layers, heads), and the mean of what random rotations of the stream give, (3, layers)."""
     values = strongest(compositions(heads, found).to_numpy())
     generator = torch.Generator().manual_seed(seed)

@@ -95,4 +95,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        fail(f"{type(error).__name__}: {error} (unexpected error; rerun with `headwise --debug …` for the traceback)", status=1)
+        fail(
+            f"{type(error).__name__}: {error} (unexpected error; rerun with `headwise --debug …` for the traceback)",
+            status=1,
+        )

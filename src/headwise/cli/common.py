@@ -50,12 +50,17 @@ Jobs = Annotated[
         help="Number of cells (single computations) to run in parallel; 0: all in this process; default: by GPUs, cores and memory.",
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")]
-Figures = Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw the figures, into OUT/figures.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder for the results; rerun the command to resume.")
+]
+Figures = Annotated[
+    bool, typer.Option("--figures/--no-figures", help="Also draw the figures, into OUT/figures.")
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Override a key of the recipe: --set training.epochs=1; paths are relative to the current folder."
+        "--set",
+        help="Override a key of the recipe: --set training.epochs=1; paths are relative to the current folder.",
     ),
 ]
 
@@ -95,7 +100,11 @@ class Verb(TyperCommand):
             raise
         except Exception as error:
             name = getattr(error, "filename", None)
-            place = Path(name).parent if isinstance(name, str) else ctx.params.get("out") or ctx.params.get("output") or Path()
+            place = (
+                Path(name).parent
+                if isinstance(name, str)
+                else ctx.params.get("out") or ctx.params.get("output") or Path()
+            )
             if found := no_space(error, Path(place)):
                 raise found from error
             raise
@@ -132,7 +141,9 @@ class Resumable(Verb):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise Interrupted(f"interrupted; finished work is in {ctx.params['out']}, rerun the command to resume") from None
+            raise Interrupted(
+                f"interrupted; finished work is in {ctx.params['out']}, rerun the command to resume"
+            ) from None
 
 
 class Group(TyperGroup):
@@ -163,9 +174,14 @@ def _examples(text: str) -> str:
         if paragraph.startswith("headwise "):
             each = re.split(r"\n(?=headwise )", paragraph)
             wrapped = [
-                textwrap.wrap(one, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False) for one in each
+                textwrap.wrap(
+                    one, 74, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+                )
+                for one in each
             ]
-            paragraph = f"Example{'s' * (len(each) > 1)}:\n\n\b\n" + "\n".join(" \\\n".join(lines) for lines in wrapped)
+            paragraph = f"Example{'s' * (len(each) > 1)}:\n\n\b\n" + "\n".join(
+                " \\\n".join(lines) for lines in wrapped
+            )
         paragraphs.append(paragraph)
     return "\n\n".join(paragraphs)
 
@@ -185,7 +201,9 @@ def keep_output() -> None:
 def emit(value: Any, as_json: bool) -> bool:
     """Prints `value` as JSON if asked; says whether it did, so that a verb prints its table otherwise."""
     if as_json:
-        text = json.dumps(_strict(json.loads(json.dumps(value, default=str))), indent=1, allow_nan=False) + "\n"
+        text = (
+            json.dumps(_strict(json.loads(json.dumps(value, default=str))), indent=1, allow_nan=False) + "\n"
+        )
         if _kept is None:
             sys.stdout.write(text)
         else:

@@ -17,10 +17,18 @@ SENTENCES = (
 
 def demo(
     out: Out = Path("runs/demo"),
-    size: Annotated[int | None, typer.Option(min=16, help="Training examples per task; default: as in the tested demo.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Training epochs; default: as in the tested demo.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the text, the training and the random tokens.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")] = False,
+    size: Annotated[
+        int | None, typer.Option(min=16, help="Training examples per task; default: as in the tested demo.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Training epochs; default: as in the tested demo.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the text, the training and the random tokens.")
+    ] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only show the model's layers and one lesion; takes seconds.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Two findings and a report in about two minutes on two cores: the heads a language model copies with, and the heads each task needs.
@@ -37,7 +45,9 @@ def demo(
     asked = {name: value for name, value in (("size", size), ("epochs", epochs)) if value is not None}
     found = run_demo(out, seed=seed, say=lambda text: typer.echo(text, err=True), **asked)
     report = write_report(found["folders"], out / "report.html", title="headwise demo (synthetic text)")
-    results = {name: found[name] for name in ("copying", "dissociation", "training") if found[name] is not None}
+    results = {
+        name: found[name] for name in ("copying", "dissociation", "training") if found[name] is not None
+    }
     sections = {name: result.section() for name, result in results.items()}
     written = {"report": str(report), "figures": [str(file) for file in found["figures"]]}
     if emit({**{name: section.to_dict() for name, section in sections.items()}, **written}, as_json):
@@ -74,7 +84,9 @@ def lesion_section(heads: Any) -> Any:
     alike = cosines["intact"][0]
     finding = f"Intact, the model gives two sentences of one meaning a cosine of {alike:.2f}, two unrelated ones {cosines['intact'][-1]:.2f}."
     return Section(
-        "One layer's heads silenced", [finding], [Table("cosines", "Cosine of two sentences", table, "No weights changed.")]
+        "One layer's heads silenced",
+        [finding],
+        [Table("cosines", "Cosine of two sentences", table, "No weights changed.")],
     )
 
 
@@ -89,5 +101,7 @@ def _cosines(heads: Any) -> list[float]:
     with torch.no_grad():
         states = heads.model(**batch).last_hidden_state  # (sentences, tokens, dim)
     real = batch["attention_mask"][..., None]
-    vectors = torch.nn.functional.normalize((states * real).sum(1) / real.sum(1), dim=-1)  # mean of real tokens
+    vectors = torch.nn.functional.normalize(
+        (states * real).sum(1) / real.sum(1), dim=-1
+    )  # mean of real tokens
     return [float(vectors[2 * i] @ vectors[2 * i + 1]) for i in range(len(SENTENCES))]

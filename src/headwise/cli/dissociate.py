@@ -29,10 +29,19 @@ def dissociate(
         check_drawing()
     own_bars()
     tasks = remembered_tasks(model, source)
-    if (settings.test_draws or settings.matched_draws) and not as_json and not (out is not None and out.exists()):
+    if (
+        (settings.test_draws or settings.matched_draws)
+        and not as_json
+        and not (out is not None and out.exists())
+    ):
         lesions = len(tasks) * (len(tasks) + 1 + settings.random_draws)
-        tests = 2 * settings.test_draws * len(tasks) * (len(tasks) - 1) + settings.matched_draws * len(tasks) ** 2
-        typer.echo(f"the tests of D add at most {tests} evaluations of a task to the {lesions} of the lesions", err=True)
+        tests = (
+            2 * settings.test_draws * len(tasks) * (len(tasks) - 1) + settings.matched_draws * len(tasks) ** 2
+        )
+        typer.echo(
+            f"the tests of D add at most {tests} evaluations of a task to the {lesions} of the lesions",
+            err=True,
+        )
     result = run(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
     if out is not None and figures and not (out / "figures").is_dir():
         for kind in result.figures:

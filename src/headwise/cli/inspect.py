@@ -8,8 +8,12 @@ from headwise.cli.common import Json, Trust, own_bars, show
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(help="A model folder, a hub id, or 'demo' for the embedded MiniLM.")],
-    partial: Annotated[bool, typer.Option("--partial", help="Allow attention layers that headwise cannot reach.")] = False,
+    model: Annotated[
+        str, typer.Argument(help="A model folder, a hub id, or 'demo' for the embedded MiniLM.")
+    ],
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Allow attention layers that headwise cannot reach.")
+    ] = False,
     as_json: Json = False,
     trust_remote_code: Trust = False,
 ) -> None:

@@ -15,7 +15,12 @@ def spread_lists(params: Sequence[Any], args: Sequence[str], commands: Collectio
         commands: the names of commands within this one; from the first of them on the words belong to that command.
     """
     lists = {name for param in params if getattr(param, "multiple", False) for name in param.opts}
-    flags = {name for param in params if getattr(param, "is_flag", False) for name in (*param.opts, *param.secondary_opts)}
+    flags = {
+        name
+        for param in params
+        if getattr(param, "is_flag", False)
+        for name in (*param.opts, *param.secondary_opts)
+    }
     needed = sum(param.param_type_name == "argument" and param.required for param in params)
     spread: list[str] = []
     latest = 0  # place of the latest option that was put before a further value

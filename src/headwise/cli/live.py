@@ -14,15 +14,23 @@ def serve(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL_OR_RUN", help="A model folder, a hub id, a run of `headwise train` or of `headwise steer`."
+            metavar="MODEL_OR_RUN",
+            help="A model folder, a hub id, a run of `headwise train` or of `headwise steer`.",
         ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8050,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
+    ] = 8050,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the default accepts connections from this machine only.")
+        str,
+        typer.Option(help="Address to listen on; the default accepts connections from this machine only."),
     ] = "127.0.0.1",
-    allow_host: Annotated[list[str] | None, typer.Option(help="Additional host names to accept in requests.")] = None,
-    steer: Annotated[Path | None, typer.Option(help="Steering of a language model: a folder of `headwise steer --out`.")] = None,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(help="Additional host names to accept in requests.")
+    ] = None,
+    steer: Annotated[
+        Path | None, typer.Option(help="Steering of a language model: a folder of `headwise steer --out`.")
+    ] = None,
     trust_remote_code: Trust = False,
 ) -> None:
     """Serves a page on this machine: silence heads, drag gates, and watch predictions change.

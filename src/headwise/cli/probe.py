@@ -27,7 +27,12 @@ def probe(
     """
     if figures:
         check_drawing()
-    recipe = {"kind": "probing", "models": _models(model), "tasks": source.to_table(), "probing": settings.to_table()}
+    recipe = {
+        "kind": "probing",
+        "models": _models(model),
+        "tasks": source.to_table(),
+        "probing": settings.to_table(),
+    }
     from headwise.studies import probing_study
 
     show_run(run_recipe(probing_study, recipe, out, jobs, as_json), as_json, figures)

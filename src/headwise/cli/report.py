@@ -9,11 +9,16 @@ from headwise.cli.common import Json, emit
 
 
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Runs, training folders, or folders that .save() wrote.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Runs, training folders, or folders that .save() wrote.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--out", "--output", "-o", help="The HTML file to write. Default: report.html")
+        Path | None,
+        typer.Option("--out", "--output", "-o", help="The HTML file to write. Default: report.html"),
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Also write each figure (PDF, PNG) and table (LaTeX, CSV) here.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write each figure (PDF, PNG) and table (LaTeX, CSV) here.")
+    ] = None,
     title: Annotated[str, typer.Option(help="Title of the page.")] = "headwise report",
     as_json: Json = False,
 ) -> None:
@@ -30,4 +35,8 @@ def report(
         written["figures"] = [str(path) for path in write_figures(folders, figures)]
     if not emit(written, as_json):
         for kind, files in written.items():
-            typer.echo(f"{kind}: {files[0]}" if len(files) == 1 else f"{kind}: {len(files)} files in {Path(files[0]).parent}")
+            typer.echo(
+                f"{kind}: {files[0]}"
+                if len(files) == 1
+                else f"{kind}: {len(files)} files in {Path(files[0]).parent}"
+            )

@@ -16,7 +16,9 @@ class Shown(Settings):
 def roles(
     settings: Roles,
     shown: Shown,
-    model: Annotated[str, of_model("A transformers model, by folder or hub id, or a folder of `headwise train`.")],
+    model: Annotated[
+        str, of_model("A transformers model, by folder or hub id, or a folder of `headwise train`.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Scores every head for every role and prints each role's strongest heads, next to the chance level.

@@ -13,7 +13,9 @@ class Shown(Settings):
     """What is printed of the scores."""
 
     fraction: float = option(0.3, "Fraction of heads to list as top heads.", gt=0, lt=1)
-    card: bool = option(False, "Also write a model card with the head map, README.md, into the folder of --out.")
+    card: bool = option(
+        False, "Also write a model card with the head map, README.md, into the folder of --out."
+    )
 
 
 def score(

@@ -15,7 +15,10 @@ def similarity(
     source: TaskSource,
     settings: Similarity,
     models: Annotated[
-        list[str], typer.Option("--models", help="Models trained on one task each, as TASK=FOLDER, or a single-task run.")
+        list[str],
+        typer.Option(
+            "--models", help="Models trained on one task each, as TASK=FOLDER, or a single-task run."
+        ),
     ],
     out: Out = Path("runs/similarity"),
     figures: Figures = True,
@@ -29,7 +32,12 @@ def similarity(
     """
     if figures:
         check_drawing()
-    recipe = {"kind": "similarity", "models": _models(models), "tasks": source.to_table(), **settings.to_table()}
+    recipe = {
+        "kind": "similarity",
+        "models": _models(models),
+        "tasks": source.to_table(),
+        **settings.to_table(),
+    }
     from headwise.studies import SIMILARITY
 
     show_run(run_recipe(SIMILARITY, recipe, out, jobs, as_json), as_json, figures)
@@ -43,6 +51,12 @@ def _models(given: list[str]) -> dict[str, str]:
     for text in given:
         task, equals, folder = text.partition("=")
         if equals and not (task and folder):
-            raise HeadwiseError(f"--models takes TASK=FOLDER or the folder of a single-task training, got {text!r}")
-        found |= {task: folder} if equals else {name: str(place) for name, place in single_task_models(text).items()}
+            raise HeadwiseError(
+                f"--models takes TASK=FOLDER or the folder of a single-task training, got {text!r}"
+            )
+        found |= (
+            {task: folder}
+            if equals
+            else {name: str(place) for name, place in single_task_models(text).items()}
+        )
     return found

@@ -6,7 +6,20 @@ from typing import Annotated, Any
 import typer
 
 from headwise._base.places import EMBEDDED
-from headwise.cli.common import Figures, Group, Jobs, Json, Out, Sets, Trust, check_drawing, of_model, own_bars, show, show_run
+from headwise.cli.common import (
+    Figures,
+    Group,
+    Jobs,
+    Json,
+    Out,
+    Sets,
+    Trust,
+    check_drawing,
+    of_model,
+    own_bars,
+    show,
+    show_run,
+)
 from headwise.cli.verbs import verb, with_options
 from headwise.probing import Profiling
 from headwise.studies import StemCells
@@ -32,7 +45,9 @@ def register(app: typer.Typer) -> None:
 def whole_study(
     context: typer.Context,
     settings: StemCells,
-    recipe: Annotated[Path | None, typer.Option("--recipe", help="A recipe (TOML) of kind stem-cells.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option("--recipe", help="A recipe (TOML) of kind stem-cells.")
+    ] = None,
     out: Out = Path("runs/stemcells"),
     model: Model = "",
     sets: Sets = None,
@@ -84,6 +99,8 @@ def probe(
     own_bars()
     prefix = "grammar" if source.data is None else "treebank"
     five = [f"{prefix}:{layer}" for layer in StemCells().tasks]
-    tasks = source.with_changes(size=source.size or StemCells().size).find(source.names or (() if source.file else five))
+    tasks = source.with_changes(size=source.size or StemCells().size).find(
+        source.names or (() if source.file else five)
+    )
     found = profile(model, tasks, **settings.given() | {"quiet": settings.quiet or as_json})
     show(found.section(labels), as_json)

@@ -30,10 +30,15 @@ STATES = ("done", "running", "failed", "blocked", "to come")
 LISTED = 40  # cells that `show` lists one by one unless asked for all
 
 Source = Annotated[
-    Path, typer.Argument(help="A recipe (TOML file), the name of one in `headwise study recipes`, or an earlier run's folder.")
+    Path,
+    typer.Argument(
+        help="A recipe (TOML file), the name of one in `headwise study recipes`, or an earlier run's folder."
+    ),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="The run's folder.")]
-Out = Annotated[Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="The run's folder; default: runs/ and the recipe's name.")
+]
 Scale = Annotated[str | None, typer.Option("--scale", help="A scale that the recipe defines, e.g. small.")]
 
 
@@ -70,7 +75,9 @@ def register(app: typer.Typer) -> None:
 
 
 def recipes(
-    name: Annotated[str | None, typer.Argument(help="Print this recipe, e.g. to start one of your own from it.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Print this recipe, e.g. to start one of your own from it.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Lists the recipes that come with headwise, or prints one.
@@ -98,18 +105,25 @@ def run(
     out: Out = None,
     sets: Sets = None,
     scale: Scale = None,
-    engine: Annotated[str, typer.Option(help="local (processes on this machine) or ray (a cluster).")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="local (processes on this machine) or ray (a cluster).")
+    ] = "local",
     jobs: Jobs = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="CPU threads per worker; default: cores divided by the most workers, and at most OMP_NUM_THREADS."
+            min=1,
+            help="CPU threads per worker; default: cores divided by the most workers, and at most OMP_NUM_THREADS.",
         ),
     ] = None,
-    address: Annotated[str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster; default: start one on this machine.")
+    ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="Compute only cells with this coordinate, and what they need: --only seed=0"),
+        typer.Option(
+            "--only", help="Compute only cells with this coordinate, and what they need: --only seed=0"
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help=QUIET.description)] = False,
     as_json: Json = False,
@@ -125,15 +139,27 @@ def run(
     some = parse_only(only or ())
     study, data, base, folder = _open(source, out, sets, scale)
     recipe = ready(study, data, base, folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a cluster that takes the machine back is Ctrl-C too
     if jobs == 0:
         own_bars()
     with carrying_out(without_option(given(), "--only")):  # which the report says makes all of it
         board = run_study(
-            study, recipe, folder, engine=engine, jobs=jobs, threads=threads, address=address, only=some, quiet=quiet
+            study,
+            recipe,
+            folder,
+            engine=engine,
+            jobs=jobs,
+            threads=threads,
+            address=address,
+            only=some,
+            quiet=quiet,
         )
     left = sum(cell["state"] != "done" for cell in Run(folder).cells()) if some else 0
-    counts = {name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")}
+    counts = {
+        name: getattr(board, name) for name in ("total", "found", "computed", "failed", "blocked", "damaged")
+    }
     finished = not (board.failed or board.blocked or left) and study.section is not None and Run(folder).files
     if not as_json:
         print_mapping(str(folder), counts)
@@ -150,7 +176,9 @@ def run(
         raise typer.Exit(1)
 
 
-def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False) -> None:
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("runs"), as_json: Json = False
+) -> None:
     """Lists the runs below a folder.
 
     headwise study runs results
@@ -175,9 +203,14 @@ def runs(folder: Annotated[Path, typer.Argument(help="Where to look.")] = Path("
 
 def show(
     folder: RunFolder,
-    every: Annotated[bool, typer.Option("--all", help=f"List every cell, not only the first {LISTED}.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help=f"List every cell, not only the first {LISTED}.")
+    ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare every result with its checksums; exit status 1 if one differs.")
+        bool,
+        typer.Option(
+            "--check", help="Compare every result with its checksums; exit status 1 if one differs."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -197,7 +230,10 @@ def show(
         if every or as_json or cell["state"] in ("failed", "running") or len(listed) < LISTED:
             listed.append(cell)
     damaged = opened.damage() if check else {}
-    if not emit({"steps": steps, "seconds": spent, "cells": listed, **({"damaged": damaged} if check else {})}, as_json):
+    if not emit(
+        {"steps": steps, "seconds": spent, "cells": listed, **({"damaged": damaged} if check else {})},
+        as_json,
+    ):
         print_rows(str(folder), [_progress(step, counts, spent[step]) for step, counts in steps.items()])
         typer.echo("")
         print_rows("cells", [_row(cell) for cell in listed[: None if every else LISTED]])
@@ -207,7 +243,9 @@ def show(
         raise typer.Exit(1)
 
 
-def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = None, as_json: Json = False) -> None:
+def validate(
+    source: Source, out: Out = None, sets: Sets = None, scale: Scale = None, as_json: Json = False
+) -> None:
     """Checks a recipe, its data and models, and the disk, and computes nothing.
 
     headwise study validate training-small
@@ -222,7 +260,9 @@ def validate(source: Source, out: Out = None, sets: Sets = None, scale: Scale = 
 
 def export(
     folder: RunFolder,
-    to: Annotated[Path | None, typer.Option("--to", help="Name of the files to write, without .parquet and .csv.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="Name of the files to write, without .parquet and .csv.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Writes every number of a run into one tidy parquet file and the same as CSV.
@@ -242,7 +282,15 @@ def _open(
     source: Path, out: Path | None, sets: list[str] | None, scale: str | None = None
 ) -> tuple[Any, dict[str, Any], Path, Path]:
     """(study, recipe as a dict, folder its paths are relative to, folder of the run)"""
-    from headwise.engine import RecipeError, Study, apply_overrides, apply_scale, find_recipe, resolve, stored_recipe
+    from headwise.engine import (
+        RecipeError,
+        Study,
+        apply_overrides,
+        apply_scale,
+        find_recipe,
+        resolve,
+        stored_recipe,
+    )
     from headwise.studies import STUDIES
 
     if source.is_dir():
@@ -253,10 +301,16 @@ def _open(
     apply_overrides(data, sets or ())
     kind = data.get("kind")
     if not isinstance(kind, str):
-        raise RecipeError(f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES)) or 'module:study'}")
+        raise RecipeError(
+            f"kind: missing; the recipe must say which study it is: {', '.join(sorted(STUDIES)) or 'module:study'}"
+        )
     if kind not in STUDIES and ":" not in kind:
         near = get_close_matches(kind, STUDIES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(STUDIES))}, or module:study of your own"
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"there are: {', '.join(sorted(STUDIES))}, or module:study of your own"
+        )
         raise RecipeError(f"kind: given {kind!r}; {hint}")
     study = resolve(STUDIES.get(kind, kind))
     if not isinstance(study, Study):
@@ -279,7 +333,9 @@ def _row(cell: dict[str, Any]) -> dict[str, str]:
     from headwise._base.progress import duration
 
     bar = cell.get("bar")
-    what = cell.get("error") or (f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", ""))
+    what = cell.get("error") or (
+        f"{bar[0]} {bar[1]}/{bar[2] or '?'} on {cell['host']}" if bar else cell.get("host", "")
+    )
     seconds = time.time() - cell["started"] if "started" in cell else cell.get("seconds")
     time_spent = duration(seconds) if seconds is not None else ""
     return {"state": cell["state"], "cell": cell["cell"], "time": time_spent, "what": what}

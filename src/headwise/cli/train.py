@@ -22,15 +22,21 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help=help_of(Train, "out"))],
     method: Annotated[
         list[str] | None,
-        typer.Option(help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat, important-head training]"),
+        typer.Option(
+            help=f"One or more methods to compare: {', '.join(METHODS)}. [default: iat, important-head training]"
+        ),
     ] = None,
     alpha: Annotated[
         list[float] | None,
-        typer.Option(help="Fraction of heads that a task updates (iat) or prunes (prune) (α); several: a sweep."),
+        typer.Option(
+            help="Fraction of heads that a task updates (iat) or prunes (prune) (α); several: a sweep."
+        ),
     ] = None,
     delta: Annotated[
         list[float] | None,
-        typer.Option(help="Fraction of training, at the end, during which alpha applies (δ); several: a sweep."),
+        typer.Option(
+            help="Fraction of training, at the end, during which alpha applies (δ); several: a sweep."
+        ),
     ] = None,
     variant: Annotated[
         str | None, typer.Option(help="How iat and others score heads: eq4 (default), michel, iap, iat, ...")
@@ -45,10 +51,14 @@ def train(
     from headwise.training import compare, is_first_process, write_submissions
 
     own_bars()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster that takes the machine back is Ctrl-C too
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a cluster that takes the machine back is Ctrl-C too
     for name in settings.options:
         if name in options_of(Train):
-            raise HeadwiseError(f"--set {name}: it is not an option of a method but a setting: {flag(name, Train)}")
+            raise HeadwiseError(
+                f"--set {name}: it is not an option of a method but a setting: {flag(name, Train)}"
+            )
     found, also = source.find_trained()
     methods, predict = method or ["iat"], settings.predict
     options = settings.options | ({} if variant is None else {"variant": variant})
@@ -64,7 +74,12 @@ def train(
         return
     files = [str(path) for path in write_submissions(result, out)] if "test" in predict else []
     section = result.section()
-    lacking = [task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)]
+    lacking = [
+        task.name for task in (*found, *also.values()) if any(split not in task.splits for split in predict)
+    ]
     if lacking:
-        section = replace(section, notes=[*section.notes, f"not predicted because they lack that split: {', '.join(lacking)}"])
+        section = replace(
+            section,
+            notes=[*section.notes, f"not predicted because they lack that split: {', '.join(lacking)}"],
+        )
     show(section, as_json, out, files=files)

@@ -14,9 +14,14 @@ from headwise.training import FewShot, Shots, Transfer
 def transfer(
     source: TaskSource,
     settings: Transfer,
-    sources: Annotated[list[str], typer.Option("--from", help="Trained models, as METHOD=FOLDER, or runs of `headwise train`.")],
+    sources: Annotated[
+        list[str],
+        typer.Option("--from", help="Trained models, as METHOD=FOLDER, or runs of `headwise train`."),
+    ],
     tasks: Annotated[list[str], typer.Option("--to", "--tasks", help=help_of(TaskSource, "names"))],
-    baseline: Annotated[str, typer.Option(help="Method to compare the others with; default: the first.")] = "",
+    baseline: Annotated[
+        str, typer.Option(help="Method to compare the others with; default: the first.")
+    ] = "",
     out: Out = Path("runs/transfer"),
     jobs: Jobs = None,
     as_json: Json = False,

@@ -23,14 +23,20 @@ def verb(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     Parameters annotated with a `Settings` class become one option per field; the others are typer's own, as annotated, and stand
     for the field of the same name, if there is one.
     """
-    app.command(name, cls=Resumable if "out" in inspect.signature(function).parameters else Verb)(with_options(function))
+    app.command(name, cls=Resumable if "out" in inspect.signature(function).parameters else Verb)(
+        with_options(function)
+    )
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
     """`function` with its settings parameters spread into options."""
     hints = get_type_hints(function, include_extras=True)
     given = inspect.signature(function).parameters
-    tables = {key: hints[key] for key in given if inspect.isclass(hints.get(key)) and issubclass(hints[key], Settings)}
+    tables = {
+        key: hints[key]
+        for key in given
+        if inspect.isclass(hints.get(key)) and issubclass(hints[key], Settings)
+    }
     parameters = [
         parameter.replace(annotation=hints[key], kind=inspect.Parameter.KEYWORD_ONLY)
         for key, parameter in given.items()
@@ -105,7 +111,8 @@ def _checked(table: type[Settings], values: dict[str, Any]) -> Any:
     except HeadwiseError as error:  # names as they are typed here
         lines = [line.partition(":") for line in str(error).splitlines()]
         known = [
-            f"{flag(name, table)}:{rest}" if name in table.model_fields else name + colon + rest for name, colon, rest in lines
+            f"{flag(name, table)}:{rest}" if name in table.model_fields else name + colon + rest
+            for name, colon, rest in lines
         ]
         raise HeadwiseError("\n".join(known)) from None
 
@@ -117,10 +124,14 @@ def _parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     flags = [one for one in (noted["short"], own, noted["also"]) if one]
     required = field.is_required()
     default = None if required else field.get_default(call_default_factory=True)
-    if kind is bool and default is not False:  # what is on, or on by what a model remembers, can be turned off
+    if (
+        kind is bool and default is not False
+    ):  # what is on, or on by what a model remembers, can be turned off
         flags = [f"{own}/--no-{own[2:]}"]
     help_ = (field.description or "") + _shown(default, required, several)
-    info = typer.Option(*flags, help=help_, show_default=False, callback=trust if name == "trust_remote_code" else None)
+    info = typer.Option(
+        *flags, help=help_, show_default=False, callback=trust if name == "trust_remote_code" else None
+    )
     annotation = (list[kind] if several else kind) | (NoneType if not required else kind)  # type: ignore[valid-type]
     return inspect.Parameter(
         name,
@@ -148,7 +159,9 @@ def _plain(annotation: Any) -> tuple[Any, bool]:
     if origin in (Union, UnionType):
         kinds = [_plain(part) for part in get_args(annotation) if part is not NoneType]
         plain = {kind for kind, _ in kinds}
-        return (plain.pop() if len(plain) == 1 else float if plain == {int, float} else str), any(many for _, many in kinds)
+        return (plain.pop() if len(plain) == 1 else float if plain == {int, float} else str), any(
+            many for _, many in kinds
+        )
     if origin is Literal:
         return type(get_args(annotation)[0]), False
     if origin is dict:

@@ -16,14 +16,26 @@ if TYPE_CHECKING:
     )
     from headwise.engine._run import Run as Run, open as open
     from headwise.engine._steps import Cell as Cell, Step as Step, Study as Study, step as step
-    from headwise.engine._study import ready as ready, run_recipe as run_recipe, run_study as run_study, validate as validate
+    from headwise.engine._study import (
+        ready as ready,
+        run_recipe as run_recipe,
+        run_study as run_study,
+        validate as validate,
+    )
     from headwise.errors import Interrupted as Interrupted
     from headwise.store import DamagedResult as DamagedResult, Out as Out, Result as Result
 
 if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.engine._only import parse_only
     from headwise.engine._plan import PLAN_FILE
-    from headwise.engine._recipe import apply_overrides, apply_scale, find_recipe, packaged_recipes, read_recipe_file, set_value
+    from headwise.engine._recipe import (
+        apply_overrides,
+        apply_scale,
+        find_recipe,
+        packaged_recipes,
+        read_recipe_file,
+        set_value,
+    )
     from headwise.engine._steps import resolve, study_of
     from headwise.engine._study import stored_recipe
 

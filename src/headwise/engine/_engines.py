@@ -14,7 +14,9 @@ from headwise.engine._steps import Task
 from headwise.engine._worker import run_batch
 from headwise.errors import HeadwiseError
 
-Answer = tuple[list[Task], list[dict[str, Any]] | BaseException]  # an exception: the worker died on this batch
+Answer = tuple[
+    list[Task], list[dict[str, Any]] | BaseException
+]  # an exception: the worker died on this batch
 WORKER_BYTES = 4 << 30  # memory one worker is expected to need, when the number of workers is not given
 MOST_PER_GPU = 4  # workers that share a GPU, when the number of workers is not given
 CONTEXT_BYTES = 1 << 30  # memory of a GPU that a process takes beside its tensors
@@ -102,7 +104,10 @@ class Local:
         slot = min(free, key=lambda slot: sum(other % each == slot % each for other in used))
         if self._pools[slot] is None:
             self._pools[slot] = self._start(slot)
-        self._flight[self._pools[slot].submit(run_batch, str(self._run), batch, self._threads)] = (slot, batch)
+        self._flight[self._pools[slot].submit(run_batch, str(self._run), batch, self._threads)] = (
+            slot,
+            batch,
+        )
 
     def wait(self, seconds: float) -> list[Answer]:
         answers: list[Answer] = []
@@ -124,7 +129,9 @@ class Local:
         for peak, total in (outcome["gpu"] for outcome in outcomes if "gpu" in outcome):
             self._peak = max(self._peak, peak)
             self.slots = len(self._gpus) * per_gpu(self._peak, total, cores() // len(self._gpus))
-        if any(outcome.get("full") for outcome in outcomes):  # what a cell had taken when it failed says little of what it needs
+        if any(
+            outcome.get("full") for outcome in outcomes
+        ):  # what a cell had taken when it failed says little of what it needs
             self._most = max(len(self._gpus), len(self._flight))
         self.slots = min(self.slots, self._most)
         self._pools += [None] * (self.slots - len(self._pools))
@@ -144,13 +151,20 @@ class Local:
         from joblib.externals.loky import ProcessPoolExecutor
 
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        env = {name: str(self._threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+        env = {
+            name: str(self._threads)
+            for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        }
         if gpu is not None:
             env["CUDA_VISIBLE_DEVICES"] = gpu
         log = self._run / "logs" / f"worker-{slot}.log"
         # loky replaces a worker whose memory has grown, and warns of it; the cell it was given is computed all the same
-        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
-        return ProcessPoolExecutor(max_workers=1, env=env, initializer=_enter_worker, initargs=(os.getpid(), str(log)))
+        warnings.filterwarnings(
+            "ignore", "A worker stopped while some jobs were given to the executor", UserWarning
+        )
+        return ProcessPoolExecutor(
+            max_workers=1, env=env, initializer=_enter_worker, initargs=(os.getpid(), str(log))
+        )
 
 
 def per_gpu(peak: int, total: int, cores: int) -> int:
@@ -181,7 +195,9 @@ def cores() -> int:
 def share_of_cores(workers: int) -> int:
     """Threads of each worker: the cores shared out, and never more than OMP_NUM_THREADS says, as on cores that are busy already."""
     share = max(1, cores() // workers)
-    said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()  # a list speaks of threads within threads
+    said = (
+        os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    )  # a list speaks of threads within threads
     return min(share, int(said)) if said.isdecimal() and int(said) > 0 else share
 
 
@@ -212,7 +228,9 @@ def _enter_worker(parent: int, log: str) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def start(engine: str, run: Path, jobs: int | None = None, threads: int | None = None, address: str | None = None) -> Engine:
+def start(
+    engine: str, run: Path, jobs: int | None = None, threads: int | None = None, address: str | None = None
+) -> Engine:
     """The engine of that name: "local" (with jobs=0: in this process) or "ray".
 
     Args:

@@ -48,7 +48,9 @@ def export(run: Run, target: str | Path) -> int:
                     name: str(value) if kinds[name] == pa.string() and value is not None else value
                     for name, value in ((name, task["coords"].get(name)) for name in kinds)
                 }
-                whole = pd.DataFrame({"step": task["step"], **place, "item": item}, index=frame.index).join(frame)[columns]
+                whole = pd.DataFrame({"step": task["step"], **place, "item": item}, index=frame.index).join(
+                    frame
+                )[columns]
                 parquet.write_table(pa.Table.from_pandas(whole, schema=schema, preserve_index=False))
                 csv.write(csv_text(whole, header=False))
     return rows
@@ -62,7 +64,11 @@ def _coordinate_kinds(run: Run) -> dict[str, Any]:
     for task, _ in run.results():
         for name, value in task["coords"].items():
             seen.setdefault(name, set()).add(type(value))
-    number = {name: pa.int64() if kinds == {int} else pa.float64() for name, kinds in seen.items() if kinds <= {int, float}}
+    number = {
+        name: pa.int64() if kinds == {int} else pa.float64()
+        for name, kinds in seen.items()
+        if kinds <= {int, float}
+    }
     return {name: number.get(name, pa.string()) for name in seen}
 
 
@@ -92,9 +98,20 @@ def _tidy(frame: "pd.DataFrame") -> "pd.DataFrame":
 
     numeric = [str(column) for column in frame.columns if pd.api.types.is_numeric_dtype(frame[column])]
     rest = frame[[column for column in frame.columns if column not in numeric]]
-    labels = [json.dumps(record, default=str) for record in rest.to_dict("records")] if rest.shape[1] else ["{}"] * len(frame)
+    labels = (
+        [json.dumps(record, default=str) for record in rest.to_dict("records")]
+        if rest.shape[1]
+        else ["{}"] * len(frame)
+    )
     parts = [
-        pd.DataFrame({"row": range(len(frame)), "labels": labels, "variable": column, "value": frame[column].astype("float64")})
+        pd.DataFrame(
+            {
+                "row": range(len(frame)),
+                "labels": labels,
+                "variable": column,
+                "value": frame[column].astype("float64"),
+            }
+        )
         for column in numeric
     ]
     return pd.concat(parts).dropna(subset="value").reset_index(drop=True) if parts else pd.DataFrame()
@@ -106,9 +123,15 @@ def _tidy_array(array: Any) -> "pd.DataFrame":
 
     if array.dtype.kind not in "biuf":
         return pd.DataFrame()
-    places = [array[dim].values.tolist() if dim in array.coords else list(range(size)) for dim, size in array.sizes.items()]
+    places = [
+        array[dim].values.tolist() if dim in array.coords else list(range(size))
+        for dim, size in array.sizes.items()
+    ]
     labels = [
-        json.dumps({str(dim): places[axis][i] for axis, (dim, i) in enumerate(zip(array.dims, index, strict=True))}, default=str)
+        json.dumps(
+            {str(dim): places[axis][i] for axis, (dim, i) in enumerate(zip(array.dims, index, strict=True))},
+            default=str,
+        )
         for index in np.ndindex(array.shape)
     ]
     values = array.values.astype("float64").ravel()

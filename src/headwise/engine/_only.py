@@ -29,17 +29,26 @@ def chosen(plan: Plan, only: Mapping[str, set[str]]) -> Sequence[int]:
     """
     if not only:
         return range(len(plan))
-    places = [{name: str(value) for name, value in plan.task(number)["coords"].items()} for number in range(len(plan))]
+    places = [
+        {name: str(value) for name, value in plan.task(number)["coords"].items()}
+        for number in range(len(plan))
+    ]
     for name, values in only.items():
         known = dict.fromkeys(place[name] for place in places if name in place)
         names = dict.fromkeys(other for place in places for other in place)
         if not known:
-            raise HeadwiseError(f"--only {name}: no cell has it{did_you_mean(name, names)}; cells have {', '.join(names)}")
+            raise HeadwiseError(
+                f"--only {name}: no cell has it{did_you_mean(name, names)}; cells have {', '.join(names)}"
+            )
         if foreign := sorted(values - known.keys()):
             raise HeadwiseError(
                 f"--only {name}={foreign[0]}: no cell has it{did_you_mean(foreign[0], known)}; {name} is {_few(known)}"
             )
-    found = {number for number, place in enumerate(places) if all(place.get(name) in values for name, values in only.items())}
+    found = {
+        number
+        for number, place in enumerate(places)
+        if all(place.get(name) in values for name, values in only.items())
+    }
     if not found:
         told = " ".join(f"--only {name}={value}" for name, values in only.items() for value in sorted(values))
         raise HeadwiseError(f"{told}: no cell has all of them")

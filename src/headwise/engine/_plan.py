@@ -15,12 +15,26 @@ from headwise._base.parsing import parse_json, read_json
 from headwise._base.writing import ASIDE, make_folder, room_in
 from headwise.engine._steps import Cell, Task, tasks
 from headwise.errors import HeadwiseError
-from headwise.store import content_hash, fingerprint, flush_to_disk, locks, manifest, remembering_files, write_text
+from headwise.store import (
+    content_hash,
+    fingerprint,
+    flush_to_disk,
+    locks,
+    manifest,
+    remembering_files,
+    write_text,
+)
 
 PLAN_FILE = "plan.jsonl"
 RECIPE = "recipe.json"  # as it was given, to resume the run
 SETTINGS = "settings.json"  # the same with its defaults, for readers
-FIELDS = {"folder": str, "step": str, "coords": dict, "inputs": dict, "after": list}  # of a line, that reading relies on
+FIELDS = {
+    "folder": str,
+    "step": str,
+    "coords": dict,
+    "inputs": dict,
+    "after": list,
+}  # of a line, that reading relies on
 FOLDERS = ("results", "work", "running", "failures", "checkpoints", "logs", "damaged", "files")
 
 
@@ -109,7 +123,9 @@ def check_files(run: Path, task: Task) -> None:
         return
     for path, known in read_json(run / "files" / f"{name}.json").items():
         if not Path(path).is_file() or content_hash(path) != known:
-            raise HeadwiseError(f"{path} has changed since the study was planned: rerun the study to plan it again")
+            raise HeadwiseError(
+                f"{path} has changed since the study was planned: rerun the study to plan it again"
+            )
 
 
 def read_plan(run: Path) -> Iterator[Task]:
@@ -119,9 +135,13 @@ def read_plan(run: Path) -> Iterator[Task]:
     with open(run / PLAN_FILE, "rb") as file:
         for number, line in enumerate(file, 1):
             task = parse_json(line, f"{run / PLAN_FILE}, line {number}")
-            sound = isinstance(task, dict) and all(isinstance(task.get(name), kind) for name, kind in FIELDS.items())
+            sound = isinstance(task, dict) and all(
+                isinstance(task.get(name), kind) for name, kind in FIELDS.items()
+            )
             if not sound or not all(isinstance(other, int) for other in task["after"]):
-                raise HeadwiseError(f"{run / PLAN_FILE}, line {number} is damaged: rerun the study to plan it again")
+                raise HeadwiseError(
+                    f"{run / PLAN_FILE}, line {number} is damaged: rerun the study to plan it again"
+                )
             check_name(task["folder"], "a result's folder")
             yield task
 
@@ -134,7 +154,9 @@ def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
     if any(not name.startswith(ASIDE) for name in others) and not (run / manifest.NAME).is_file():
         raise HeadwiseError(f"{run} holds other files: give --out a new folder, or that of an earlier run")
     if (run / manifest.NAME).is_file() and (holds := manifest.read(run)["kind"]) != "study":
-        raise HeadwiseError(f"{run} holds a saved {holds}: give --out a new folder, or that of an earlier run")
+        raise HeadwiseError(
+            f"{run} holds a saved {holds}: give --out a new folder, or that of an earlier run"
+        )
     for name in FOLDERS:
         make_folder(run / name)
     if begins or not (run / manifest.NAME).is_file():
@@ -147,9 +169,14 @@ def prepare(run: Path, kind: str, *, begins: bool = False) -> None:
 def sweep(run: Path) -> None:
     """Removes what killed processes left: unfinished folders and locks that nobody holds. Files of others stay where they are."""
     asides = [path for path in (run / "work").iterdir() if path.is_dir() and not path.name.startswith(".")]
-    left = {path.name for path in (run / "running").iterdir() if path.is_file()} | {path.name.split(".")[0] for path in asides}
+    left = {path.name for path in (run / "running").iterdir() if path.is_file()} | {
+        path.name.split(".")[0] for path in asides
+    }
     for name in left:
-        if not (run / "running" / name).is_dir() and (lock := locks.acquire(run / "running" / name)) is not None:
+        if (
+            not (run / "running" / name).is_dir()
+            and (lock := locks.acquire(run / "running" / name)) is not None
+        ):
             for aside in (aside for aside in asides if aside.name.startswith(f"{name}.")):
                 shutil.rmtree(aside, ignore_errors=True)
             lock.release()

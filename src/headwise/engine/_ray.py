@@ -23,11 +23,15 @@ class OnRay:
         self._mine = not ray.is_initialized()
         self._flight: dict[Any, list[Task]] = {}
         if self._mine:
-            local = {} if address else {"include_dashboard": False, "num_cpus": jobs and jobs * (threads or 1)}
+            local = (
+                {} if address else {"include_dashboard": False, "num_cpus": jobs and jobs * (threads or 1)}
+            )
             try:
                 ray.init(address=address, log_to_driver=False, logging_level="error", **local)
             except (ConnectionError, ValueError) as error:
-                raise HeadwiseError(f"no Ray cluster at {address!r}: {error}; start one with: ray start --head") from error
+                raise HeadwiseError(
+                    f"no Ray cluster at {address!r}: {error}; start one with: ray start --head"
+                ) from error
         try:
             self._connect(run, jobs, threads)
         except BaseException:
@@ -39,8 +43,12 @@ class OnRay:
         check_shared(run)
         self._run, self._jobs, self._threads = str(run), jobs, threads or 1
         most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
-        if most and self._threads > most:  # Ray would wait for such a node for ever; a cluster that has none yet may start some
-            raise HeadwiseError(f"threads={self._threads}, but no node of the Ray cluster has more than {most} CPUs")
+        if (
+            most and self._threads > most
+        ):  # Ray would wait for such a node for ever; a cluster that has none yet may start some
+            raise HeadwiseError(
+                f"threads={self._threads}, but no node of the Ray cluster has more than {most} CPUs"
+            )
         gpu = 1 if ray.cluster_resources().get("GPU") else 0
         self._remote = ray.remote(num_cpus=self._threads, num_gpus=gpu, max_retries=3)(run_batch)
 

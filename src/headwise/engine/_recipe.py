@@ -58,7 +58,9 @@ class ModelName(str):
             return cls(packed)
         if os.path.isdir(folder):
             if not (folder / "config.json").is_file() and not (folder / "headwise.json").is_file():
-                raise ValueError(f"looked for a model in {folder}, which has neither config.json nor headwise.json")
+                raise ValueError(
+                    f"looked for a model in {folder}, which has neither config.json nor headwise.json"
+                )
             empty = without_weights(folder)
             if empty is not None:
                 raise ValueError(f"looked for a model in {empty}, which has no weights as *.safetensors")
@@ -66,7 +68,9 @@ class ModelName(str):
         if value.startswith((".", "/", "~")) or value.count("/") > 1:
             raise ValueError(f"looked for a model folder {folder}, which does not exist")
         if not _on_hub(value):
-            raise ValueError(f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither exists")
+            raise ValueError(
+                f"looked for a model folder {folder} and for {value!r} in the hub's cache (offline); neither exists"
+            )
         return cls(value)
 
     def folder(self) -> Path:
@@ -114,7 +118,9 @@ def read_recipe_file(path: str | Path) -> dict[str, Any]:
             f"there is no recipe {path.absolute()}{near}; `headwise study recipes` prints those that come with headwise"
         ) from None
     except (OSError, ValueError) as error:
-        raise RecipeError(f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}") from None
+        raise RecipeError(
+            f"the recipe {path} could not be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     except HeadwiseError as error:
         raise RecipeError(str(error)) from None
 
@@ -122,7 +128,9 @@ def read_recipe_file(path: str | Path) -> dict[str, Any]:
 def packaged_recipes() -> dict[str, Path]:
     """The recipes that come with headwise, by name: inside the package, or beside the sources in a clone."""
     here = Path(__file__).parents[1]
-    folder = next((place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir()), here)
+    folder = next(
+        (place for place in (here / "recipes", here.parents[1] / "recipes") if place.is_dir()), here
+    )
     return {file.stem: file for file in sorted(folder.glob("*.toml"))}
 
 
@@ -160,7 +168,9 @@ def apply_scale(data: dict[str, Any], scale: str | None) -> None:
     if scale is None:
         return
     if scale not in scales:
-        raise RecipeError(f"--scale {scale}: the recipe has {', '.join(scales) or 'no scales: it has no [scale.…] tables'}")
+        raise RecipeError(
+            f"--scale {scale}: the recipe has {', '.join(scales) or 'no scales: it has no [scale.…] tables'}"
+        )
     _merge(data, scales[scale])
 
 
@@ -188,13 +198,21 @@ def _apply(data: dict[str, Any], given: str) -> None:
     place: Any = data
     for part in parts[:-1]:
         number = _entry(place, part)
-        place = place[number] if number is not None else place.setdefault(part, {}) if isinstance(place, dict) else None
+        place = (
+            place[number]
+            if number is not None
+            else place.setdefault(part, {})
+            if isinstance(place, dict)
+            else None
+        )
         if not isinstance(place, dict | list):
             raise RecipeError(f"--set {given}: {part!r} is not a table")
     if isinstance(place, list):
         number = _entry(place, parts[-1])
         if number is None:
-            raise RecipeError(f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}")
+            raise RecipeError(
+                f"--set {given}: there are {len(place)} entries, counted from 0, not {parts[-1]!r}"
+            )
         place[number] = value
     else:
         place[parts[-1]] = value
@@ -240,12 +258,21 @@ def read_recipe(model: type[BaseModel], data: Mapping[str, Any], base: str | Pat
     try:
         # JSON in strict mode: text may stand for a path or a date, but never "3" or true for 3.
         given = json.dumps(_with_defaults(model, data), default=str)
-        return model.model_validate_json(given, strict=True, context={"base": Path(base), "typed": {*_texts(data)}})
+        return model.model_validate_json(
+            given, strict=True, context={"base": Path(base), "typed": {*_texts(data)}}
+        )
     except ValidationError as error:
         raise RecipeError("\n".join(mistakes(model, error))) from None
 
 
 def _with_defaults(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
     """`data` with, in each table that it gives, what this kind of study has as its own defaults of that table."""
-    own = {name: field.default.to_table() for name, field in model.model_fields.items() if isinstance(field.default, Settings)}
-    return {name: {**own.get(name, {}), **value} if isinstance(value, Mapping) else value for name, value in data.items()}
+    own = {
+        name: field.default.to_table()
+        for name, field in model.model_fields.items()
+        if isinstance(field.default, Settings)
+    }
+    return {
+        name: {**own.get(name, {}), **value} if isinstance(value, Mapping) else value
+        for name, value in data.items()
+    }

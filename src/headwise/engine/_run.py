@@ -36,7 +36,9 @@ class Run:
         if not self.folder.is_dir():
             raise HeadwiseError(f"there is no run {self.folder.absolute()}")
         if (kind := manifest.read(self.folder)["kind"]) != "study":
-            raise HeadwiseError(f"{self.folder} holds a {kind!r}, not a run of a study: open it with headwise.load")
+            raise HeadwiseError(
+                f"{self.folder} holds a {kind!r}, not a run of a study: open it with headwise.load"
+            )
 
     def __repr__(self) -> str:
         done = list(self.results())
@@ -46,7 +48,9 @@ class Run:
     def results(self, step: str | None = None, **where: Any) -> Iterator[tuple[Task, Result]]:
         """Finished cells with their results, in the plan's order; only those of `step`, at the coordinates `where`."""
         for task in read_plan(self.folder):
-            fits = step in (None, task["step"]) and all(task["coords"].get(name) == value for name, value in where.items())
+            fits = step in (None, task["step"]) and all(
+                task["coords"].get(name) == value for name, value in where.items()
+            )
             if fits and (folder := self.folder / "results" / task["folder"]).is_dir():
                 yield task, Result(folder)
 
@@ -70,8 +74,12 @@ class Run:
         """
         import xarray as xr
 
-        found = [(task["coords"], result.array(name)) for task, result in self._having(f"{name}.nc", step, where)]
-        names = dict.fromkeys(coordinate for coords, array in found for coordinate in coords if coordinate not in array.dims)
+        found = [
+            (task["coords"], result.array(name)) for task, result in self._having(f"{name}.nc", step, where)
+        ]
+        names = dict.fromkeys(
+            coordinate for coords, array in found for coordinate in coords if coordinate not in array.dims
+        )
         vary = [one for one in names if len({coords.get(one) for coords, _ in found}) > 1]
         parts = []
         for coords, array in found:
@@ -83,12 +91,15 @@ class Run:
             raise HeadwiseError(
                 f"several cells with the same coordinates have an array {name!r}: choose one with step= or coordinates"
             )
-        return xr.combine_by_coords([part.rename(name) for part in parts], combine_attrs="drop_conflicts", join="outer")[name]
+        return xr.combine_by_coords(
+            [part.rename(name) for part in parts], combine_attrs="drop_conflicts", join="outer"
+        )[name]
 
     def json(self, name: str, step: str | None = None, **where: Any) -> list[dict[str, Any]]:
         """The JSON value `name` of every finished cell that has it: [{"coords": ..., "value": ...}]."""
         return [
-            {"coords": task["coords"], "value": found.json(name)} for task, found in self._having(f"{name}.json", step, where)
+            {"coords": task["coords"], "value": found.json(name)}
+            for task, found in self._having(f"{name}.json", step, where)
         ]
 
     def names(self) -> dict[str, list[str]]:
@@ -128,7 +139,9 @@ class Run:
         """Versions, device and total time of the run."""
         stamps = [result.provenance for _, result in self.results()]
         seconds = round(sum(float(stamp.get("seconds", 0)) for stamp in stamps), 1)
-        first: dict[str, Any] = {key: stamps[0][key] for key in ("versions", "commit", "device") if key in stamps[0]}
+        first: dict[str, Any] = {
+            key: stamps[0][key] for key in ("versions", "commit", "device") if key in stamps[0]
+        }
         return {"cells": len(stamps), "seconds": seconds, **first}
 
     def damage(self) -> dict[str, list[str]]:
@@ -148,10 +161,19 @@ class Run:
         stuck: set[int] = set()
         for number, task in enumerate(read_plan(self.folder)):
             name = task["folder"]
-            row = {"cell": label(task), "step": task["step"], "coords": task["coords"], "folder": name, "state": "to come"}
+            row = {
+                "cell": label(task),
+                "step": task["step"],
+                "coords": task["coords"],
+                "folder": name,
+                "state": "to come",
+            }
             if name in present:
                 spent = seconds.get(name)
-                row |= {"state": "done", "seconds": self._provenance_seconds(name) if spent is None else spent}
+                row |= {
+                    "state": "done",
+                    "seconds": self._provenance_seconds(name) if spent is None else spent,
+                }
             elif name in busy:
                 row |= {"state": "running", **busy[name]}
             elif name in failed:
@@ -163,11 +185,20 @@ class Run:
             yield row
 
     def _having(self, file: str, step: str | None, where: dict[str, Any]) -> list[tuple[Task, Result]]:
-        found = [(task, result) for task, result in self.results(step, **where) if file in result.provenance["files"]]
+        found = [
+            (task, result)
+            for task, result in self.results(step, **where)
+            if file in result.provenance["files"]
+        ]
         if not found:
-            offered = ", ".join(sorted({name for names in self.names().values() for name in names})) or "nothing yet"
+            offered = (
+                ", ".join(sorted({name for names in self.names().values() for name in names}))
+                or "nothing yet"
+            )
             asked = f" at {where}" if where else ""
-            raise HeadwiseError(f"no finished cell of {self.folder}{asked} has {file}; the run holds: {offered}")
+            raise HeadwiseError(
+                f"no finished cell of {self.folder}{asked} has {file}; the run holds: {offered}"
+            )
         return found
 
     def _seconds(self) -> dict[str, float]:

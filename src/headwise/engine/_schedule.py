@@ -17,13 +17,23 @@ from headwise.engine._plan import Plan
 from headwise.engine._steps import Task, label
 from headwise.engine._worker import keep_failure
 from headwise.errors import HeadwiseError
-from headwise.store import DamagedResult, Result, damaged_files, digest_of, folder_stamp, inputs_of, stale_input
+from headwise.store import (
+    DamagedResult,
+    Result,
+    damaged_files,
+    digest_of,
+    folder_stamp,
+    inputs_of,
+    stale_input,
+)
 
 WAITING, RUNNING, DONE, FAILED, BLOCKED = range(5)
 BATCH_S = 0.2  # short cells travel together until they make up this much work
 BATCH_CELLS = 32
 DEATHS = 3  # a cell on which this many workers died is given up
-PAUSE_S = 30.0  # before a cell that found the GPU full is tried again: what shares the GPU may leave room by then
+PAUSE_S = (
+    30.0  # before a cell that found the GPU full is tried again: what shares the GPU may leave room by then
+)
 INDEX = "done.jsonl"
 INDEX_LINES = 500  # of finished cells that are found, written together
 
@@ -73,15 +83,21 @@ class Board:
     def seconds_left(self, slots: int) -> float | None:
         """Time left by the mean of each step's cells so far; None before the first."""
         cells, spent = (
-            (sum(values) for values in list(zip(*self.seconds.values(), strict=True))[:2]) if self.seconds else (0, 0.0)
+            (sum(values) for values in list(zip(*self.seconds.values(), strict=True))[:2])
+            if self.seconds
+            else (0, 0.0)
         )
         if not cells:
             return None
         means = {step: known[1] / known[0] for step, known in self.seconds.items()}
-        return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(1, slots)
+        return sum(count * means.get(step, spent / cells) for step, count in self.left.items()) / max(
+            1, slots
+        )
 
 
-def carry_out(run: Path, plan: Plan, start: Callable[[], Engine], view: View, wanted: Sequence[int] | None = None) -> Board:
+def carry_out(
+    run: Path, plan: Plan, start: Callable[[], Engine], view: View, wanted: Sequence[int] | None = None
+) -> Board:
     """Computes every cell of `plan` that has no sound result in `run` yet.
 
     Args:
@@ -121,7 +137,9 @@ class _Loop:
         self.again: deque[Task] = deque()  # ready, and put back
         self.busy: list[tuple[float, Task]] = []  # another process computes them; look again at that time
         self.deaths: Counter[int] = Counter()
-        self.full: dict[int, int] = {}  # cells for which a GPU had no room once, and how many had been settled by then
+        self.full: dict[
+            int, int
+        ] = {}  # cells for which a GPU had no room once, and how many had been settled by then
         self.settled = 0
         self.running = 0
         self.changed = False
@@ -156,7 +174,11 @@ class _Loop:
         """Takes in what became of a batch."""
         self.running -= len(batch)
         died = isinstance(outcomes, BaseException)
-        answers = [self._after_death(task, outcomes) for task in batch] if isinstance(outcomes, BaseException) else outcomes
+        answers = (
+            [self._after_death(task, outcomes) for task in batch]
+            if isinstance(outcomes, BaseException)
+            else outcomes
+        )
         for task, outcome in zip(batch, answers, strict=True):
             state = outcome["state"]
             if state == "done":
@@ -165,7 +187,9 @@ class _Loop:
                 self.lines.append(self._done(task, outcome))
             elif outcome.get("full") and task["number"] not in self.full:
                 self.full[task["number"]] = self.settled
-                self.view.say(f"the GPU is full: {label(task)} is tried once more when another cell has ended")
+                self.view.say(
+                    f"the GPU is full: {label(task)} is tried once more when another cell has ended"
+                )
                 self.state[task["number"]] = WAITING
                 self.busy.append((time.monotonic() + PAUSE_S, task))
             elif state == "failed":
@@ -265,13 +289,18 @@ class _Loop:
             except DamagedResult as error:
                 wrong = [str(error)]
         self.board.damaged += 1
-        self.view.say(f"damaged: {label(task)}: results/{task['folder']}: {'; '.join(wrong)}; computing it again")
+        self.view.say(
+            f"damaged: {label(task)}: results/{task['folder']}: {'; '.join(wrong)}; computing it again"
+        )
         os.rename(folder, self.run / "damaged" / f"{task['folder']}.{time.time_ns():x}")
         return None
 
     def _inputs(self, task: Task) -> dict[str, list[str | None]]:
         """The digests of a cell's inputs, as far as they are known."""
-        return {name: [self.digests.get(folder) for folder in folders] for name, folders in inputs_of(task).items()}
+        return {
+            name: [self.digests.get(folder) for folder in folders]
+            for name, folders in inputs_of(task).items()
+        }
 
     def _done(self, task: Task, found: dict[str, Any]) -> str:
         self.board.took(task["step"], found["seconds"])

@@ -74,7 +74,10 @@ class Cell:
 
     @cached_property
     def _known(self) -> tuple[str, dict[str, str]]:
-        inputs = {name: given.key if isinstance(given, Cell) else [c.key for c in given] for name, given in self.inputs.items()}
+        inputs = {
+            name: given.key if isinstance(given, Cell) else [c.key for c in given]
+            for name, given in self.inputs.items()
+        }
         with noting_files() as files:
             return fingerprint(self.step.name, self.step.version, self.config, inputs, self.seed), files
 
@@ -123,8 +126,12 @@ def tasks(cells: Iterable[Cell]) -> Iterator[tuple[Task, float]]:
         nonlocal count
         for name in cell.coords:
             if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
-                raise HeadwiseError(f"step {cell.step.name!r} has a coordinate {name!r}: letters, digits and _ only")
-        groups = {name: [given] if isinstance(given, Cell) else list(given) for name, given in cell.inputs.items()}
+                raise HeadwiseError(
+                    f"step {cell.step.name!r} has a coordinate {name!r}: letters, digits and _ only"
+                )
+        groups = {
+            name: [given] if isinstance(given, Cell) else list(given) for name, given in cell.inputs.items()
+        }
         for needed in (needed for group in groups.values() for needed in group):
             if needed.folder not in numbers:
                 yield from walk(needed)
@@ -166,7 +173,9 @@ def label(task: Task) -> str:
 def plain(config: Any) -> Any:
     """Settings as JSON values."""
     if config is None or isinstance(config, dict):
-        return json.loads(json.dumps(config, default=lambda value: str(value) if isinstance(value, Path) else plain(value)))
+        return json.loads(
+            json.dumps(config, default=lambda value: str(value) if isinstance(value, Path) else plain(value))
+        )
     kind: Any = type(config)
     return adapter(kind).dump_python(config, mode="json")
 

@@ -65,11 +65,17 @@ def run_study(
         _check_size(run, len(plan), plan.megabytes)
         wanted = chosen(plan, only or {})
         shown = view(run, quiet)
-        board = carry_out(run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown, wanted)
+        board = carry_out(
+            run, plan, lambda: engines.start(engine, run, jobs, threads, address), shown, wanted
+        )
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; finished work is kept, resume with: headwise study run {out}") from None
+        raise Interrupted(
+            f"interrupted; finished work is kept, resume with: headwise study run {out}"
+        ) from None
     except OSError as error:
-        raise no_space(error, run) or HeadwiseError(f"cannot resume in the run's folder {run}: {error}") from error
+        raise no_space(error, run) or HeadwiseError(
+            f"cannot resume in the run's folder {run}: {error}"
+        ) from error
     finally:
         if shown is not None:
             shown.close()
@@ -97,7 +103,9 @@ def stored_recipe(run: Path) -> dict[str, Any]:
 
 def ready(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> Any:
     """A recipe that `run_study` can run: `validate` of a run that begins; one that resumes counts its cells when it plans them again."""
-    return read(study, data, base) if (Path(out) / PLAN_FILE).is_file() else validate(study, data, base, out)[0]
+    return (
+        read(study, data, base) if (Path(out) / PLAN_FILE).is_file() else validate(study, data, base, out)[0]
+    )
 
 
 def read(study: Study, data: Mapping[str, Any], base: str | Path) -> Any:
@@ -113,7 +121,9 @@ def read(study: Study, data: Mapping[str, Any], base: str | Path) -> Any:
     return recipe
 
 
-def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path) -> tuple[Any, dict[str, Any]]:
+def validate(
+    study: Study, data: Mapping[str, Any], base: str | Path, out: str | Path
+) -> tuple[Any, dict[str, Any]]:
     """Checks everything a study needs before any work: the recipe, its data and models, and the disk.
 
     Returns:
@@ -133,7 +143,12 @@ def validate(study: Study, data: Mapping[str, Any], base: str | Path, out: str |
             else:
                 needed += megabytes
     free = _check_size(run, cells, needed)
-    return recipe, {"cells": cells, "done": done, "megabytes": round(needed, 1), "free megabytes": round(free)}
+    return recipe, {
+        "cells": cells,
+        "done": done,
+        "megabytes": round(needed, 1),
+        "free megabytes": round(free),
+    }
 
 
 def _check_size(run: Path, cells: int, needed: float) -> float:
@@ -153,7 +168,9 @@ def _check_size(run: Path, cells: int, needed: float) -> float:
     return free
 
 
-def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs: int | None = None, quiet: bool = False) -> Run:
+def run_recipe(
+    study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs: int | None = None, quiet: bool = False
+) -> Run:
     """Runs a study by a recipe given as a dict, as if it were a file in this folder; gives the run, opened.
 
     Raises:
@@ -162,5 +179,7 @@ def run_recipe(study: Study, recipe: Mapping[str, Any], out: str | Path, *, jobs
     checked = ready(study, recipe, Path.cwd(), out)
     board = run_study(study, checked, out, jobs=jobs, quiet=quiet)
     if board.failed or board.blocked:
-        raise HeadwiseError(f"{board.failed} cells failed: see headwise study show {out}; rerun the command to retry them")
+        raise HeadwiseError(
+            f"{board.failed} cells failed: see headwise study show {out}; rerun the command to retry them"
+        )
     return open_run(out)

@@ -22,7 +22,9 @@ def summary(board: Board, slots: int) -> str:
     done = board.found + board.computed
     parts = [f"{done} of {board.total} cells done"]
     parts += [
-        f"{count} {word}" for count, word in ((board.failed, "failed"), (board.blocked, "waiting for a failed one")) if count
+        f"{count} {word}"
+        for count, word in ((board.failed, "failed"), (board.blocked, "waiting for a failed one"))
+        if count
     ]
     left = board.seconds_left(slots)
     if left is not None and done + board.failed + board.blocked < board.total:
@@ -77,7 +79,10 @@ class Terminal:
             return
         self._next = time.monotonic() + 0.5
         self._study.update(
-            self._whole, total=board.total, completed=board.found + board.computed, description=summary(board, slots)
+            self._whole,
+            total=board.total,
+            completed=board.found + board.computed,
+            description=summary(board, slots),
         )
         now = dict(list(locks.running(self._folder).items())[:SHOWN])
         for gone in self._shown.keys() - now.keys():
@@ -89,7 +94,9 @@ class Terminal:
         text, done, total = status.get("bar") or ("", 0, None)
         if name not in self._shown:
             self._shown[name] = self._cells.add_task(name, total=total)
-        self._cells.update(self._shown[name], description=f"  {status.get('cell', name)} {text}", completed=done, total=total)
+        self._cells.update(
+            self._shown[name], description=f"  {status.get('cell', name)} {text}", completed=done, total=total
+        )
 
     def say(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)

@@ -75,7 +75,9 @@ def run_batch(run: str, batch: list[Task], threads: int | None) -> list[dict[str
             continue
         if lock is None:
             outcomes.append({"state": "busy"})
-        elif (folder / "results" / task["folder"]).is_dir():  # another process finished it since it was handed out
+        elif (
+            folder / "results" / task["folder"]
+        ).is_dir():  # another process finished it since it was handed out
             lock.release()
             outcomes.append({"state": "done", "seconds": 0.0})
         else:
@@ -107,7 +109,9 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         reset_peak_memory()
         results = run / "results"
         inputs = {
-            label: Result(results / given) if isinstance(given, str) else [Result(results / one) for one in given]
+            label: Result(results / given)
+            if isinstance(given, str)
+            else [Result(results / one) for one in given]
             for label, given in task["inputs"].items()
         }
         out = Out(aside, task["seed"], task["coords"], run / "checkpoints" / name)
@@ -115,13 +119,19 @@ def _compute(run: Path, task: Task, lock: locks.Lock) -> tuple[Path | None, dict
         _current = Current(lock, status)
         clock = time.perf_counter()  # from here on: loading libraries is not the step's time
         check_files(run, task)
-        with reporting(lambda *bar: status.update(bar=bar)), carrying_out(""):  # the study keeps the command, not each cell
+        with (
+            reporting(lambda *bar: status.update(bar=bar)),
+            carrying_out(""),
+        ):  # the study keeps the command, not each cell
             target(typed(target, task["config"]), inputs, out)
         seconds = time.perf_counter() - clock
         check_files(run, task)  # what was read in between was the same
         record = {
             **{field: task[field] for field in ("step", "version", "key", "config", "seed", "coords")},
-            "inputs": {label: [result_digest(results / one) for one in folders] for label, folders in inputs_of(task).items()},
+            "inputs": {
+                label: [result_digest(results / one) for one in folders]
+                for label, folders in inputs_of(task).items()
+            },
             "files": saved_files(aside),
             **surroundings(),
             "seconds": round(seconds, 6),
@@ -184,7 +194,13 @@ def _failed(run: Path, task: Task, error: BaseException, seconds: float) -> dict
 
 def keep_failure(run: Path, task: Task, said: str, seconds: float, log: str) -> None:
     """Writes what went wrong with a cell, as far as it can be shown."""
-    record = {"error": said, "seconds": seconds, "time": time.time(), "host": socket.gethostname(), "log": legible(log, LOG)}
+    record = {
+        "error": said,
+        "seconds": seconds,
+        "time": time.time(),
+        "host": socket.gethostname(),
+        "log": legible(log, LOG),
+    }
     write_text(run / "failures" / f"{task['folder']}.json", json.dumps(record, indent=1), durable=False)
 
 

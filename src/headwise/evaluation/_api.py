@@ -88,7 +88,13 @@ def _evaluated(model: Any, tasks: list[Task], settings: Evaluating) -> dict[str,
                 description=f"evaluating {task.name}",
                 quiet=settings.quiet,
             )
-        facts = {**noted, "max_length": encoded.max_length, "model": name, "revision": revision, "silenced": sorted(silenced)}
+        facts = {
+            **noted,
+            "max_length": encoded.max_length,
+            "model": name,
+            "revision": revision,
+            "silenced": sorted(silenced),
+        }
         facts |= {**weights_type(answering), **order_notes(answering, [task])}
         found[task.name] = Evaluation.of(task, encoded.examples, given, settings.split, facts)
     return found

@@ -54,7 +54,11 @@ class Evaluation(Described):
     ) -> "Evaluation":
         """The evaluation of `answers` (predictions and losses) to examples of a task."""
         labels = None if isinstance(examples.labels, list) else examples.labels
-        chance = metrics.chance_level(task.metric, task.kind, examples.labels) if examples.labelled else float("nan")
+        chance = (
+            metrics.chance_level(task.metric, task.kind, examples.labels)
+            if examples.labelled
+            else float("nan")
+        )
         return cls(task, split, *answers, labels, chance, dict(settings or {}))
 
     def __len__(self) -> int:
@@ -109,9 +113,14 @@ class Evaluation(Described):
             return float("nan"), float("nan")
         if self._exact:
             return share_interval(int(np.sum(self.predictions == self.labels)), len(self), self.level)
-        low, high = interval(self._draws, self.level, examples=len(self), value=self.score, differing=self._wrong)
+        low, high = interval(
+            self._draws, self.level, examples=len(self), value=self.score, differing=self._wrong
+        )
         if metrics.METRICS[self.task.metric].share:
-            low, high = np.maximum(low, metrics.METRICS[self.task.metric].lowest), np.minimum(high, 1.0)  # NaN stays NaN
+            low, high = (
+                np.maximum(low, metrics.METRICS[self.task.metric].lowest),
+                np.minimum(high, 1.0),
+            )  # NaN stays NaN
         return float(low), float(high)
 
     @property
@@ -151,7 +160,11 @@ class Evaluation(Described):
 
     def table(self) -> pd.DataFrame:
         """One row per example: task, split, example, loss, and label and prediction, or the counts of the kind."""
-        columns: dict[str, Any] = {"task": self.task.name, "split": self.split, "example": np.arange(len(self))}
+        columns: dict[str, Any] = {
+            "task": self.task.name,
+            "split": self.split,
+            "example": np.arange(len(self)),
+        }
         if self.predictions.ndim == 1:
             columns |= {"label": self.labels, "prediction": self.predictions}
         else:
@@ -162,9 +175,22 @@ class Evaluation(Described):
         """One row: task, split, metric, score with the ends of its interval, chance, whether it is at chance, examples, and why there is
         no interval. Shares from 0 to 1."""
         low, high = self.interval
-        facts = {"task": self.task.name, "split": self.split, "metric": str(self.task.metric), "score": self.score}
-        facts |= {"low": low, "high": high, "chance": self.chance, "at_chance": self.at_chance, "examples": len(self)}
-        return pd.DataFrame([{**facts, "note": f"no interval: {self.no_interval}" if self.no_interval else ""}])
+        facts = {
+            "task": self.task.name,
+            "split": self.split,
+            "metric": str(self.task.metric),
+            "score": self.score,
+        }
+        facts |= {
+            "low": low,
+            "high": high,
+            "chance": self.chance,
+            "at_chance": self.at_chance,
+            "examples": len(self),
+        }
+        return pd.DataFrame(
+            [{**facts, "note": f"no interval: {self.no_interval}" if self.no_interval else ""}]
+        )
 
     def section(self) -> Section:
         """What is said of this evaluation."""
@@ -174,9 +200,13 @@ class Evaluation(Described):
     def finding(self) -> str:
         """The score with its interval, beside that of a guess, in one sentence."""
         unit = METRICS[self.task.metric].share
-        score, low, high, guess = (f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, *self.interval, self.chance))
+        score, low, high, guess = (
+            f"{100 * x:.1f}" if unit else f"{x:.4g}" for x in (self.score, *self.interval, self.chance)
+        )
         span = (
-            f"no interval, since {self.no_interval}" if self.no_interval else f"{100 * self.level:g} % interval {low} to {high}"
+            f"no interval, since {self.no_interval}"
+            if self.no_interval
+            else f"{100 * self.level:g} % interval {low} to {high}"
         )
         beside = f"; a guess that ignores the text: {guess}{' %' * unit}" if np.isfinite(self.chance) else ""
         name = metrics.metric_label(self.task.metric)
@@ -242,11 +272,18 @@ def _section(found: list[Evaluation]) -> Section:
 
 def _save(found: list[Evaluation], folder: str | Path, **noted: Any) -> Path:
     facts = [
-        {**SavedTask.of(one.task).to_json(), "split": one.split, "chance": _json(one.chance), "settings": one.settings}
+        {
+            **SavedTask.of(one.task).to_json(),
+            "split": one.split,
+            "chance": _json(one.chance),
+            "settings": one.settings,
+        }
         for one in found
     ]
     with manifest.new_folder(folder, KIND, tasks=facts, **noted) as aside:
-        pd.concat([one.table() for one in found], ignore_index=True).to_parquet(aside / PREDICTIONS, index=False)
+        pd.concat([one.table() for one in found], ignore_index=True).to_parquet(
+            aside / PREDICTIONS, index=False
+        )
         pd.concat([one.summary() for one in found], ignore_index=True).to_csv(aside / SUMMARY, index=False)
     return Path(folder)
 
@@ -266,7 +303,9 @@ def _loaded(rows: pd.DataFrame, facts: Mapping[str, Any]) -> Evaluation:
     labels = None if columns else rows["label"].to_numpy().astype(whole)
     chance = float("nan" if facts["chance"] is None else facts["chance"])
     task = SavedTask.from_json(facts)
-    return Evaluation(task, facts["split"], predictions, rows["loss"].to_numpy(), labels, chance, dict(facts["settings"]))
+    return Evaluation(
+        task, facts["split"], predictions, rows["loss"].to_numpy(), labels, chance, dict(facts["settings"])
+    )
 
 
 def _json(value: float) -> float | str | None:

@@ -13,4 +13,6 @@ class Evaluating(Resampling, Reading):
     out: Path | None = OUT
 
     split: str = option("validation", "Split of the data to evaluate on.")
-    examples: int | None = option(None, "At most this many examples per task, drawn at random; default: all.", ge=1)
+    examples: int | None = option(
+        None, "At most this many examples per task, drawn at random; default: all.", ge=1
+    )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 THRESHOLD = 10.0  # percent: where a double dissociation counts as distinct
 
 
-def matrix(table: pd.DataFrame, what: str, limits: tuple[float | None, float | None] = (None, None)) -> "Figure":
+def matrix(
+    table: pd.DataFrame, what: str, limits: tuple[float | None, float | None] = (None, None)
+) -> "Figure":
     """A table with its values written into coloured cells; `what` they are stands beside the colour bar."""
     figure, axes = panels(size=(2.2 + 0.7 * table.shape[1], 1.4 + 0.45 * table.shape[0]))
     image = named_cells(axes[0, 0], table, list(table.index), list(table.columns), limits=limits)
@@ -36,7 +38,11 @@ def lesion_matrix(
     for row, column in np.argwhere(table.isna().to_numpy()):
         ax.text(column, row, missing, ha="center", va="center", fontsize=6)
     for i in range(min(table.shape)):
-        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=COLOURS[3], linewidth=1.6, clip_on=False))
+        ax.add_patch(
+            Rectangle(
+                (i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=COLOURS[3], linewidth=1.6, clip_on=False
+            )
+        )
     ax.set_xlabel("task")
     ax.set_ylabel("heads silenced")
     return figure
@@ -65,7 +71,15 @@ def pair_scores(table: pd.DataFrame, level: float = 0.95) -> "Figure":
         say(bar, f"{row.A} – {row.B}: D {row.D:.2f} %{span}, D_A {row.D_A:.2f}, D_B {row.D_B:.2f}")
     known = np.isfinite(reach).all(axis=0)
     if known.any():
-        ax.errorbar(middle[known], place[known], xerr=reach[:, known], fmt="none", ecolor=COLOURS[7], capsize=3, linewidth=1)
+        ax.errorbar(
+            middle[known],
+            place[known],
+            xerr=reach[:, known],
+            fmt="none",
+            ecolor=COLOURS[7],
+            capsize=3,
+            linewidth=1,
+        )
     ax.plot(table["D_A"], place - 0.15, "o", color=COLOURS[0], label="D_A", markersize=4)
     ax.plot(table["D_B"], place + 0.15, "s", color=COLOURS[3], label="D_B", markersize=4)
     ax.axvline(0, color=COLOURS[7], linewidth=0.8)
@@ -97,7 +111,9 @@ def sweep(table: pd.DataFrame) -> "Figure":
     for number, name in enumerate(
         column for column in table.columns if column not in ("fraction", "D", "D_low", "D_high", "note")
     ):
-        ax.plot(share, table[name], ".--", color=COLOURS[number % 7], linewidth=0.8, label=name.removeprefix("D_"))
+        ax.plot(
+            share, table[name], ".--", color=COLOURS[number % 7], linewidth=0.8, label=name.removeprefix("D_")
+        )
     ax.plot(share, table["D"], "o-", color=COLOURS[7], label="D")
     ax.fill_between(share, table["D_low"], table["D_high"], color=COLOURS[7], alpha=0.15, linewidth=0)
     ax.axhline(0, color=COLOURS[7], linewidth=0.8)
@@ -163,6 +179,8 @@ def training_sweep(table: pd.DataFrame, setting: str) -> "Figure":
         )
         for plain in some.loc[some["method"] == "multi-task", "average"]:
             ax.axhline(plain, color=COLOURS[number % 7], linestyle=":", linewidth=1)
-    ax.set_xlabel({"alpha": "α: heads each task updates (%)", "delta": "δ: last part of training (%)"}[setting])
+    ax.set_xlabel(
+        {"alpha": "α: heads each task updates (%)", "delta": "δ: last part of training (%)"}[setting]
+    )
     ax.set_ylabel("average performance (%)")
     return legend_above(figure, 3)

@@ -49,11 +49,17 @@ def curves(table: pd.DataFrame, what: str = "performance", coloured: Sequence[st
         ax.set_title(f"{order} important heads silenced", fontsize=10)
         ax.set_xlabel("heads silenced (%)")
         ax.set_ylabel(f"{what} (%)")
-    figure.set_layout_engine("constrained", w_pad=0.1)  # the right panel's label keeps away from the left panel
+    figure.set_layout_engine(
+        "constrained", w_pad=0.1
+    )  # the right panel's label keeps away from the left panel
     handles, labels = axes[0, 0].get_legend_handles_labels()
     grey = 1 if others else 0
     figure.legend(
-        [*handles[grey:], *handles[:grey]], [*labels[grey:], *labels[:grey]], loc="outside right upper", frameon=False, fontsize=7
+        [*handles[grey:], *handles[:grey]],
+        [*labels[grey:], *labels[:grey]],
+        loc="outside right upper",
+        frameon=False,
+        fontsize=7,
     )
     return figure
 
@@ -71,10 +77,23 @@ def cost(table: pd.DataFrame) -> "Figure":
     for number, row in enumerate(found.to_dict("records")):
         (dot,) = ax.plot([row["seconds"]], [row["drop"]], "o", color=COLOURS[number % 6])
         say(dot, f"{row['estimator']}: {row['drop']:.1f} points, {row['seconds']:.1f} s")
-        ax.annotate(str(row["estimator"]), (row["seconds"], row["drop"]), xytext=(5, 2), textcoords="offset points", fontsize=7)
+        ax.annotate(
+            str(row["estimator"]),
+            (row["seconds"], row["drop"]),
+            xytext=(5, 2),
+            textcoords="offset points",
+            fontsize=7,
+        )
     for value in table.loc[table["estimator"] == RANDOM_ESTIMATOR, "drop"]:
         ax.axhline(value, color=COLOURS[7], linewidth=1, linestyle="--")
-        ax.annotate("random heads", (1, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+        ax.annotate(
+            "random heads",
+            (1, value),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            va="bottom",
+            fontsize=7,
+        )
     ax.margins(x=0.18)
     ax.set_xlabel("seconds")
     ax.set_ylabel("mean drop (points)")

@@ -20,12 +20,24 @@ def strengths(table: pd.DataFrame, chosen: float, effect: str) -> "Figure":
         effect: what the effect is.
     """
     figure, axes = panels(1, 2, size=(3.4, 3.0))
-    for ax, column, what in zip(axes[0], ("effect", "kl"), (effect, "KL from the intact model\n(nats per token)"), strict=True):
+    for ax, column, what in zip(
+        axes[0], ("effect", "kl"), (effect, "KL from the intact model\n(nats per token)"), strict=True
+    ):
         for number, (split, part) in enumerate(table.groupby("split", sort=False)):
             bars = _bars(part[column], part[f"{column}_low"], part[f"{column}_high"])
-            line = {"color": COLOURS[number % 8], "capsize": 3, "label": str(split) if ax is axes[0, 0] else None}
+            line = {
+                "color": COLOURS[number % 8],
+                "capsize": 3,
+                "label": str(split) if ax is axes[0, 0] else None,
+            }
             ax.errorbar(part["strength"], part[column], bars, fmt="o-", markersize=3, **line)
-        ax.axvline(chosen, color=COLOURS[7], linewidth=0.8, linestyle=":", label="chosen" if ax is axes[0, 0] else None)
+        ax.axvline(
+            chosen,
+            color=COLOURS[7],
+            linewidth=0.8,
+            linestyle=":",
+            label="chosen" if ax is axes[0, 0] else None,
+        )
         ax.set_xlabel("strength")
         ax.set_ylabel(what)
     return legend_above(figure)
@@ -41,7 +53,9 @@ def differences(table: pd.DataFrame) -> "Figure":
     ax = axes[0, 0]
     for place, (name, row) in enumerate(table.iterrows()):
         bars = _bars(row["difference"], row["low"], row["high"])
-        marked = ax.errorbar([row["difference"]], [place], xerr=bars, fmt="o", color=COLOURS[0], markersize=4, capsize=3)
+        marked = ax.errorbar(
+            [row["difference"]], [place], xerr=bars, fmt="o", color=COLOURS[0], markersize=4, capsize=3
+        )
         say(marked[0], f"{name}: {row['difference']:+.4g}")
     ax.axvline(0, color=COLOURS[7], linewidth=0.8, linestyle=":")
     ax.set_yticks(range(len(table)), [str(name) for name in table.index])

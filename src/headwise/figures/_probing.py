@@ -81,8 +81,16 @@ def heatmaps(
     for ax in flat[len(tasks) :]:
         ax.set_axis_off()
     if below:
-        ends = [end for task in tasks for one in below.get(task, ()) for end in (one.value, one.high) if np.isfinite(end)]
-        for ax, task in zip(axes[1], tasks, strict=True):  # one axis for all tasks: bars of one length mean one value
+        ends = [
+            end
+            for task in tasks
+            for one in below.get(task, ())
+            for end in (one.value, one.high)
+            if np.isfinite(end)
+        ]
+        for ax, task in zip(
+            axes[1], tasks, strict=True
+        ):  # one axis for all tasks: bars of one length mean one value
             lesion_bars(ax, below.get(task, ()), effect, max([100.0, *ends]), named=ax is axes[1][0])
     return figure
 
@@ -139,7 +147,9 @@ def syntactic_semantic(heads: pd.DataFrame, title: str = "") -> "Figure":
     """
     figure, axes = panels(1, 1, size=(4.2, 3.6))
     ax = axes[0, 0]
-    points = ax.scatter(heads["syntactic"], heads["semantic"], c=heads["layer"], cmap=SEQUENTIAL, s=22, edgecolors="none")
+    points = ax.scatter(
+        heads["syntactic"], heads["semantic"], c=heads["layer"], cmap=SEQUENTIAL, s=22, edgecolors="none"
+    )
     if len(heads) > 2 and heads["syntactic"].std() > 0 and heads["semantic"].std() > 0:
         r = float(np.corrcoef(heads["syntactic"], heads["semantic"])[0, 1])
         title = f"{title} r = {r:.2f}".strip()
@@ -159,7 +169,9 @@ def embeddings(rows: pd.DataFrame) -> "Figure":
     kinds = rows.assign(kind=rows["embedding"].str.split().str[0], percent=100 * rows["test"])
     wide = kinds.pivot_table(index="task", columns="kind", values="percent", sort=False)
     return legend_above(
-        grouped_bars(wide.rename(columns=dict(zip(kinds["kind"], kinds["embedding"], strict=True))), "test score (%)")
+        grouped_bars(
+            wide.rename(columns=dict(zip(kinds["kind"], kinds["embedding"], strict=True))), "test score (%)"
+        )
     )
 
 
@@ -177,10 +189,18 @@ def sweep(rows: pd.DataFrame, embeddings: pd.DataFrame) -> "Figure":
     for ax, task in zip(flat, tasks, strict=False):
         part = rows[rows["task"] == task].sort_values("n")
         bars = np.stack([part["test"] - part["low"], part["high"] - part["test"]]) if "low" in part else None
-        ax.errorbar(part["n"], part["test"], yerr=bars, color=COLOURS[0], marker="o", markersize=3, linewidth=1)
+        ax.errorbar(
+            part["n"], part["test"], yerr=bars, color=COLOURS[0], marker="o", markersize=3, linewidth=1
+        )
         layer = embeddings[(embeddings["task"] == task) & (embeddings["embedding"] == "best layer")]
         if len(layer):
-            ax.axhline(float(layer["test"].iloc[0]), color=COLOURS[3], linestyle="--", linewidth=1, label="best layer")
+            ax.axhline(
+                float(layer["test"].iloc[0]),
+                color=COLOURS[3],
+                linestyle="--",
+                linewidth=1,
+                label="best layer",
+            )
             ax.legend(frameon=False, fontsize=7)
         over_powers(ax, part["n"])
         ax.set_title(task)

@@ -26,12 +26,21 @@ def copying(lesions: pd.DataFrame, draws: pd.DataFrame) -> "Figure":
             trained = weights == "trained"
             beside = -0.12 if trained else 0.18
             one = draws[(draws["model"] == model) & (draws["weights"] == weights)]
-            ax.plot(one["accuracy"], np.full(len(one), len(names) - 1 + beside), ".", color="0.75", markersize=4)
+            ax.plot(
+                one["accuracy"], np.full(len(one), len(names) - 1 + beside), ".", color="0.75", markersize=4
+            )
             for row in some.to_dict("records"):
                 y = names.index(row["silenced"]) + beside
                 if np.isfinite(row["low"]):
                     ax.plot([row["low"], row["high"]], [y, y], color=COLOURS[0], linewidth=1.2)
-                (dot,) = ax.plot(row["accuracy"], y, "o", color=COLOURS[0], fillstyle="full" if trained else "none", markersize=5)
+                (dot,) = ax.plot(
+                    row["accuracy"],
+                    y,
+                    "o",
+                    color=COLOURS[0],
+                    fillstyle="full" if trained else "none",
+                    markersize=5,
+                )
                 say(dot, f"{model}, {weights} weights, silenced: {row['silenced']}: {row['accuracy']:.1f} %")
         ax.set_yticks(range(len(names)), names)
         ax.set_ylim(len(names) - 0.5, -0.5)

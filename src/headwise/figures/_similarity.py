@@ -33,13 +33,25 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], t
         x, y = pairs[metric].to_numpy(float), 100 * pairs["dissociation"].to_numpy(float)
         ax.scatter(x[same], y[same], color=COLOURS[0], s=28, zorder=3, label="same kind of input")
         if not same.all():
-            ax.scatter(x[~same], y[~same], facecolors="none", edgecolors=COLOURS[3], s=28, zorder=3, label="different kinds")
+            ax.scatter(
+                x[~same],
+                y[~same],
+                facecolors="none",
+                edgecolors=COLOURS[3],
+                s=28,
+                zorder=3,
+                label="different kinds",
+            )
         if np.ptp(x) > 0:
             slope, intercept = np.polyfit(x, y, 1)
             ends = np.array([x.min(), x.max()])
             ax.plot(ends, slope * ends + intercept, color="0.7", linewidth=1)
         row = tests[(tests["similarity"] == metric) & (tests["kind"] == "pearson")].iloc[0]
-        tested = "too few tasks for a p" if np.isnan(row["p"]) else f"{f'{tail} ' if tail else ''}Mantel p = {row['p']:.3f}"
+        tested = (
+            "too few tasks for a p"
+            if np.isnan(row["p"])
+            else f"{f'{tail} ' if tail else ''}Mantel p = {row['p']:.3f}"
+        )
         ax.set_title(f"{metric}: r = {row['correlation']:.2f}, {tested}", fontsize=9)
         ax.set_xlabel("task similarity")
         ax.set_ylabel("average dissociation D (%)")
@@ -50,7 +62,13 @@ def link_scatter(pairs: pd.DataFrame, tests: pd.DataFrame, metrics: list[str], t
     figure.draw_without_rendering()  # where the axes end up
     for ax, metric in zip(axes.flat, metrics, strict=False):
         names = [f"{task}–{other}" for task, other in zip(pairs["task"], pairs["other"], strict=True)]
-        _label(ax, pairs[metric].to_numpy(float), 100 * pairs["dissociation"].to_numpy(float), names, figure.dpi / 72)
+        _label(
+            ax,
+            pairs[metric].to_numpy(float),
+            100 * pairs["dissociation"].to_numpy(float),
+            names,
+            figure.dpi / 72,
+        )
     return figure
 
 
@@ -63,7 +81,9 @@ def _label(ax: "Axes", x: Any, y: Any, names: list[str], unit: float) -> None:
     taken = [np.array([*point - 4 * unit, *point + 4 * unit]) for point in points]  # left, bottom, right, top
     frame = ax.get_window_extent()
     for point, place, name in zip(points, zip(x, y, strict=True), names, strict=True):
-        note = ax.annotate(name, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=7)
+        note = ax.annotate(
+            name, place, xytext=(0, 0), textcoords="offset points", ha="center", va="center", fontsize=7
+        )
         size = note.get_window_extent()
         half = np.array([size.width, size.height]) / 2 + unit
         best = None
@@ -72,7 +92,12 @@ def _label(ax: "Axes", x: Any, y: Any, names: list[str], unit: float) -> None:
                 way = np.array([np.cos(angle), np.sin(angle)]).round(6)
                 middle = point + way * (far * unit + half)
                 box = np.array([*middle - half, *middle + half])
-                over = np.array([[min(box[2], t[2]) - max(box[0], t[0]), min(box[3], t[3]) - max(box[1], t[1])] for t in taken])
+                over = np.array(
+                    [
+                        [min(box[2], t[2]) - max(box[0], t[0]), min(box[3], t[3]) - max(box[1], t[1])]
+                        for t in taken
+                    ]
+                )
                 outside = max(frame.x0 - box[0], box[2] - frame.x1, frame.y0 - box[1], box[3] - frame.y1, 0)
                 cost = over.clip(0).prod(axis=1).sum() + 100 * outside + far / 100
                 if best is None or cost < best[0]:

@@ -22,7 +22,11 @@ def stem_cell_map(claims: xr.DataArray, stem: xr.DataArray) -> "Figure":
     figure, axes = panels(1, 1, size=(4.0, 3.0))
     count = claims.astype(float).sum("task").mean("run").to_numpy()
     image = heads_heatmap(
-        axes[0, 0], count, title="tasks that claim a head", limits=(0, len(claims.task)), marked=stem.to_numpy()
+        axes[0, 0],
+        count,
+        title="tasks that claim a head",
+        limits=(0, len(claims.task)),
+        marked=stem.to_numpy(),
     )
     colour_bar(figure, image, axes[0, 0])
     return figure
@@ -69,7 +73,12 @@ def best_layers(labels: pd.DataFrame, layers: int, most: int = 20) -> "Figure":
         ax.scatter(table["layer"], place, s=10 + 80 * score, color=colour)
         for x, y, value in zip(table["layer"], place, score, strict=True):
             ax.annotate(
-                f"{100 * value:.0f}", (float(x), float(y)), xytext=(6, -2), textcoords="offset points", fontsize=6, color="0.5"
+                f"{100 * value:.0f}",
+                (float(x), float(y)),
+                xytext=(6, -2),
+                textcoords="offset points",
+                fontsize=6,
+                color="0.5",
             )
         ax.set_yticks(place, table["label"], fontsize=7)
         ax.set_xlim(-0.5, layers - 0.1)
@@ -123,10 +132,20 @@ def layer_changes(table: pd.DataFrame) -> "Figure":
         rows = table[table["task"] == task]
         change, low, high = (100 * rows[name].to_numpy(float) for name in ("change", "low", "high"))
         reach = np.stack([change - low, high - change])
-        beside = rows["layer"].to_numpy(float) + 0.06 * (number - (len(tasks) - 1) / 2)  # so that bars do not cover one another
+        beside = rows["layer"].to_numpy(float) + 0.06 * (
+            number - (len(tasks) - 1) / 2
+        )  # so that bars do not cover one another
         bars = np.where(np.isfinite(reach), reach, np.nan)
         ax.errorbar(
-            beside, change, yerr=bars, fmt="o-", markersize=3, linewidth=1, capsize=2, color=COLOURS[number % 7], label=task
+            beside,
+            change,
+            yerr=bars,
+            fmt="o-",
+            markersize=3,
+            linewidth=1,
+            capsize=2,
+            color=COLOURS[number % 7],
+            label=task,
         )
     ax.axhline(0, color="0.5", linewidth=0.8)
     ax.set_xticks(sorted(table["layer"].unique()))
@@ -148,10 +167,14 @@ def effects(table: pd.DataFrame) -> "Figure":
     place = np.arange(len(table))[::-1]
     mean = 100 * table["mean"].to_numpy(float)
     reach = np.stack([mean - 100 * table["low"].to_numpy(float), 100 * table["high"].to_numpy(float) - mean])
-    ax.errorbar(mean, place, xerr=np.where(np.isfinite(reach), reach, np.nan), fmt="o", color=COLOURS[0], capsize=3)
+    ax.errorbar(
+        mean, place, xerr=np.where(np.isfinite(reach), reach, np.nan), fmt="o", color=COLOURS[0], capsize=3
+    )
     ax.axvline(0, color="0.5", linewidth=0.8)
     ax.set_yticks(
-        place, [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)], fontsize=7
+        place,
+        [f"{gates}: {effect}" for gates, effect in zip(table["gates"], table["effect"], strict=True)],
+        fontsize=7,
     )
     ax.set_ylim(-0.6, len(table) - 0.4)
     ax.set_xlabel("points, mean and 95 % interval over runs and heads")

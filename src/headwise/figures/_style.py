@@ -37,7 +37,9 @@ _RC: Any = {
 }
 
 
-def panels(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.0, 3.0)) -> "tuple[Figure, np.ndarray[Any, Any]]":
+def panels(
+    rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.0, 3.0)
+) -> "tuple[Figure, np.ndarray[Any, Any]]":
     """A new figure and its axes as a (rows, columns) array; `size` is one panel's width and height in inches.
 
     The figure belongs to no window and to no global list, so figures do not leak.
@@ -55,12 +57,16 @@ def panels(rows: int = 1, columns: int = 1, *, size: tuple[float, float] = (4.0,
     return figure, axes
 
 
-def cells(axes: "Axes", values: Any, *, limits: Sequence[float | None] = (None, None), colours: str = SEQUENTIAL) -> Any:
+def cells(
+    axes: "Axes", values: Any, *, limits: Sequence[float | None] = (None, None), colours: str = SEQUENTIAL
+) -> Any:
     """(rows, columns) values as coloured cells around whole numbers, row 0 at the bottom; NaN stays blank."""
     array = np.asarray(values, dtype=float)
     edges = (np.arange(n + 1) - 0.5 for n in array.shape[::-1])
     # edges in the colour of the cell: without them, hairlines of the background show between cells
-    return axes.pcolormesh(*edges, array, cmap=colours, vmin=limits[0], vmax=limits[1], edgecolors="face", linewidth=0.3)
+    return axes.pcolormesh(
+        *edges, array, cmap=colours, vmin=limits[0], vmax=limits[1], edgecolors="face", linewidth=0.3
+    )
 
 
 def named_cells(
@@ -97,7 +103,9 @@ def grouped_bars(table: pd.DataFrame, what: str, *, slanted: bool = True) -> "Fi
         bars = axes[0, 0].bar(x, table[name], width, color=COLOURS[number % 8], label=str(name))
         for bar, (row, value) in zip(bars, table[name].items(), strict=True):
             say(bar, f"{row}, {name}: {value:.4g}")
-    axes[0, 0].set_xticks(place, [str(row) for row in table.index], **({"rotation": 30, "ha": "right"} if slanted else {}))
+    axes[0, 0].set_xticks(
+        place, [str(row) for row in table.index], **({"rotation": 30, "ha": "right"} if slanted else {})
+    )
     axes[0, 0].set_ylabel(what)
     return figure
 
@@ -157,7 +165,9 @@ def heads_heatmap(
     axes.set_title(title)
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
-    step_x, step_y = (max(1, -(-n // 8)) for n in (array.shape[1], array.shape[0]))  # more numbers would run together
+    step_x, step_y = (
+        max(1, -(-n // 8)) for n in (array.shape[1], array.shape[0])
+    )  # more numbers would run together
     axes.set_xticks(range(0, array.shape[1], step_x))
     axes.set_yticks(range(0, array.shape[0], step_y))
     if layer_labels is not None:
@@ -167,7 +177,11 @@ def heads_heatmap(
 
         for layer, head in zip(*np.nonzero(np.asarray(marked)), strict=True):
             # inside the cell: a cell between four framed ones would look framed itself
-            axes.add_patch(Rectangle((head - 0.42, layer - 0.42), 0.84, 0.84, fill=False, edgecolor=COLOURS[3], linewidth=1.4))
+            axes.add_patch(
+                Rectangle(
+                    (head - 0.42, layer - 0.42), 0.84, 0.84, fill=False, edgecolor=COLOURS[3], linewidth=1.4
+                )
+            )
     return image
 
 
@@ -180,7 +194,9 @@ def save_figure(figure: "Figure", path: str | Path, *, dpi: int = 200) -> list[P
         drawn = io.BytesIO()
         kind = file.suffix[1:]
         # no creation date in the PDF: the same figure gives the same bytes
-        write_figure(figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None)
+        write_figure(
+            figure, drawn, dpi=dpi, format=kind, metadata={"CreationDate": None} if kind == "pdf" else None
+        )
         write_bytes(file, drawn.getvalue())
     return files
 
@@ -200,11 +216,19 @@ def svg(figure: "Figure", name: str) -> str:
     from xml.etree import ElementTree
 
     file = io.BytesIO()
-    write_figure(figure, file, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    write_figure(
+        figure,
+        file,
+        format="svg",
+        transparent=True,
+        metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
+    )
     root = ElementTree.fromstring(file.getvalue())
     for element in list(root.iter()):
         element.tag = element.tag.partition("}")[2]  # within HTML, svg needs no name space
-        element.text, element.tail = (text if text and text.strip() else None for text in (element.text, element.tail))
+        element.text, element.tail = (
+            text if text and text.strip() else None for text in (element.text, element.tail)
+        )
         said = element.get("id", "").partition(_SAID)[2]
         for key, value in list(element.attrib.items()):
             del element.attrib[key]
@@ -215,7 +239,9 @@ def svg(figure: "Figure", name: str) -> str:
             ElementTree.SubElement(element, "title").text = said
         for style in element.findall("{*}style"):  # would hold for the whole page
             element.remove(style)
-    root.set("style", f"min-width: {0.65 * float(root.get('width', '0').removesuffix('pt')):.0f}pt")  # smaller cannot be read
+    root.set(
+        "style", f"min-width: {0.65 * float(root.get('width', '0').removesuffix('pt')):.0f}pt"
+    )  # smaller cannot be read
     return ElementTree.tostring(root, encoding="unicode")
 
 

@@ -41,7 +41,9 @@ def losses(history: pd.DataFrame) -> "Figure":
         smooth = part["loss"].rolling(max(1, len(part) // 50), min_periods=1).mean()
         keep = np.linspace(0, len(part) - 1, min(len(part), 200)).astype(int)
         line = {"color": COLOURS[number % 8], "linestyle": ("-", "--", ":")[number // 8 % 3], "linewidth": 1}
-        axes[0, 0].plot(part["step"].to_numpy()[keep], smooth.to_numpy()[keep], label=f"{task}, {method}", **line)
+        axes[0, 0].plot(
+            part["step"].to_numpy()[keep], smooth.to_numpy()[keep], label=f"{task}, {method}", **line
+        )
     axes[0, 0].set_ylim(bottom=min(0.0, axes[0, 0].get_ylim()[0]))
     axes[0, 0].set_xlabel("step")
     axes[0, 0].set_ylabel("training loss")

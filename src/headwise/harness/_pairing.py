@@ -26,7 +26,9 @@ def paired(intact: Samples, changed: Samples) -> tuple[pd.DataFrame, list[str]]:
     for task, own in intact.items():
         others = {_place(sample): sample for sample in changed.get(task, ())}
         if len(others) != len(own) or {_place(sample) for sample in own} != set(others):
-            raise HeadwiseError(f"the two evaluations of {task} are not of the same examples, so they cannot be paired")
+            raise HeadwiseError(
+                f"the two evaluations of {task} are not of the same examples, so they cannot be paired"
+            )
         for sample in own:
             other = others[_place(sample)]
             for metric in sample["metrics"]:
@@ -34,9 +36,17 @@ def paired(intact: Samples, changed: Samples) -> tuple[pd.DataFrame, list[str]]:
                 if not all(isinstance(value, Number | np.generic) for value in values):
                     left_out[task, metric] = None
                     continue
-                facts = {"task": task, "filter": sample["filter"], "metric": metric, "example": sample["doc_id"]}
+                facts = {
+                    "task": task,
+                    "filter": sample["filter"],
+                    "metric": metric,
+                    "example": sample["doc_id"],
+                }
                 rows.append({**facts, "intact": float(values[0]), "changed": float(values[1])})  # type: ignore[arg-type]
-    notes = [f"{metric} of {task} has no value per example, so it has no paired difference" for task, metric in left_out]
+    notes = [
+        f"{metric} of {task} has no value per example, so it has no paired difference"
+        for task, metric in left_out
+    ]
     return pd.DataFrame(rows, columns=["task", "filter", "metric", "example", "intact", "changed"]), notes
 
 
@@ -56,7 +66,13 @@ def summary(examples: pd.DataFrame, bootstrap: int, level: float, seed: int) -> 
         low, high = map(float, mean_interval(difference, counts, level))
         why = why_none(draws, level, examples=n)
         why = "no example differs between the two models" if why and not difference.any() else why
-        means = {"intact": part["intact"].mean(), "changed": part["changed"].mean(), "difference": difference.mean()}
-        rows.append({"task": task, "filter": kept, "metric": metric, **means, "low": low, "high": high, "examples": n})
+        means = {
+            "intact": part["intact"].mean(),
+            "changed": part["changed"].mean(),
+            "difference": difference.mean(),
+        }
+        rows.append(
+            {"task": task, "filter": kept, "metric": metric, **means, "low": low, "high": high, "examples": n}
+        )
         rows[-1]["note"] = f"no interval: {why}" if why else ""
     return pd.DataFrame(rows, columns=COLUMNS)

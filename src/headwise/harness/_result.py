@@ -49,5 +49,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> HarnessResult:
     """Opens what `HarnessResult.save` wrote; `headwise.load` calls this."""
     facts = read_json(folder / FACTS)
     table, examples = (read_csv(folder / f"{name}.csv") for name in TABLES)
-    table["note"] = table["note"].astype(object).fillna("") if "note" in table else ""  # older results have none
+    table["note"] = (
+        table["note"].astype(object).fillna("") if "note" in table else ""
+    )  # older results have none
     return HarnessResult(table, examples, facts["settings"], facts["notes"])

@@ -48,7 +48,9 @@ def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> H
     live, tokenizer = open_with_tokenizer(model, settings, settings.tokenizer)
     with twinned(live, settings.heads or Heads(live)) as (live, heads):
         with torch.no_grad(), changed(heads):
-            live(**heads.example)  # says now, not after the intact model's evaluation, if the change does not fit
+            live(
+                **heads.example
+            )  # says now, not after the intact model's evaluation, if the change does not fit
         run = _harness(live, tokenizer, names, settings)
         intact = run()
         with changed(heads):
@@ -61,7 +63,9 @@ def run_harness(model: Any, tasks: str | Sequence[str], settings: Evaluate) -> H
         "model": str(live.config.name_or_path) or type(live).__name__,
         **{name: getattr(settings, name) for name in noted},
     }
-    result = HarnessResult(summary(examples, settings.bootstrap, settings.level, settings.seed), examples, facts, notes)
+    result = HarnessResult(
+        summary(examples, settings.bootstrap, settings.level, settings.seed), examples, facts, notes
+    )
     if settings.out is not None:
         result.save(settings.out)
     return result
@@ -75,7 +79,9 @@ def changing(settings: Evaluate) -> Change:
     """
     given = [name for name in ("silence", "gates", "steer") if getattr(settings, name) is not None]
     if len(given) != 1:
-        raise HeadwiseError(f"give exactly one of silence, gates and steer; got {' and '.join(given) or 'none'}")
+        raise HeadwiseError(
+            f"give exactly one of silence, gates and steer; got {' and '.join(given) or 'none'}"
+        )
     if settings.strength is not None and given != ["steer"]:
         raise HeadwiseError("strength applies to steering alone: give steer as well")
     if settings.silence is not None:
@@ -86,14 +92,23 @@ def changing(settings: Evaluate) -> Change:
         return f"silenced: {chosen}", lambda heads: heads.silenced(chosen)
     if settings.gates is not None:
         gates = _gates(settings.gates)
-        return f"gates on {tuple(gates.shape)} heads, mean {float(gates.mean()):.3g}", lambda heads: heads.gated(gates)
+        return (
+            f"gates on {tuple(gates.shape)} heads, mean {float(gates.mean()):.3g}",
+            lambda heads: heads.gated(gates),
+        )
     found = settings.steer if isinstance(settings.steer, Steering) else load(settings.steer)
     if not isinstance(found, Steering):
-        raise HeadwiseError(f"{settings.steer} holds a {type(found).__name__}, not a result of `headwise steer`")
+        raise HeadwiseError(
+            f"{settings.steer} holds a {type(found).__name__}, not a result of `headwise steer`"
+        )
     strength = settings.strength or found.strength
     if not strength:
-        raise HeadwiseError("the chosen strength of this steering is 0, so nothing would be changed: give strength")
-    return f"steered with strength {strength:g}: {HeadSet(found.vectors)}", lambda heads: found.applied(heads, strength)
+        raise HeadwiseError(
+            "the chosen strength of this steering is 0, so nothing would be changed: give strength"
+        )
+    return f"steered with strength {strength:g}: {HeadSet(found.vectors)}", lambda heads: found.applied(
+        heads, strength
+    )
 
 
 def _text(path: Any) -> str:

@@ -19,12 +19,13 @@ SAID = 6  # metrics in sentences of their own
 def section(result: "HarnessResult") -> Section:
     """The section of an evaluation by the harness."""
     named = result.table.set_axis(_names(result.table))
-    interval = (
-        f"{100 * result.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them."
-    )
+    interval = f"{100 * result.settings['level']:g} % intervals of the paired difference over examples, where there are enough of them."
     chart = Chart("evaluation", "Changed minus intact model", partial(figures.differences, named), interval)
     table = Table(
-        "evaluation", "Intact and changed model on every task", result.table, f"{result.settings['change']}; {interval}"
+        "evaluation",
+        "Intact and changed model on every task",
+        result.table,
+        f"{result.settings['change']}; {interval}",
     )
     return Section(
         title="Evaluation of a changed model",
@@ -58,7 +59,9 @@ def findings(result: "HarnessResult") -> list[str]:
         )
     without = int(table["low"].isna().sum())
     counted = f"raises {signs.count(1)} and lowers {signs.count(-1)} of {len(table)} metrics; " + (
-        f"for the others {NOT_SHOWN}." if not without else f"there is no interval for {without}; for the rest {NOT_SHOWN}."
+        f"for the others {NOT_SHOWN}."
+        if not without
+        else f"there is no interval for {without}; for the rest {NOT_SHOWN}."
     )
     return [head + counted, *sentences]
 

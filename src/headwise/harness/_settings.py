@@ -10,9 +10,15 @@ from headwise.settings import HEADS, TOKENIZER, DataPath, Opening, option
 class Evaluate(Resampling, Opening):
     """Settings of `headwise.harness.run_harness`: one of silence, gates and steer says what is changed."""
 
-    out: Path | None = option(None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False)
-    silence: Any = option(None, "Heads to silence: a JSON file [[layer, head], ...]; in Python also a HeadSet.")
-    gates: Any = option(None, "Gates of all heads: a JSON or .npy file (layers × heads); in Python also an array.")
+    out: Path | None = option(
+        None, "Save tables and examples in this folder, which must not exist.", short="-o", decides=False
+    )
+    silence: Any = option(
+        None, "Heads to silence: a JSON file [[layer, head], ...]; in Python also a HeadSet."
+    )
+    gates: Any = option(
+        None, "Gates of all heads: a JSON or .npy file (layers × heads); in Python also an array."
+    )
     steer: Any = option(None, "Steering: a folder of `headwise steer --out`; in Python also its result.")
     strength: float | None = option(None, "Strength of the steering; default: the chosen one.", gt=0)
     include: DataPath | None = option(None, "Folder with task files (YAML) of your own.")

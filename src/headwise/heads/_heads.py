@@ -49,7 +49,9 @@ class Heads(Described):
         HeadwiseError: a block of another `Heads` of this model is open.
     """
 
-    def __init__(self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, partial: bool = False, example: Mapping[str, Any] | None = None
+    ) -> None:
         refuse_if_open(model)
         findings = find_sites(model, example)
         if not findings.sites or (findings.missed and not partial):
@@ -62,7 +64,9 @@ class Heads(Described):
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
         self._silencers: dict[tuple[HeadSet, bool], Gates] = {}
-        self.rows_apart: bool = check_view(self, self.example)  # whether rows of a batch may have gates of their own
+        self.rows_apart: bool = check_view(
+            self, self.example
+        )  # whether rows of a batch may have gates of their own
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,7 +76,9 @@ class Heads(Described):
     @property
     def valid(self) -> Tensor:
         """Boolean (layers, heads): False where a layer has fewer heads than the widest."""
-        return torch.arange(self.shape[1])[None] < torch.tensor([site.n_heads for site in self.sites])[:, None]
+        return (
+            torch.arange(self.shape[1])[None] < torch.tensor([site.n_heads for site in self.sites])[:, None]
+        )
 
     @property
     def total(self) -> int:
@@ -132,7 +138,9 @@ class Heads(Described):
         edit = self._silencers.get(key)
         if edit is None:
             with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
-                opened = ~torch.from_numpy(head_set.to_mask(self.shape))  # selected, not multiplied: 0 · NaN is NaN
+                opened = ~torch.from_numpy(
+                    head_set.to_mask(self.shape)
+                )  # selected, not multiplied: 0 · NaN is NaN
                 edit = self._silencers[key] = Gates(opened, self.sites, skip=not self._taps.installed)
             if len(self._silencers) > KEPT_SETS:
                 self._silencers.pop(next(iter(self._silencers)), None)
@@ -188,7 +196,11 @@ class Heads(Described):
         return patched(self, head_set, source, tokens, rows, prompt)
 
     def steered(
-        self, directions: Directions, scale: float | Tensor = 1.0, tokens: str = "all", prompt: int | None = None
+        self,
+        directions: Directions,
+        scale: float | Tensor = 1.0,
+        tokens: str = "all",
+        prompt: int | None = None,
     ) -> AbstractContextManager[None]:
         """Adds `scale` × a direction to the outputs of heads, in each pass inside the block, `generate()` with a cache included.
 
@@ -251,11 +263,19 @@ class Heads(Described):
             maps = rows_on(queries, self.model, self.sites)
         elif attention:
             maps = maps_on(tape, self.model, self.sites)
-        with maps, following(self, tape, self.sites), watch_hidden(tape, self._taps) if hidden else nullcontext():
+        with (
+            maps,
+            following(self, tape, self.sites),
+            watch_hidden(tape, self._taps) if hidden else nullcontext(),
+        ):
             yield tape
 
     def training_only(
-        self, head_set: HeadSet, optimizer: torch.optim.Optimizer, output_projection: bool = True, **options: bool
+        self,
+        head_set: HeadSet,
+        optimizer: torch.optim.Optimizer,
+        output_projection: bool = True,
+        **options: bool,
     ) -> AbstractContextManager[None]:
         """Lets only `head_set` among the heads learn: see `headwise.heads._freeze.training_only.training_only`."""
         from headwise.heads._freeze.training_only import training_only

@@ -68,7 +68,10 @@ def hook_numbers(module: nn.Module) -> set[int]:
 def drop_new_hooks(module: nn.Module, numbers: set[int]) -> None:
     """Takes off the hooks that are not among `numbers`, but for those of blocks, which end by themselves."""
     new = {
-        number for kind in KINDS for number, hook in getattr(module, kind).items() if number not in numbers and not is_ours(hook)
+        number
+        for kind in KINDS
+        for number, hook in getattr(module, kind).items()
+        if number not in numbers and not is_ours(hook)
     }
     for kind in (*KINDS, *FLAGS) if new else ():
         for number in new:
@@ -82,7 +85,9 @@ def _copied(module: nn.Module, memo: dict[int, Any]) -> nn.Module:
     for kind in KINDS:
         gone |= {number for number, hook in state[kind].items() if is_ours(hook)}
     for kind in (*KINDS, *FLAGS):
-        state[kind] = type(state[kind])((number, value) for number, value in state[kind].items() if number not in gone)
+        state[kind] = type(state[kind])(
+            (number, value) for number, value in state[kind].items() if number not in gone
+        )
     copy = type(module).__new__(type(module))
     memo[id(module)] = copy
     copy.__setstate__(deepcopy(state, memo))  # type: ignore[no-untyped-call]

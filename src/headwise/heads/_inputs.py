@@ -13,7 +13,11 @@ MAKERS = ("input_ids", "pixel_values", "pixel_values_videos", "input_values", "i
 
 def root_of(model: nn.Module) -> nn.Module:
     """The `PreTrainedModel` behind a PEFT wrapper, or the model itself."""
-    return model.get_base_model() if hasattr(model, "peft_config") and hasattr(model, "get_base_model") else model  # type: ignore[operator]
+    return (
+        model.get_base_model()
+        if hasattr(model, "peft_config") and hasattr(model, "get_base_model")
+        else model
+    )  # type: ignore[operator]
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -35,7 +39,11 @@ def tiny_inputs(model: nn.Module, batch: int, decoder_tokens: int = DECODER_TOKE
     accepted = inspect.signature(root.forward).parameters
     required = {name for name, parameter in accepted.items() if parameter.default is parameter.empty}
     wanted = [name for name in MAKERS if name in required or name == root.main_input_name]
-    if "input_ids" in accepted and not config.is_encoder_decoder and not {"pixel_values", "input_features"} & required:
+    if (
+        "input_ids" in accepted
+        and not config.is_encoder_decoder
+        and not {"pixel_values", "input_features"} & required
+    ):
         wanted.append("input_ids")
     if "bbox" in accepted:
         wanted.append("bbox")
@@ -44,13 +52,19 @@ def tiny_inputs(model: nn.Module, batch: int, decoder_tokens: int = DECODER_TOKE
     values = {name: _make(name, config, batch) for name in dict.fromkeys(wanted)}
     if config.is_encoder_decoder and "decoder_input_ids" in accepted:
         values["decoder_input_ids"] = _tokens(config, batch, decoder_tokens)
-    moved = {name: v.to(device, dtype) if v.is_floating_point() else v.to(device) for name, v in values.items()}
+    moved = {
+        name: v.to(device, dtype) if v.is_floating_point() else v.to(device) for name, v in values.items()
+    }
     return moved | ({"use_cache": False} if "use_cache" in accepted else {})
 
 
 def _dual(config: Any) -> bool:
     parts = config.sub_configs
-    return "vision_config" in parts and "text_config" in parts and not any("image_token" in name for name in vars(config))
+    return (
+        "vision_config" in parts
+        and "text_config" in parts
+        and not any("image_token" in name for name in vars(config))
+    )
 
 
 def _make(name: str, config: Any, batch: int) -> Tensor:
@@ -79,7 +93,12 @@ def _tokens(config: Any, batch: int, length: int) -> Tensor:
     """Distinct ordinary tokens, ending with the end-of-sequence token where there is one (BART's classifier reads it)."""
     text = config.get_text_config()
     size = getattr(text, "vocab_size", None) or 32
-    special = {v for part in (config, text) for name, v in vars(part).items() if name.endswith(("token_id", "token_index"))}
+    special = {
+        v
+        for part in (config, text)
+        for name, v in vars(part).items()
+        if name.endswith(("token_id", "token_index"))
+    }
     usable = [i for i in range(size - 1, -1, -1) if i not in special][: batch * length] or [0]
     ids = torch.tensor([usable[i % len(usable)] for i in range(batch * length)]).view(batch, length)
     end = getattr(text, "eos_token_id", None)
@@ -97,8 +116,19 @@ def _image(vision: Any) -> tuple[int, int, int]:
 def _spectrum(config: Any, batch: int) -> Tensor:
     """A spectrogram: (batch, bins, frames) of the one length Whisper and its kin take, else (batch, frames, bins)."""
     part = getattr(config, "encoder_config", None) or getattr(config, "audio_config", None) or config
-    bins = _first(part, "input_feat_per_channel", "feature_projection_input_dim", "num_mel_bins", "input_dim", default=80)
+    bins = _first(
+        part,
+        "input_feat_per_channel",
+        "feature_projection_input_dim",
+        "num_mel_bins",
+        "input_dim",
+        default=80,
+    )
     frames = getattr(part, "max_source_positions", None)
-    if frames is not None and not hasattr(part, "input_feat_per_channel") and not hasattr(part, "feature_projection_input_dim"):
+    if (
+        frames is not None
+        and not hasattr(part, "input_feat_per_channel")
+        and not hasattr(part, "feature_projection_input_dim")
+    ):
         return _wave(batch, bins, 2 * frames)
     return _wave(batch, _first(part, "max_length", default=64), bins)

@@ -23,7 +23,9 @@ from headwise.heads._use.blocks import open_blocks
 from headwise.heads._use.generation import Watch
 
 turn = threading.RLock()  # to read a model that has no twin; never held around a user's block
-_frozen: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()  # frozen twins, and whether their passes draw random numbers
+_frozen: WeakKeyDictionary[nn.Module, bool] = (
+    WeakKeyDictionary()
+)  # frozen twins, and whether their passes draw random numbers
 
 
 def twins_of(*originals: Any, blocks: bool = True, frozen: bool = False) -> tuple[Any, ...] | None:
@@ -107,4 +109,6 @@ def _carry(twins: Twins) -> None:
         root: Any = root_of(taps.model)
         if isinstance(vars(root).get("generate"), Watch):
             twin = twins.of(root)
-            vars(twin)["generate"] = Watch(root, vars(twin).get("generate") or MethodType(type(root).generate, twin))
+            vars(twin)["generate"] = Watch(
+                root, vars(twin).get("generate") or MethodType(type(root).generate, twin)
+            )

@@ -28,7 +28,9 @@ def forked(model: nn.Module, draws: bool = True) -> AbstractContextManager[None]
     if not draws:
         return nullcontext()
     devices = devices_of(model)
-    return torch.random.fork_rng(devices=[d.index or 0 for d in devices], device_type=devices[0].type if devices else "cuda")
+    return torch.random.fork_rng(
+        devices=[d.index or 0 for d in devices], device_type=devices[0].type if devices else "cuda"
+    )
 
 
 @contextmanager
@@ -46,7 +48,10 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
     """Evaluation mode inside; afterwards modules, their attributes, hooks, modes and buffers, and the random state, are as before."""
-    before = [(module, dict(vars(module)), dict(module._buffers), dict(module._modules)) for module in model.modules()]
+    before = [
+        (module, dict(vars(module)), dict(module._buffers), dict(module._modules))
+        for module in model.modules()
+    ]
     hooks = [
         (module, hook_numbers(module)) for module in model.modules()
     ]  # transformers sets some in a pass, and an attribute says so
@@ -57,7 +62,11 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for module, attributes, buffers, children in before:
-            for present, past in ((vars(module), attributes), (module._buffers, buffers), (module._modules, children)):
+            for present, past in (
+                (vars(module), attributes),
+                (module._buffers, buffers),
+                (module._modules, children),
+            ):
                 _restore(present, past)
         for module, numbers in hooks:
             drop_new_hooks(module, numbers)

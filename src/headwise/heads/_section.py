@@ -52,4 +52,6 @@ def of_set(chosen: "HeadSet") -> Section:
     """The section of a set of heads, layer by layer."""
     rows = [{"layer": layer, "heads": " ".join(map(str, heads))} for layer, heads in chosen.layers().items()]
     table = pd.DataFrame(rows, columns=["layer", "heads"])
-    return Section("A set of heads", [f"{chosen}."], [Table("heads", "Heads of each layer, both from 0", table)])
+    return Section(
+        "A set of heads", [f"{chosen}."], [Table("heads", "Heads of each layer, both from 0", table)]
+    )

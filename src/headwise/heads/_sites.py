@@ -61,7 +61,11 @@ class Site:
         """JSON-ready values, with the names of `headwise inspect`."""
         values = asdict(self)
         names = {"index": "layer", "n_heads": "heads", "n_groups": "groups"}
-        return {names.get(name, name): value for name, value in values.items() if name not in ("head_order", "batch_first")}
+        return {
+            names.get(name, name): value
+            for name, value in values.items()
+            if name not in ("head_order", "batch_first")
+        }
 
 
 def projection_weight(module: nn.Module) -> Tensor | None:
@@ -72,7 +76,9 @@ def projection_weight(module: nn.Module) -> Tensor | None:
 
 def is_plain(weight: object) -> bool:
     """Whether a weight is numbers that can be read and cut: not quantised, sharded or offloaded."""
-    return type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"  # type: ignore[attr-defined]
+    return (
+        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"
+    )  # type: ignore[attr-defined]
 
 
 def plain_weight(path: str, weight: Any) -> Tensor:

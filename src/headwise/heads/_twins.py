@@ -19,12 +19,33 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from headwise.heads._hooks import COPIER, FLAGS, KINDS, is_ours
 
-NUMBERS = (bool, int, float, complex, str, bytes, type(None), range, slice, torch.dtype, torch.device, torch.Size, torch.layout)
+NUMBERS = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    type(None),
+    range,
+    slice,
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    torch.layout,
+)
 ATOMS = frozenset((*NUMBERS, type, BuiltinFunctionType, ModuleType, torch.Generator))
 LISTS = (list, tuple, set, frozenset, deque)
 DICTS = (dict, OrderedDict, defaultdict)
-COMPILED = ("forward", "_forward", "dynamo_ctx")  # what `torch.compile` puts on the module that it wraps another in
-COPIED = ("headwise.", "torch.nn.modules.module._WrappedHook")  # classes of objects that are copied if they hold on to modules
+COMPILED = (
+    "forward",
+    "_forward",
+    "dynamo_ctx",
+)  # what `torch.compile` puts on the module that it wraps another in
+COPIED = (
+    "headwise.",
+    "torch.nn.modules.module._WrappedHook",
+)  # classes of objects that are copied if they hold on to modules
 
 
 class Bound(Exception):
@@ -43,7 +64,9 @@ class Twins:
     def __init__(self, models: Iterable[nn.Module], frozen: bool = False) -> None:
         self._frozen = frozen
         self._tree = {id(module) for model in models for module in model.modules()}
-        self._made: dict[int, tuple[Any, Any]] = {}  # by id, what there is a twin of, kept so that its id stays its own; the twin
+        self._made: dict[
+            int, tuple[Any, Any]
+        ] = {}  # by id, what there is a twin of, kept so that its id stays its own; the twin
         self._plain: dict[int, Any] = {}  # by id, what holds on to no module
 
     def holds(self, module: nn.Module) -> bool:
@@ -105,13 +128,19 @@ class Twins:
             return listed
         items = list(value)
         twins = list(map(self.of, items))
-        if isinstance(value, tuple | frozenset) and all(one is other for one, other in zip(items, twins, strict=True)):
+        if isinstance(value, tuple | frozenset) and all(
+            one is other for one, other in zip(items, twins, strict=True)
+        ):
             return value
-        return self._keep(value, deque(twins, value.maxlen) if isinstance(value, deque) else type(value)(twins))
+        return self._keep(
+            value, deque(twins, value.maxlen) if isinstance(value, deque) else type(value)(twins)
+        )
 
     def _parameter(self, value: nn.Parameter) -> Any:
         if type(value) is not nn.Parameter and not value.is_floating_point():
-            return self._keep(value, value)  # packed weights: more than their numbers, and they never ask for gradients
+            return self._keep(
+                value, value
+            )  # packed weights: more than their numbers, and they never ask for gradients
         try:
             # torch gives inference tensors no gradients
             asks = value.requires_grad and not (self._frozen or value.is_inference())
@@ -132,7 +161,10 @@ class Twins:
         """Of an object of ours, as `copy.deepcopy` makes one."""
         twin = self._keep(value, object.__new__(type(value)))
         custom = any("__getstate__" in vars(kind) for kind in type(value).__mro__[:-1])
-        state = {name: self.of(item) for name, item in (value.__getstate__() if custom else dict(vars(value))).items()}
+        state = {
+            name: self.of(item)
+            for name, item in (value.__getstate__() if custom else dict(vars(value))).items()
+        }
         if hasattr(twin, "__setstate__"):
             twin.__setstate__(state)
         else:
@@ -142,7 +174,9 @@ class Twins:
     def _module(self, module: nn.Module) -> nn.Module:
         kind = type(module)
         if "_hf_hook" in vars(module):
-            raise Bound("accelerate's hooks, which bring weights to where they are used and take them away again")
+            raise Bound(
+                "accelerate's hooks, which bring weights to where they are used and take them away again"
+            )
         if isinstance(module, torch.jit.ScriptModule):
             raise Bound("a compiled script, whose modes lie in C++")
         twin: nn.Module = self._keep(module, object.__new__(kind))
@@ -157,7 +191,9 @@ class Twins:
             elif name == "_buffers":
                 state[name] = {key: self._buffer(buffer) for key, buffer in list(value.items())}
             elif name in KINDS:
-                state[name] = OrderedDict((n, self.of(hook)) for n, hook in list(value.items()) if not is_ours(hook))
+                state[name] = OrderedDict(
+                    (n, self.of(hook)) for n, hook in list(value.items()) if not is_ours(hook)
+                )
             elif getattr(type(value), "headwise", False):  # stands in for a method while a block is open
                 if value.before is not None:
                     state[name] = self.of(value.before)
@@ -165,19 +201,25 @@ class Twins:
                 state[name] = self.of(value)
         for name in FLAGS:
             if state[name]:
-                state[name] = OrderedDict((n, flag) for n, flag in state[name].items() if n in _numbers(state))
+                state[name] = OrderedDict(
+                    (n, flag) for n, flag in state[name].items() if n in _numbers(state)
+                )
         if id(module) in self._tree:
             state["training"] = False
         if compiled:  # it runs as it is written
             state["forward"] = self.of(module._modules["_orig_mod"])
-        elif (written := getattr(kind.forward, "_torchdynamo_orig_callable", None)) is not None and "forward" not in state:
+        elif (
+            written := getattr(kind.forward, "_torchdynamo_orig_callable", None)
+        ) is not None and "forward" not in state:
             state["forward"] = MethodType(written, twin)
         return twin
 
     def _buffer(self, buffer: Tensor | None) -> Tensor | None:
         if buffer is None or id(buffer) in self._made:
             return None if buffer is None else self._made[id(buffer)][1]
-        copied: Tensor = self._keep(buffer, buffer if buffer.device.type == "meta" else buffer.detach().clone())
+        copied: Tensor = self._keep(
+            buffer, buffer if buffer.device.type == "meta" else buffer.detach().clone()
+        )
         return copied
 
     def _refers(self, value: Any, configured: bool = False) -> bool:
@@ -238,7 +280,9 @@ def _enclosed(function: FunctionType) -> list[Any]:
         except ValueError:  # not filled yet
             continue
     world = function.__globals__
-    return cells + [world[name] for name in function.__code__.co_names if isinstance(world.get(name), nn.Module)]
+    return cells + [
+        world[name] for name in function.__code__.co_names if isinstance(world.get(name), nn.Module)
+    ]
 
 
 def _slots(kind: type) -> tuple[str, ...]:

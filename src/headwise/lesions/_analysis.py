@@ -76,13 +76,19 @@ class Analysis:
     def d_i_bounds(self) -> list[Bounds]:
         """Bootstrap interval of each task's D_i, or why there is none."""
         every, draws = list(range(len(self.tasks))), d.per_task(self.draws)
-        return [self._bounds(value, draws[:, task], [task], self._apart(every, [task])) for task, value in enumerate(self.d_i)]
+        return [
+            self._bounds(value, draws[:, task], [task], self._apart(every, [task]))
+            for task, value in enumerate(self.d_i)
+        ]
 
     def pair_bounds(self) -> dict[tuple[int, int], Bounds]:
         """Bootstrap interval of D of each pair, or why there is none."""
         return {
             (a, b): self._bounds(
-                float(d.overall(_pair(self.rp, a, b))), d.overall(_pair(self.draws, a, b)), [a, b], self._apart([a, b], [a, b])
+                float(d.overall(_pair(self.rp, a, b))),
+                d.overall(_pair(self.draws, a, b)),
+                [a, b],
+                self._apart([a, b], [a, b]),
             )
             for a, b in combinations(range(len(self.tasks)), 2)
         }
@@ -90,12 +96,17 @@ class Analysis:
     def rp_bounds(self, lesions: Sequence[int], task: int) -> Bounds:
         """Bootstrap interval of a task's mean relative performance under some lesions, or why there is none."""
         apart = float(self.differing[0, [1 + lesion for lesion in lesions], task].mean())
-        return self._bounds(self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [task], apart)
+        return self._bounds(
+            self.rp[lesions, task].mean(), self.draws[:, lesions, task].mean(1), [task], apart
+        )
 
     def _apart(self, lesions: Sequence[int], tasks: Sequence[int]) -> float:
         """On how many examples the answers under a task's own lesion differ from those under another one, on average; all tasks together."""
         return float(
-            sum(np.mean([self.differing[1 + task, 1 + lesion, task] for lesion in lesions if lesion != task]) for task in tasks)
+            sum(
+                np.mean([self.differing[1 + task, 1 + lesion, task] for lesion in lesions if lesion != task])
+                for task in tasks
+            )
         )
 
     def _bounds(self, value: float, draws: Array, tasks: Sequence[int], apart: float) -> Bounds:
@@ -115,7 +126,11 @@ class Analysis:
     def uncorrected(self, tasks: Sequence[int]) -> str:
         """Why scores of some tasks cannot be corrected for chance; empty where they can."""
         weak = [self.tasks[task] for task in tasks if not self.intact[task] > self.chance[task]]
-        return f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact" if weak else ""
+        return (
+            f"{' and '.join(weak)} {'are' if len(weak) > 1 else 'is'} not above chance when intact"
+            if weak
+            else ""
+        )
 
     def pairs(self) -> pd.DataFrame:
         """One row per pair of tasks: D_A, D_B, D with its interval (fractions), the verdict, and why anything is missing."""
@@ -150,7 +165,13 @@ def _pair(matrix: Array, a: int, b: int) -> Array:
 
 
 def analyse(
-    lesions: Lesions, tasks: Sequence[str], own: Sequence[str], *, bootstrap: int = 1000, level: float = 0.95, seed: int = 0
+    lesions: Lesions,
+    tasks: Sequence[str],
+    own: Sequence[str],
+    *,
+    bootstrap: int = 1000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Analysis:
     """Relative performance, D and bootstrap draws.
 
@@ -167,7 +188,9 @@ def analyse(
     performance = table.loc[list(own), list(tasks)].to_numpy(dtype=float)  # (lesions, tasks)
     chance = np.array([lesions.tasks[name].chance for name in tasks])
     examples = np.array([lesions.tasks[name].losses.shape[1] for name in tasks])
-    resampled = performance_draws(lesions, tasks, [INTACT, *own], bootstrap, seed)  # (bootstrap, 1 + lesions, tasks)
+    resampled = performance_draws(
+        lesions, tasks, [INTACT, *own], bootstrap, seed
+    )  # (bootstrap, 1 + lesions, tasks)
     resampled[..., examples < MIN_EXAMPLES] = np.nan
     rows = [list(lesions.sets).index(name) for name in own]
     differing = [lesions.tasks[name].differing([list(lesions.sets).index(INTACT), *rows]) for name in tasks]
@@ -185,7 +208,9 @@ def analyse(
     )
 
 
-def performance_draws(lesions: Lesions, tasks: Sequence[str], names: Sequence[str], draws: int, seed: int) -> Array:
+def performance_draws(
+    lesions: Lesions, tasks: Sequence[str], names: Sequence[str], draws: int, seed: int
+) -> Array:
     """The metric of each task under each named lesion on bootstrap samples of its examples: (draws, lesions, tasks)."""
     rows = [list(lesions.sets).index(name) for name in names]
     values = np.empty((draws, len(names), len(tasks)))
@@ -195,6 +220,8 @@ def performance_draws(lesions: Lesions, tasks: Sequence[str], names: Sequence[st
         rng = np.random.default_rng([seed, column])
         for start in range(0, draws, BLOCK):
             counts = resample_counts(outcome.losses.shape[1], min(BLOCK, draws - start), rng)
-            some = metric_draws(outcome.metric, outcome.kind, outcome.predictions[rows], outcome.labels, counts)
+            some = metric_draws(
+                outcome.metric, outcome.kind, outcome.predictions[rows], outcome.labels, counts
+            )
             values[start : start + len(counts), :, column] = some
     return values

@@ -57,7 +57,9 @@ def chance_corrected(performance: ArrayLike, intact: ArrayLike, chance: ArrayLik
 def _square(rp: ArrayLike) -> Array:
     matrix = np.asarray(rp, dtype=float)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] < 2:
-        raise HeadwiseError(f"the matrix has shape {matrix.shape}; expected (..., n, n): one lesion per task, two tasks or more")
+        raise HeadwiseError(
+            f"the matrix has shape {matrix.shape}; expected (..., n, n): one lesion per task, two tasks or more"
+        )
     return matrix
 
 
@@ -129,7 +131,9 @@ def heads_per_layer(sets: Mapping[str, HeadSet], layers: int) -> pd.DataFrame:
 
     σ is the standard deviation between tasks, with n and not n − 1 below, as the tasks are all there are.
     """
-    counts = {name: np.bincount([layer for layer, _ in chosen], minlength=layers) for name, chosen in sets.items()}
+    counts = {
+        name: np.bincount([layer for layer, _ in chosen], minlength=layers) for name, chosen in sets.items()
+    }
     table = pd.DataFrame(counts, index=pd.RangeIndex(layers, name="layer"))
     values = table.to_numpy(dtype=float)  # (layers, tasks)
     return table.assign(mean=values.mean(axis=1), sigma=values.std(axis=1))

@@ -47,7 +47,9 @@ class TaskOutcome:
     @cached_property
     def values(self) -> NDArray[np.float64]:
         """The metric of every lesion, (lesions,)."""
-        return np.array([metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions])
+        return np.array(
+            [metrics.score(self.metric, self.kind, rows, self.labels) for rows in self.predictions]
+        )
 
     def differing(self, rows: Sequence[int]) -> NDArray[np.int64]:
         """On how many examples two of some lesions differ: in whether they are right, for accuracy, else in what they predict."""
@@ -91,7 +93,13 @@ class Lesions(Described):
             for task, name in worst.items()
         ]
         table = Table("performance", "Metric of each task under each lesion", self.performance.reset_index())
-        return Section("Lesions", [f"{'; '.join(falls)}."] if falls else [], [table], settings=self.settings, notes=self.notes)
+        return Section(
+            "Lesions",
+            [f"{'; '.join(falls)}."] if falls else [],
+            [table],
+            settings=self.settings,
+            notes=self.notes,
+        )
 
     @cached_property
     def notes(self) -> list[str]:
@@ -118,7 +126,9 @@ class Lesions(Described):
             predictions = np.concatenate([mine.predictions, theirs.predictions[more]])
             losses = np.concatenate([mine.losses, theirs.losses[more]])
             tasks[name] = replace(mine, predictions=predictions, losses=losses)
-        return Lesions({**self.sets, **{k: v for k, v in other.sets.items() if k not in self.sets}}, tasks, self.settings)
+        return Lesions(
+            {**self.sets, **{k: v for k, v in other.sets.items() if k not in self.sets}}, tasks, self.settings
+        )
 
     def table(self) -> pd.DataFrame:
         """One row per (lesion, task, example): what was predicted, the label, the loss, and the task's metric under that lesion.
@@ -149,7 +159,10 @@ class Lesions(Described):
 
 @operation(Lesion, "head_sets")
 def lesion(
-    model: Any, tasks: Task | Sequence[Task], head_sets: Mapping[str, HeadSet] | Sequence[HeadSet], settings: Lesion
+    model: Any,
+    tasks: Task | Sequence[Task],
+    head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
+    settings: Lesion,
 ) -> Lesions:
     """Evaluates every task with every set of heads silenced.
 
@@ -175,7 +188,10 @@ def lesion(
 
 
 def lesions(
-    model: Any, tasks: Task | Sequence[Task], head_sets: Mapping[str, HeadSet] | Sequence[HeadSet], settings: Lesion
+    model: Any,
+    tasks: Task | Sequence[Task],
+    head_sets: Mapping[str, HeadSet] | Sequence[HeadSet],
+    settings: Lesion,
 ) -> Lesions:
     """The same; nobody is warned of a model at chance."""
     from headwise._passes.lesioned import evaluate
@@ -192,12 +208,20 @@ def lesions(
     for task in several:
         subject = prepare(answering, task, settings)
         reference = _reference(answering, task, settings) if how != "zero" else None
-        found = evaluate(subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference)
+        found = evaluate(
+            subject, list(sets.values()), f"{len(sets)} lesions, {task.name}", settings.way, how, reference
+        )
         labels = subject.encoded.examples.labels
         gold = None if isinstance(labels, list) or KINDS[task.kind].counts else np.asarray(labels)
-        level = metrics.chance_level(task.metric, task.kind, labels)  # on the examples that were asked, not the whole split
-        outcomes[task.name] = TaskOutcome(task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways)
-    noted = {name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")}
+        level = metrics.chance_level(
+            task.metric, task.kind, labels
+        )  # on the examples that were asked, not the whole split
+        outcomes[task.name] = TaskOutcome(
+            task.kind, task.metric, found.predictions, found.losses, gold, level, found.ways
+        )
+    noted = {
+        name: getattr(settings, name) for name in ("how", "split", "examples", "seed", "way", "precision")
+    }
     return Lesions(sets, outcomes, noted | weights_type(answering) | order_notes(answering, several))
 
 
@@ -214,7 +238,13 @@ def named_sets(head_sets: Mapping[str, HeadSet] | Sequence[HeadSet]) -> dict[str
     """Sets by name, the intact model first."""
     if isinstance(head_sets, HeadSet):
         raise HeadwiseError("head_sets is one HeadSet; give a list of them, [head_set], or a dict by name")
-    named = dict(head_sets) if isinstance(head_sets, Mapping) else {str(i): head_set for i, head_set in enumerate(head_sets)}
+    named = (
+        dict(head_sets)
+        if isinstance(head_sets, Mapping)
+        else {str(i): head_set for i, head_set in enumerate(head_sets)}
+    )
     if named.get(INTACT):
-        raise HeadwiseError(f"the name {INTACT!r} is kept for the model without a lesion; call this set something else")
+        raise HeadwiseError(
+            f"the name {INTACT!r} is kept for the model without a lesion; call this set something else"
+        )
     return {INTACT: HeadSet(), **{name: HeadSet(heads) for name, heads in named.items() if name != INTACT}}

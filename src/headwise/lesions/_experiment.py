@@ -81,7 +81,9 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
     heads = settings.heads or Heads(model.encoder)
     fraction, least, seed = settings.fraction, settings.min_per_layer, settings.seed
     if not count_for(fraction, heads.total):
-        raise HeadwiseError(f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced")
+        raise HeadwiseError(
+            f"fraction is {fraction}, which is less than one of {heads.total} heads: nothing would be silenced"
+        )
     scores = settings.scores
     own = {"heads": heads, "tokenizer": None, "trust_remote_code": False, "device": None}
     reading = checked(Lesion, {**settings.part(Lesion), **own})
@@ -89,13 +91,19 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
         chosen = {**settings.part(Score), "split": "train", "examples": settings.score_examples, "out": None}
         scores = estimate(model, several, True, checked(Score, {**chosen, **own}))
     elif list(scores["task"].to_numpy()) != list(names):
-        raise HeadwiseError(f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order")
+        raise HeadwiseError(
+            f"scores are of the tasks {list(scores['task'].to_numpy())}; expected {list(names)}, in this order"
+        )
 
     shares = tuple(share for share in dict.fromkeys(settings.fractions) if share != fraction)
     sets = {name: _chosen(scores, name, fraction, least) for name in names}
-    random = random_heads(heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least)
+    random = random_heads(
+        heads.valid.numpy(), fraction, draws=settings.random_draws, seed=seed, min_per_layer=least
+    )
     swept = {at(name, share): _chosen(scores, name, share, least) for share in shares for name in names}
-    found = lesions(model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, reading)
+    found = lesions(
+        model, several, {**sets, **{f"random {i}": s for i, s in enumerate(random)}, **swept}, reading
+    )
     also = tuple(dict.fromkeys(settings.also))
     for how in also:
         further = {by(name, how): chosen for name, chosen in sets.items()}
@@ -130,7 +138,9 @@ def _dissociate(model: Any, several: list[Task], settings: Dissociate) -> Dissoc
             **weights_type(model),
             "held_out": [task.name for task in several if task.holds_out],
             "synthetic": [task.name for task in several if task.synthetic],
-            "max_length": {task.name: reading_length(model, task.name, settings.max_length) for task in several},
+            "max_length": {
+                task.name: reading_length(model, task.name, settings.max_length) for task in several
+            },
         },
     )
     if settings.test_draws:
@@ -155,11 +165,17 @@ def _check(tasks: Sequence[Task]) -> None:
             )
 
 
-def _test(model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: Lesion) -> TestOfD:
+def _test(
+    model: Any, a: Task, b: Task, result: Dissociation, settings: Dissociate, seed: int, reading: Lesion
+) -> TestOfD:
     """Lesions both tasks again under every re-split; only the metrics are kept."""
 
     def evaluate(splits: Sequence[tuple[HeadSet, HeadSet]]) -> list[float]:
-        sets = {f"{i} {side}": chosen for i, pair in enumerate(splits) for side, chosen in zip("AB", pair, strict=True)}
+        sets = {
+            f"{i} {side}": chosen
+            for i, pair in enumerate(splits)
+            for side, chosen in zip("AB", pair, strict=True)
+        }
         table = lesions(model, [a, b], sets, reading).performance
         intact = table.loc[INTACT].to_numpy()
         values = table.drop(INTACT).to_numpy().reshape(len(splits), 2, 2)  # (splits, lesions, tasks)
@@ -168,14 +184,20 @@ def _test(model: Any, a: Task, b: Task, result: Dissociation, settings: Dissocia
     places = [result.tasks.index(task.name) for task in (a, b)]
     observed = float(d.overall(result.analysis.rp[np.ix_(places, places)]))
     sets = result.sets[a.name], result.sets[b.name]
-    return resplit_test(observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers)
+    return resplit_test(
+        observed, *sets, evaluate, draws=settings.test_draws, seed=seed, within_layers=settings.within_layers
+    )
 
 
-def _matched(model: Any, tasks: list[Task], number: int, result: Dissociation, settings: Dissociate, reading: Lesion) -> TestOfD:
+def _matched(
+    model: Any, tasks: list[Task], number: int, result: Dissociation, settings: Dissociate, reading: Lesion
+) -> TestOfD:
     """Lesions every task under the sets that one task's is compared with; only the metrics are kept."""
     values = importance(result.scores)  # (tasks, layers, heads)
     own = np.stack([result.sets[name].to_mask(values.shape[1:]) for name in result.tasks])
     drawn = matched_masks(own, values, number, settings.matched_draws, settings.seed + number)
     table = lesions(model, tasks, [HeadSet.from_mask(mask) for mask in drawn], reading).performance
     performance = table.drop(INTACT)[list(result.tasks)].to_numpy(dtype=float)
-    return matched_test(result.analysis.rp[number], d.relative_performance(performance, result.analysis.intact), number)
+    return matched_test(
+        result.analysis.rp[number], d.relative_performance(performance, result.analysis.intact), number
+    )

@@ -51,8 +51,12 @@ def interval(
         return np.full(rest, np.nan), np.full(rest, np.nan)
     tail = (1 - level) / 2
     if examples is not None:
-        tail = float(scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1))))
-    low, high = np.quantile(values, [tail, 1 - tail], axis=axis, method="weibull")  # of R draws, the k-th lies at k ÷ (R + 1)
+        tail = float(
+            scipy.stats.norm.cdf(scipy.stats.t.ppf(tail, examples - 1) * np.sqrt(examples / (examples - 1)))
+        )
+    low, high = np.quantile(
+        values, [tail, 1 - tail], axis=axis, method="weibull"
+    )  # of R draws, the k-th lies at k ÷ (R + 1)
     if value is not None and differing is not None:
         centre, some = np.asarray(value, dtype=float), np.asarray(differing, dtype=float)
         scale = np.sqrt(1 + FLOOR / np.where(some > 0, some, np.inf))
@@ -104,7 +108,10 @@ def mean_interval(
         t = np.divide(drawn, np.sqrt(np.maximum(squares, 0)), out=np.zeros_like(drawn), where=squares > 0)
         below, above = np.quantile(t, [tail, 1 - tail], axis=0, method="weibull")
         error = np.sqrt(square)
-        low, high = np.minimum(low, mean - above * error), np.maximum(high, mean - below * error)  # NaN stays NaN
+        low, high = (
+            np.minimum(low, mean - above * error),
+            np.maximum(high, mean - below * error),
+        )  # NaN stays NaN
     return low, high
 
 

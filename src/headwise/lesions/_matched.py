@@ -32,7 +32,9 @@ def matched_masks(sets: Bools, scores: ArrayLike, task: int, draws: int, seed: i
     values = np.asarray(scores, dtype=float)
     others = np.delete(np.arange(len(sets)), task)
     donors, shares = rng.choice(others, size=draws), rng.random(draws)
-    ranks = np.argsort(np.argsort(-values, axis=-1, kind="stable"), axis=-1) / values.shape[-1]  # below 1; NaN sorts last
+    ranks = (
+        np.argsort(np.argsort(-values, axis=-1, kind="stable"), axis=-1) / values.shape[-1]
+    )  # below 1; NaN sorts last
     ranked, chance = rng.random((2, draws, *values.shape[1:]))
     order = np.where(ranked < shares[:, None, None], ranks[donors], 1 + chance)  # (draws, layers, heads)
     order = order + 2 * (sets[task] & ~sets[others].any(0))

@@ -20,17 +20,23 @@ def notes(result: "Dissociation") -> list[str]:
     found = guesses(result)
     for name, intact, chance in zip(a.tasks, a.intact, a.chance, strict=True):
         if intact <= 0:
-            found.append(f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful")
+            found.append(
+                f"{name}: its metric is {intact:.3g} when intact, so its relative performance and D are not meaningful"
+            )
         elif (
             len(a.tasks) > 1
             and not result.lesions.tasks[name].at_chance
             and (a.performance[:, a.tasks.index(name)] <= chance + 1e-12).all()
         ):
-            found.append(f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction")
+            found.append(
+                f"{name}: every task's lesion brings it to chance, so they cannot be compared; try a smaller fraction"
+            )
     few = a.examples < MIN_EXAMPLES
     if len(a.draws):
         for name, examples in zip(np.array(a.tasks)[few], a.examples[few], strict=True):
-            found.append(f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D")
+            found.append(
+                f"{name}: {examples} held-out examples; {MIN_EXAMPLES} are needed for an interval of D"
+            )
         for (one, other), bounds in a.pair_bounds().items():
             if bounds.why and not few[[one, other]].any() and not np.isnan(a.rp[:, [one, other]]).any():
                 found.append(f"{a.tasks[one]} and {a.tasks[other]}: no interval of D, since {bounds.why}")
@@ -66,7 +72,10 @@ def other_test(result: "Dissociation") -> str:
     if result.tests or np.isnan(result.d):
         return ""
     within = result.settings["within_layers"]
-    why = {(a, b): too_few_splits(result.sets[a], result.sets[b], within) for a, b in combinations(result.tasks, 2)}
+    why = {
+        (a, b): too_few_splits(result.sets[a], result.sets[b], within)
+        for a, b in combinations(result.tasks, 2)
+    }
     able = sum(not reason for reason in why.values())
     if able:
         which = "" if able == len(why) else f" for {able} of {len(why)} pairs"

@@ -80,7 +80,9 @@ class Dissociation(Described):
     @cached_property
     def sweep(self) -> dict[float, Analysis]:
         """The same at every other share of heads."""
-        return {share: self._analysis({name: at(name, share) for name in self.tasks}) for share in self.fractions}
+        return {
+            share: self._analysis({name: at(name, share) for name in self.tasks}) for share in self.fractions
+        }
 
     @cached_property
     def kinds(self) -> dict[str, Analysis]:
@@ -102,7 +104,11 @@ class Dissociation(Described):
         """The test of D that needs no new lesions: which lesion counts as a task's own is permuted. With too few tasks for it, its note
         says whether the re-split test can be run instead, or what would help."""
         found = permutation_test(self.analysis.rp, seed=self.settings["seed"])
-        return replace(found, note=f"{found.note}; {advice}") if found.note and (advice := other_test(self)) else found
+        return (
+            replace(found, note=f"{found.note}; {advice}")
+            if found.note and (advice := other_test(self))
+            else found
+        )
 
     @cached_property
     def notes(self) -> list[str]:
@@ -145,7 +151,9 @@ class Dissociation(Described):
                 "no re-split test was run, so there is no null distribution to plot: call dissociate(..., test_draws=199)"
             )
         drawn = {
-            "relative": lambda: figures.lesion_matrix(self.table("relative"), "relative performance (%)", "intact\n≤ 0"),
+            "relative": lambda: figures.lesion_matrix(
+                self.table("relative"), "relative performance (%)", "intact\n≤ 0"
+            ),
             "corrected": lambda: figures.lesion_matrix(
                 self.table("corrected"), "chance-corrected performance (%)", "not above\nchance", (0, 100)
             ),
@@ -154,7 +162,9 @@ class Dissociation(Described):
             "overlap": lambda: figures.overlap(self.table("overlap")),
             "scores": lambda: heatmaps(self.scores, chosen=self.sets, legend="importance"),
             "sweep": lambda: figures.sweep(self.table("sweep")),
-            "null": lambda: figures.nulls({f"{a} – {b}": (test.d, test.null, test.p) for (a, b), test in self.tests.items()}),
+            "null": lambda: figures.nulls(
+                {f"{a} – {b}": (test.d, test.null, test.p) for (a, b), test in self.tests.items()}
+            ),
         }
         if kind not in drawn:
             raise HeadwiseError(f"there is no figure {kind!r}; choose one of {', '.join(drawn)}")
@@ -182,14 +192,30 @@ class Dissociation(Described):
             "lesions": [[name, chosen.to_json()] for name, chosen in self.lesions.sets.items()],
             "lesion_settings": self.lesions.settings,
             "tasks": [
-                [name, {"kind": outcome.kind, "metric": outcome.metric, "chance": outcome.chance, "ways": outcome.ways}]
+                [
+                    name,
+                    {
+                        "kind": outcome.kind,
+                        "metric": outcome.metric,
+                        "chance": outcome.chance,
+                        "ways": outcome.ways,
+                    },
+                ]
                 for name, outcome in self.lesions.tasks.items()
             ],
             "fraction": self.fraction,
             "fractions": list(self.fractions),
             "also": list(self.also),
             "tests": [
-                {"a": a, "b": b, "d": _json(t.d), "p": _json(t.p), "null": t.null.tolist(), "exact": t.exact, "note": t.note}
+                {
+                    "a": a,
+                    "b": b,
+                    "d": _json(t.d),
+                    "p": _json(t.p),
+                    "null": t.null.tolist(),
+                    "exact": t.exact,
+                    "note": t.note,
+                }
                 for (a, b), t in self.tests.items()
             ],
             "matched": [
@@ -221,7 +247,10 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
     scores = load_scores(folder / SCORES_FILE)
     predictions = pd.read_parquet(folder / "predictions.parquet")
     sets = {name: HeadSet.from_json(text) for name, text in record["lesions"]}
-    outcomes = {name: _outcome(predictions[predictions["task"] == name], len(sets), facts) for name, facts in record["tasks"]}
+    outcomes = {
+        name: _outcome(predictions[predictions["task"] == name], len(sets), facts)
+        for name, facts in record["tasks"]
+    }
     return Dissociation(
         scores=scores,
         sets={name: HeadSet.from_json(text) for name, text in record["sets"]},
@@ -230,7 +259,9 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Dissociation:
         fractions=tuple(record["fractions"]),
         also=tuple(record["also"]),
         tests={
-            (t["a"], t["b"]): TestOfD(_number(t["d"]), _number(t["p"]), np.array(t["null"]), t["exact"], t["note"])
+            (t["a"], t["b"]): TestOfD(
+                _number(t["d"]), _number(t["p"]), np.array(t["null"]), t["exact"], t["note"]
+            )
             for t in record["tests"]
         },
         settings=record["settings"],
@@ -260,4 +291,6 @@ def _outcome(rows: pd.DataFrame, lesions: int, facts: Mapping[str, Any]) -> Task
         predictions = rows["prediction"].to_numpy().reshape(lesions, -1)
         labels = rows["label"].to_numpy().reshape(lesions, -1)[0]
     losses = rows["loss"].to_numpy().reshape(lesions, -1)
-    return TaskOutcome(facts["kind"], facts["metric"], predictions, losses, labels, facts["chance"], facts["ways"])
+    return TaskOutcome(
+        facts["kind"], facts["metric"], predictions, losses, labels, facts["chance"], facts["ways"]
+    )

@@ -22,7 +22,9 @@ PUBLISHED = {
     "sst2": (92.05, 91.23, 82.45, 3.28),
 }
 PAPER = "Li et al. 2023"
-MATCHED = "Percent; matched: sets of other heads of the same layers that harm the other tasks at least as much."
+MATCHED = (
+    "Percent; matched: sets of other heads of the same layers that harm the other tasks at least as much."
+)
 THRESHOLDS = "the paper's thresholds on point estimates (distinct: both positive and D ≥ 10 %)"
 VERDICTS = {
     "distinct": "distinct",
@@ -35,7 +37,11 @@ VERDICTS = {
 
 def section(result: "Dissociation") -> Section:
     """The section of a dissociation."""
-    settings = {"fraction": result.fraction, **result.settings, **json.loads(result.scores.attrs.get("settings", "{}"))}
+    settings = {
+        "fraction": result.fraction,
+        **result.settings,
+        **json.loads(result.scores.attrs.get("settings", "{}")),
+    }
     low, high, why = result.analysis.d_bounds()
     return Section(
         title="Which heads each task needs",
@@ -96,7 +102,9 @@ def findings(result: "Dissociation") -> list[str]:
     everything = summary.loc["all"]
     low, high, level = everything["D low"], everything["D high"], float(result.settings["level"])
     made_up = " of synthetic text" if set(result.synthetic) == set(tasks) else ""
-    own_heads = f"on average over tasks, silencing a task's own top {100 * result.fraction:g} % of heads costs it"
+    own_heads = (
+        f"on average over tasks, silencing a task's own top {100 * result.fraction:g} % of heads costs it"
+    )
     if pd.isna(low):
         meaning = no_interval(result.analysis.d_bounds().why)
     else:
@@ -110,7 +118,9 @@ def findings(result: "Dissociation") -> list[str]:
         f"Over {len(tasks)} tasks{made_up} the dissociation score D is {number(everything['D'])} %{between(low, high, level=level)}: {meaning}."
     ]
     if not pd.isna(result.permutation.p):
-        sentences.append(f"The permutation test of D, over this model's lesions, gives p = {result.permutation.p:.3g}.")
+        sentences.append(
+            f"The permutation test of D, over this model's lesions, gives p = {result.permutation.p:.3g}."
+        )
     each = zip(summary.drop("all").iterrows(), result.analysis.d_i_bounds(), strict=True)
     sentences += [_task_finding(str(task), row, level, bounds.why) for (task, row), bounds in each]
     if "random" in performance.index:
@@ -132,13 +142,18 @@ def findings(result: "Dissociation") -> list[str]:
     above, known = int((pairs["D_low"] > 0).sum()), int(pairs["D_low"].notna().sum())
     rule = f"by the thresholds of {PAPER} on point estimates"
     if len(pairs) == 1:
-        verdict, lies = VERDICTS[str(pairs["verdict"].iloc[0])], "lies above 0" if above else "does not lie above 0"
+        verdict, lies = (
+            VERDICTS[str(pairs["verdict"].iloc[0])],
+            "lies above 0" if above else "does not lie above 0",
+        )
         sentence = f"The pair of tasks, {rule}: {verdict}" + (f"; the interval of D {lies}." if known else "")
     else:
         sentence = f"Pairs of tasks, {rule}: " + ", ".join(
             f"{count} {VERDICTS[str(verdict)]}" for verdict, count in counts.items()
         )
-        sentence += f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else ""
+        sentence += (
+            f"; the interval of D lies above 0 for {above} of the {known} that have one." if known else ""
+        )
     sentences.append(sentence if known else f"{sentence}. {_lacking(result)}")
     tested = pairs["p_fdr"].notna()
     if tested.any():
@@ -152,7 +167,9 @@ def findings(result: "Dissociation") -> list[str]:
     sentences += _own_heads(result.table("matched"))
     shared = pairs["overlap"]
     low, high = number(shared.min(), 0), number(shared.max(), 0)
-    sentences.append(f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads.")
+    sentences.append(
+        f"Two tasks' head sets share {low if low == high else f'{low} to {high}'} % of their heads."
+    )
     return sentences
 
 
@@ -177,7 +194,11 @@ def _task_finding(task: str, row: Any, level: float, why: str) -> str:
     if pd.isna(row["D low"]):
         return f"{values}: {no_interval(why)}."
     direction = sign(row["D low"], row["D high"])
-    return f"{values}: its own matter {'more' if direction > 0 else 'less'} to it." if direction else f"{values}: {NOT_SHOWN}."
+    return (
+        f"{values}: its own matter {'more' if direction > 0 else 'less'} to it."
+        if direction
+        else f"{values}: {NOT_SHOWN}."
+    )
 
 
 def effects(result: "Dissociation") -> dict[str, list[Effect]]:
@@ -192,7 +213,9 @@ def effects(result: "Dissociation") -> dict[str, list[Effect]]:
             if not rows:
                 continue
             low, high, _ = analysis.rp_bounds(rows, place)
-            shown[task].append(Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * low, 100 * high))
+            shown[task].append(
+                Effect(name, 100 * float(analysis.rp[rows, place].mean()), 100 * low, 100 * high)
+            )
     return shown
 
 
@@ -207,7 +230,9 @@ def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
     bounded = any(pd.notna(effect.low) for task in shares.values() for effect in task)
     lines = f", lines: {_percent(result)} % intervals" if bounded else ""
     undefined = [str(task) for task, rp in summary["RP own"].drop("all").items() if pd.isna(rp)]
-    missing = f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""
+    missing = (
+        f" No values: the metric of {', '.join(undefined)} is 0 or less when intact." if undefined else ""
+    )
 
     def chart(name: str, title: str, kind: str, caption: str = "") -> Chart:
         return Chart(name, title, lambda: result.plot(kind), caption)
@@ -231,7 +256,9 @@ def _figures(result: "Dissociation") -> list[Chart | HeadMaps]:
             f"Rows: whose top heads are silenced. The diagonal is each task's own lesion.{missing}",
         ),
     ]
-    if not result.table("corrected").isna().all(axis=None):  # else no task is above chance: nothing to correct
+    if (
+        not result.table("corrected").isna().all(axis=None)
+    ):  # else no task is above chance: nothing to correct
         weak = result.analysis.uncorrected(range(len(result.tasks)))
         note = "100 is unharmed, 0 is chance: the floor of RP differs between tasks, this scale does not."
         note += f" No values: {weak}." if weak else ""
@@ -254,13 +281,21 @@ def _bars(result: "Dissociation") -> str:
     """The caption of the chart of pairs."""
     bounded = result.table("pairs")["D_low"].notna()
     interval = f"its {_percent(result)} % interval"
-    bars = f"D with {interval}" if bounded.all() else f"D, with {interval} where it has one" if bounded.any() else "D"
+    bars = (
+        f"D with {interval}"
+        if bounded.all()
+        else f"D, with {interval} where it has one"
+        if bounded.any()
+        else "D"
+    )
     without = "" if bounded.all() else f" {_lacking(result)}"
     return f"Bars: {bars}; marks: its two halves. Dotted: 10 %, from where both-positive pairs count as distinct.{without}"
 
 
 def _tables(result: "Dissociation") -> list[Table]:
-    performance, pairs, pairwise, summary = (result.table(kind) for kind in ("performance", "pairs", "pairwise", "summary"))
+    performance, pairs, pairwise, summary = (
+        result.table(kind) for kind in ("performance", "pairs", "pairwise", "summary")
+    )
     note = ". ".join(filter(None, ("T† = top heads of T silenced", result.random_note)))
     shown = [Table("performance", "Performance in percent (Table 3)", performance.reset_index(), f"{note}.")]
     if set(result.tasks) == set(PUBLISHED) and (summary.loc[list(PUBLISHED), "metric"] == "accuracy").all():
@@ -269,18 +304,28 @@ def _tables(result: "Dissociation") -> list[Table]:
         note = "BERT-base, five tasks, α = 30 %, from the first paper; compare only where model and tasks are the same."
         shown.append(Table("published", "Published figures for these tasks", frame, note))
     bounded = summary["D low"].notna().any()
-    spans = f"Percent, with {_percent(result)} % intervals of D." if bounded else f"Percent. {_lacking(result)}"
+    spans = (
+        f"Percent, with {_percent(result)} % intervals of D." if bounded else f"Percent. {_lacking(result)}"
+    )
     if result.matched:
         shown.append(Table("matched", "Whether a task's heads are its own", result.table("matched"), MATCHED))
     return [
         *shown,
         Table("pairs", "Every pair of tasks", pairs, f"Percent; {_tested(result)}; verdicts: {THRESHOLDS}."),
         Table(
-            "pairwise", "D_A of every pair (Table 10)", pairwise.reset_index(), "A in columns, B in rows; percent.", detail=True
+            "pairwise",
+            "D_A of every pair (Table 10)",
+            pairwise.reset_index(),
+            "A in columns, B in rows; percent.",
+            detail=True,
         ),
         Table("summary", "Every task", summary.reset_index(), spans, detail=True),
         Table(
-            "overlap", "Heads shared by two tasks", result.table("overlap").reset_index(), "Percent of A's heads.", detail=True
+            "overlap",
+            "Heads shared by two tasks",
+            result.table("overlap").reset_index(),
+            "Percent of A's heads.",
+            detail=True,
         ),
     ]
 

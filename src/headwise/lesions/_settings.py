@@ -26,7 +26,9 @@ class Lesion(Reading):
     )
     reference_examples: int = option(256, "Training examples for mean and resample.", ge=1)
     way: str = option(
-        "auto", "How lesions to zero are run, see `headwise._passes.lesioned`; results agree up to rounding.", decides=False
+        "auto",
+        "How lesions to zero are run, see `headwise._passes.lesioned`; results agree up to rounding.",
+        decides=False,
     )
 
 
@@ -36,14 +38,18 @@ class Dissociate(Resampling, Estimation):
     out: Path | None = OUT
 
     fraction: float = option(0.3, "Fraction of all heads to silence for each task (α).", gt=0, lt=1)
-    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option((), "More fractions, for a sweep over α.")
+    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = option(
+        (), "More fractions, for a sweep over α."
+    )
     scores: Any = option(
         None,
         "Existing head scores (task, layer, head), or the folder of `headwise score --out`, to use instead of scoring again.",
     )
     random_draws: int = option(10, "Number of random head sets of the same size, for the random row.", ge=0)
     test_draws: int = option(
-        0, "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 evaluations.", ge=0
+        0,
+        "Re-splits in the test of D for each pair of tasks: 0 (no test), or 199 or more; each costs 4 evaluations.",
+        ge=0,
     )
     matched_draws: int = option(
         0,

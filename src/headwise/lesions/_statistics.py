@@ -50,7 +50,9 @@ def seed_interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]
     return float(low), float(high)
 
 
-def resplit(a: HeadSet, b: HeadSet, rng: np.random.Generator, within_layers: bool = False) -> tuple[HeadSet, HeadSet]:
+def resplit(
+    a: HeadSet, b: HeadSet, rng: np.random.Generator, within_layers: bool = False
+) -> tuple[HeadSet, HeadSet]:
     """One draw of the null "which non-shared head belongs to which task is arbitrary".
 
     The heads in both sets stay in both; the rest of the union is split at random into sets of the same sizes as before.
@@ -60,7 +62,9 @@ def resplit(a: HeadSet, b: HeadSet, rng: np.random.Generator, within_layers: boo
         rng: source of chance.
         within_layers: also keep how many heads each set has in each layer.
     """
-    new_a = HeadSet(pool[i] for pool, wanted in _pools(a, b, within_layers) for i in rng.permutation(len(pool))[:wanted])
+    new_a = HeadSet(
+        pool[i] for pool, wanted in _pools(a, b, within_layers) for i in rng.permutation(len(pool))[:wanted]
+    )
     return HeadSet((a & b) | new_a), HeadSet((a & b) | ((a ^ b) - new_a))
 
 
@@ -78,7 +82,10 @@ def _pools(a: HeadSet, b: HeadSet, within_layers: bool) -> list[tuple[list[tuple
     if not within_layers:
         return [(moving, len(only_a))]
     layers = sorted({layer for layer, _ in moving})
-    return [([head for head in moving if head[0] == layer], sum(head[0] == layer for head in only_a)) for layer in layers]
+    return [
+        ([head for head in moving if head[0] == layer], sum(head[0] == layer for head in only_a))
+        for layer in layers
+    ]
 
 
 def count_splits(a: HeadSet, b: HeadSet, within_layers: bool = False) -> int:
@@ -153,12 +160,12 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
     if np.isnan(observed):
         return TestOfD(observed, float("nan"), np.array([]), note="D is undefined")
     if factorial(n) < MIN_ARRANGEMENTS:
-        note = (
-            f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, so 4 tasks or more"
-        )
+        note = f"{n} tasks have {factorial(n)} permutations; {MIN_ARRANGEMENTS} are needed for p to reach 0.05, so 4 tasks or more"
         return TestOfD(observed, float("nan"), np.array([]), note=note)
 
-    def d_of(order: NDArray[np.intp], axis: int = -1) -> Array:  # (..., tasks) numbers of the lesions that count as own
+    def d_of(
+        order: NDArray[np.intp], axis: int = -1
+    ) -> Array:  # (..., tasks) numbers of the lesions that count as own
         return overall(matrix[np.moveaxis(order, axis, -1)])
 
     found = scipy.stats.permutation_test(
@@ -169,4 +176,6 @@ def permutation_test(rp: ArrayLike, *, limit: int = 9999, seed: int = 0) -> Test
         n_resamples=limit,
         rng=np.random.default_rng(seed),
     )
-    return TestOfD(observed, float(found.pvalue), np.asarray(found.null_distribution), exact=factorial(n) <= limit)
+    return TestOfD(
+        observed, float(found.pvalue), np.asarray(found.null_distribution), exact=factorial(n) <= limit
+    )

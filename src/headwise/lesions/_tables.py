@@ -52,7 +52,10 @@ def summary(result: "Dissociation") -> pd.DataFrame:
             "D low": [100 * one.low for one in bounds],
             "D high": [100 * one.high for one in bounds],
             "D corrected": 100 * d.per_task(a.corrected),
-            "note": [missing({"interval": one.why, "D corrected": a.uncorrected([i])}) for i, one in enumerate(bounds)],
+            "note": [
+                missing({"interval": one.why, "D corrected": a.uncorrected([i])})
+                for i, one in enumerate(bounds)
+            ],
         },
         index=pd.Index(a.tasks, name="task"),
     )
@@ -133,7 +136,13 @@ def matched(result: "Dissociation") -> pd.DataFrame:
 def _scores(a: Analysis) -> dict[str, float | str]:
     low, high, why = a.d_bounds()
     by_task = {f"D_{name}": 100 * float(value) for name, value in zip(a.tasks, a.d_i, strict=True)}
-    return {"D": 100 * a.d, "D_low": 100 * low, "D_high": 100 * high, **by_task, "note": missing({"interval": why})}
+    return {
+        "D": 100 * a.d,
+        "D_low": 100 * low,
+        "D_high": 100 * high,
+        **by_task,
+        "note": missing({"interval": why}),
+    }
 
 
 def _matrix(result: "Dissociation", values: NDArray[np.float64]) -> pd.DataFrame:

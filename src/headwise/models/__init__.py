@@ -15,9 +15,20 @@ from headwise.errors import HeadwiseError
 if TYPE_CHECKING:
     from torch import nn
 
-    from headwise.models._decoders.arcs import projective_tree as projective_tree, spanning_tree as spanning_tree
-    from headwise.models._decoders.output import DecoderOutput as DecoderOutput, SavedTask as SavedTask, TaskLike as TaskLike
-    from headwise.models._decoders.trees import cky as cky, log_partition as log_partition, span_marginals as span_marginals
+    from headwise.models._decoders.arcs import (
+        projective_tree as projective_tree,
+        spanning_tree as spanning_tree,
+    )
+    from headwise.models._decoders.output import (
+        DecoderOutput as DecoderOutput,
+        SavedTask as SavedTask,
+        TaskLike as TaskLike,
+    )
+    from headwise.models._decoders.trees import (
+        cky as cky,
+        log_partition as log_partition,
+        span_marginals as span_marginals,
+    )
     from headwise.models._export import export_task as export_task
     from headwise.models._model import MultiTaskModel as MultiTaskModel
     from headwise.models._opening import open_model as open_model
@@ -25,7 +36,9 @@ if TYPE_CHECKING:
     from headwise.models._pooling import pool as pool
 
 
-def build(task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> "nn.Module":
+def build(
+    task: "TaskLike", dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
+) -> "nn.Module":
     """The decoder for `task` on an encoder of width `dim`.
 
     Args:
@@ -59,17 +72,36 @@ if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.models import _memory as memory, _reading as reading
     from headwise.models._attention import without_plans
     from headwise.models._classes import answer_by_name, order_notes, renumbered
-    from headwise.models._decoders.language import answer_differences, gold_tokens, projecting_only, sum_by_example
+    from headwise.models._decoders.language import (
+        answer_differences,
+        gold_tokens,
+        projecting_only,
+        sum_by_example,
+    )
     from headwise.models._decoders.sequence import SequenceDecoder
     from headwise.models._decoders.words import merge_attention, pool_words, word_room
     from headwise.models._families import HeadShape
-    from headwise.models._finite import check_answers, check_losses, check_scores, check_weights, no_answers, rates_in_words
+    from headwise.models._finite import (
+        check_answers,
+        check_losses,
+        check_scores,
+        check_weights,
+        no_answers,
+        rates_in_words,
+    )
     from headwise.models._memory import DEFAULT_LENGTH, as_trained, length_of, longest, remembered_tasks
     from headwise.models._model import ADAPTERS, DECODERS, load_multi_task_model
     from headwise.models._opening import check_gradients, open_with_tokenizer
     from headwise.models._plain import load_plain_model
     from headwise.models._pooling import POOLINGS, default_pooling
-    from headwise.models._reading import check_fit, check_tokens, length_within, most_tokens, read_examples, reading_length
+    from headwise.models._reading import (
+        check_fit,
+        check_tokens,
+        length_within,
+        most_tokens,
+        read_examples,
+        reading_length,
+    )
     from headwise.models._soft_prompts import (
         check_without_soft_prompt,
         padding_side,

@@ -23,7 +23,12 @@ def without_plans(input_ids: Tensor) -> Iterator[None]:
     A backward pass uses the kernel of its forward pass, so it needs no context of its own.
     """
     flags: Any = torch.backends.cuda
-    if not input_ids.is_cuda or input_ids.shape[-1] > LONG or torch.compiler.is_compiling() or not flags.cudnn_sdp_enabled():
+    if (
+        not input_ids.is_cuda
+        or input_ids.shape[-1] > LONG
+        or torch.compiler.is_compiling()
+        or not flags.cudnn_sdp_enabled()
+    ):
         yield
         return
     flags.enable_cudnn_sdp(False)

@@ -38,7 +38,9 @@ class Numbering:
     outputs: tuple[int, ...]
     size: int
     note: str = ""
-    _tables: dict["torch.device", tuple["Tensor", "Tensor", "Tensor"]] = field(default_factory=dict, compare=False, repr=False)
+    _tables: dict["torch.device", tuple["Tensor", "Tensor", "Tensor"]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @property
     def same(self) -> bool:
@@ -54,7 +56,11 @@ class Numbering:
             others = [output for output in range(self.size) if output not in self.outputs]
             with torch.inference_mode(False):  # passes with gradients use them too, whoever came first
                 order = torch.tensor([*self.outputs, *others])
-                self._tables[device] = (torch.tensor(self.outputs).to(device), order.argsort().to(device), order.to(device))
+                self._tables[device] = (
+                    torch.tensor(self.outputs).to(device),
+                    order.argsort().to(device),
+                    order.to(device),
+                )
         return self._tables[device]
 
     def as_outputs(self, batch: Any) -> Any:
@@ -76,7 +82,9 @@ class Numbering:
         trees = batch.trees
         if trees is not None:  # these count classes from 1; 0 is no constituent
             trees = trees.clone()
-            trees[..., 2] = torch.where(trees[..., 2] > 0, _looked_up(outputs, trees[..., 2] - 1) + 1, trees[..., 2])
+            trees[..., 2] = torch.where(
+                trees[..., 2] > 0, _looked_up(outputs, trees[..., 2] - 1) + 1, trees[..., 2]
+            )
         return replace(batch, labels=labels, trees=trees)
 
     def as_classes(self, output: DecoderOutput, kind: str) -> DecoderOutput:
@@ -88,7 +96,9 @@ class Numbering:
         return DecoderOutput(output.loss, prediction, output.logits.index_select(-1, order))
 
 
-def answer_by_name(names: Sequence[str], batch: Any, task: str, run: Callable[[Any], DecoderOutput]) -> DecoderOutput:
+def answer_by_name(
+    names: Sequence[str], batch: Any, task: str, run: Callable[[Any], DecoderOutput]
+) -> DecoderOutput:
     """The answer to a batch, numbered as the batch's classes are.
 
     Args:
@@ -105,7 +115,9 @@ def answer_by_name(names: Sequence[str], batch: Any, task: str, run: Callable[[A
 
 def output_names(config: Any) -> tuple[str, ...]:
     """What a classifier of transformers calls its outputs, in their order."""
-    return tuple(str(name) for _, name in sorted((int(number), name) for number, name in config.id2label.items()))
+    return tuple(
+        str(name) for _, name in sorted((int(number), name) for number, name in config.id2label.items())
+    )
 
 
 def numbering(names: Sequence[str], classes: Sequence[str], task: str) -> Numbering:
@@ -126,19 +138,22 @@ def numbering(names: Sequence[str], classes: Sequence[str], task: str) -> Number
 @lru_cache(maxsize=1024)
 def _numbering(names: tuple[str, ...], classes: tuple[str, ...], task: str) -> Numbering:
     for spelled in (str, _spelling):
-        places, wanted = {spelled(name): i for i, name in enumerate(names)}, [spelled(name) for name in classes]
+        places, wanted = (
+            {spelled(name): i for i, name in enumerate(names)},
+            [spelled(name) for name in classes],
+        )
         if len(places) == len(names) and len(set(wanted)) == len(wanted) and places.keys() >= set(wanted):
             return Numbering(tuple(places[name] for name in wanted), len(names))
     outputs = _by_number(names, classes)
-    if outputs is None or set(map(_spelling, names)) & set(map(_spelling, classes)):  # names that fit in part mean something
+    if outputs is None or set(map(_spelling, names)) & set(
+        map(_spelling, classes)
+    ):  # names that fit in part mean something
         raise HeadwiseError(
             f"the classes of task {task!r} do not fit the outputs of the model. The task has {len(classes)}: {_listed(classes)}; the model has "
             f"{len(names)}: {_listed(names)}. Use a model that was trained for this task, or {REMEDY}"
         )
     read = [f"{names[output]} as {label}" for output, label in zip(outputs, classes, strict=True)]
-    note = (
-        f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in order: {_listed(read)}"
-    )
+    note = f"task {task!r}: its classes are not among the names of the model's outputs, so they are read in order: {_listed(read)}"
     return Numbering(outputs, len(names), f"{note}. If that is wrong, {REMEDY}")
 
 
@@ -146,7 +161,9 @@ def _by_number(names: Sequence[str], classes: Sequence[str]) -> tuple[int, ...] 
     """The output of each class where no name says it; None where the numbers of outputs and classes do not tell it either."""
     found = [NUMBER.findall(name) for name in names]
     places = {int(one[0]): i for i, one in enumerate(found) if len(one) == 1}  # "LABEL_0", "4 stars"
-    placeholders = all(PLACEHOLDER.fullmatch(_spelling(name)) for name in names) and places.keys() == set(range(len(names)))
+    placeholders = all(PLACEHOLDER.fullmatch(_spelling(name)) for name in names) and places.keys() == set(
+        range(len(names))
+    )
     wanted = [int(name) for name in classes] if all(name.isdecimal() for name in classes) else []
     told = len(wanted) == len(names) or (placeholders and 0 in wanted)  # fewer may be counted from 1
     if told and len(places) == len(names) and places.keys() >= set(wanted):
@@ -197,7 +214,11 @@ def _names_in(model: Any, task: str) -> tuple[str, ...]:
     """Names of the outputs that answer a task, as a model that is not opened, or a live one, has them; () where it has none."""
     if not isinstance(model, str | Path):
         saved = getattr(model, "tasks", {}).get(task)
-        return tuple(saved.classes) if saved is not None else output_names(getattr(model, "encoder", model).config)
+        return (
+            tuple(saved.classes)
+            if saved is not None
+            else output_names(getattr(model, "encoder", model).config)
+        )
     folder = model_folder(model)
     if (folder / manifest.NAME).is_file():
         records = [record for record in manifest.read(folder).get("tasks", []) if isinstance(record, dict)]

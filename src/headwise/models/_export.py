@@ -12,7 +12,9 @@ from headwise.store import save_model
 from headwise.tasks import KINDS
 
 
-def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = None, *, overwrite: bool = False) -> Any:
+def export_task(
+    model: MultiTaskModel, name: str, folder: str | Path | None = None, *, overwrite: bool = False
+) -> Any:
     """The `AutoModelForSequenceClassification` that answers task `name` with the same logits.
 
     Args:
@@ -28,7 +30,9 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
     from transformers import AutoModelForSequenceClassification
 
     if name not in model.tasks:
-        raise HeadwiseError(f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has {', '.join(model.tasks)}")
+        raise HeadwiseError(
+            f"the model has no task {name!r}{did_you_mean(name, model.tasks)}; it has {', '.join(model.tasks)}"
+        )
     task, decoder, config = model.tasks[name], model.decoders[name], model.encoder.config
     family = FAMILIES.get(config.model_type)
     if not isinstance(decoder, SequenceDecoder):
@@ -41,17 +45,26 @@ def export_task(model: MultiTaskModel, name: str, folder: str | Path | None = No
             f"export, with their own pooling: {', '.join(f'{k} ({v.pooling})' for k, v in sorted(FAMILIES.items()))}"
         )
     if name in model.contexts:
-        raise HeadwiseError(f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot do")
+        raise HeadwiseError(
+            f"task {name!r} masks heads or switches adapters in its forward pass, which a plain model cannot do"
+        )
     classes = (name,) if KINDS[task.kind].numbers else task.classes
     labels = {"id2label": dict(enumerate(classes)), "label2id": {label: i for i, label in enumerate(classes)}}
     problem = "regression" if KINDS[task.kind].numbers else "single_label_classification"
-    plain_config = type(config).from_dict({**config.to_dict(), "problem_type": problem, "architectures": None, **labels})
+    plain_config = type(config).from_dict(
+        {**config.to_dict(), "problem_type": problem, "architectures": None, **labels}
+    )
     plain = AutoModelForSequenceClassification.from_config(plain_config)
     base: str = plain.base_model_prefix
     weights = {f"{base}.{key}": value for key, value in model.encoder.state_dict().items()}
-    places = {"out": family.out, **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {})}
+    places = {
+        "out": family.out,
+        **({"dense": family.dense.replace("@", base)} if decoder.dense is not None else {}),
+    }
     for part, place in places.items():
-        weights |= {f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()}
+        weights |= {
+            f"{place}.{key}": value for key, value in decoder.get_submodule(part).state_dict().items()
+        }
     if KINDS[task.kind].numbers:
         _put_into_own_unit(weights, family.out, decoder, name)
     wanted = plain.state_dict().keys()

@@ -45,9 +45,15 @@ class Family:
 
 _BERT = Family("cls", "tanh", "@.pooler.dense", "classifier")
 _ROBERTA = Family(
-    "cls", "tanh", "classifier.dense", "classifier.out_proj", dropout_in=("classifier_dropout", "hidden_dropout_prob")
+    "cls",
+    "tanh",
+    "classifier.dense",
+    "classifier.out_proj",
+    dropout_in=("classifier_dropout", "hidden_dropout_prob"),
 )
-_DEBERTA = Family("cls", "gelu", "pooler.dense", "classifier", ("cls_dropout", "hidden_dropout_prob"), ("pooler_dropout",))
+_DEBERTA = Family(
+    "cls", "gelu", "pooler.dense", "classifier", ("cls_dropout", "hidden_dropout_prob"), ("pooler_dropout",)
+)
 _CAUSAL = Family("last", None, "", "score", dropout=(), bias=False)
 
 FAMILIES: dict[str, Family] = {
@@ -57,7 +63,14 @@ FAMILIES: dict[str, Family] = {
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
-    "mpnet": Family("cls", "tanh", "classifier.dense", "classifier.out_proj", ("hidden_dropout_prob",), ("hidden_dropout_prob",)),
+    "mpnet": Family(
+        "cls",
+        "tanh",
+        "classifier.dense",
+        "classifier.out_proj",
+        ("hidden_dropout_prob",),
+        ("hidden_dropout_prob",),
+    ),
     "electra": Family(
         "cls",
         "gelu",
@@ -69,7 +82,21 @@ FAMILIES: dict[str, Family] = {
     "deberta": _DEBERTA,
     "deberta-v2": _DEBERTA,
     **dict.fromkeys(
-        ("gpt2", "gpt_neo", "gpt_neox", "opt", "llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi", "phi3"), _CAUSAL
+        (
+            "gpt2",
+            "gpt_neo",
+            "gpt_neox",
+            "opt",
+            "llama",
+            "mistral",
+            "qwen2",
+            "qwen3",
+            "gemma",
+            "gemma2",
+            "phi",
+            "phi3",
+        ),
+        _CAUSAL,
     ),
 }
 

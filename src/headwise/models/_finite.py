@@ -20,7 +20,9 @@ PLAIN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 REMEDY = "lower the learning rate, clip gradients (clip=1.0) or let the rate rise for longer (warmup=0.1)"
 
 
-def check_losses(losses: ArrayLike, step_in_words: Callable[[int], str], endured: int = 1, remedy: str = REMEDY) -> None:
+def check_losses(
+    losses: ArrayLike, step_in_words: Callable[[int], str], endured: int = 1, remedy: str = REMEDY
+) -> None:
     """Refuses losses that are NaN or infinite.
 
     Args:
@@ -47,7 +49,9 @@ def check_losses(losses: ArrayLike, step_in_words: Callable[[int], str], endured
 def nan_weight(model: nn.Module) -> str:
     """The name of the first weight that holds NaN; empty if none does. Quantized and sharded weights are not looked at."""
     for name, held in chain(model.named_parameters(), model.named_buffers()):
-        plain = type(held) in (nn.Parameter, torch.Tensor) and held.dtype in PLAIN and held.device.type != "meta"
+        plain = (
+            type(held) in (nn.Parameter, torch.Tensor) and held.dtype in PLAIN and held.device.type != "meta"
+        )
         # a sum is quick, and finite only if there is no NaN; it may also overflow, so then each value is looked at
         if plain and not bool(held.detach().sum(dtype=torch.float32).isfinite()) and bool(held.isnan().any()):
             return name
@@ -63,7 +67,9 @@ def check_weights(model: nn.Module) -> None:
         )
 
 
-def check_answers(task: str, predictions: NDArray[Any], losses: NDArray[np.floating[Any]], labelled: bool = True) -> None:
+def check_answers(
+    task: str, predictions: NDArray[Any], losses: NDArray[np.floating[Any]], labelled: bool = True
+) -> None:
     """Refuses answers of a model whose outputs are no numbers.
 
     Args:
@@ -93,7 +99,9 @@ def no_answers(task: str, count: str, examples: int, first: str = "") -> Headwis
     )
 
 
-def check_scores(values: NDArray[np.floating[Any]], scored: NDArray[np.bool_], method: str, task: str) -> None:
+def check_scores(
+    values: NDArray[np.floating[Any]], scored: NDArray[np.bool_], method: str, task: str
+) -> None:
     """Refuses scores that are no numbers of heads that have one.
 
     Args:

@@ -33,7 +33,10 @@ def as_trained(model: Remembering, tasks: Iterable[Task]) -> list[Task]:
     def known(task: Task) -> bool:
         return not task.metric_given and task.name in model.tasks and model.tasks[task.name].kind == task.kind
 
-    return [task.with_metric(model.tasks[task.name].metric, given=False) if known(task) else task for task in tasks]
+    return [
+        task.with_metric(model.tasks[task.name].metric, given=False) if known(task) else task
+        for task in tasks
+    ]
 
 
 def length_of(model: Remembering, task: str, max_length: int | None = None) -> int | None:
@@ -77,13 +80,18 @@ def remembered_tasks(model: str | Path, source: TaskSource) -> list[Task]:
                 places[key] = known = Path(origin[key])
                 if not known.exists():
                     option = "--data" if key == "data" else "--tasks-file"
-                    raise HeadwiseError(f"{model} learnt {name} from {known}, which no longer exists: give {option}")
+                    raise HeadwiseError(
+                        f"{model} learnt {name} from {known}, which no longer exists: give {option}"
+                    )
         if source.held_out and name in by_name and not origin.get("held_out"):
             raise HeadwiseError(
                 f"{model} was trained on all training examples of {name}, so none of them are held out: train it with held_out "
                 "(--held-out), or judge it on the validation split"
             )
         before = {key: origin.get(key) for key in ("size", "seed", "held_out")}
-        chosen = {key: known if getattr(source, key) is None else getattr(source, key) for key, known in before.items()}
+        chosen = {
+            key: known if getattr(source, key) is None else getattr(source, key)
+            for key, known in before.items()
+        }
         found += find_tasks([origin["name"]], places["data"], places["file"], metric=source.metric, **chosen)
     return as_tasks(found) if found else find_tasks([])

@@ -95,9 +95,13 @@ class MultiTaskModel(nn.Module):
         if task.name in self.tasks:
             raise HeadwiseError(f"the model already has a task {task.name!r}: give the new one another name")
         if "." in task.name:
-            raise HeadwiseError(f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task")
+            raise HeadwiseError(
+                f"task name {task.name!r} has a '.', which names of modules cannot have: rename the task"
+            )
         if hasattr(self.decoders, task.name):
-            raise HeadwiseError(f"task name {task.name!r} is also that of a function of torch's modules: rename the task")
+            raise HeadwiseError(
+                f"task name {task.name!r} is also that of a function of torch's modules: rename the task"
+            )
         decoder = self.new_decoder(task, **options)
         named = {"decoder": decoder_name(options["decoder"])} if "decoder" in options else {}
         self.tasks[task.name], self.options[task.name] = SavedTask.of(task), {**options, **named}
@@ -147,7 +151,9 @@ class MultiTaskModel(nn.Module):
             raise HeadwiseError(f"the model has no task {name!r}; it has {', '.join(self.tasks) or 'none'}")
         with self.contexts.get(name, nullcontext)(), without_plans(batch.inputs["input_ids"]):
             states = self.states(batch)
-            return answer_by_name(self.tasks[name].classes, batch, name, lambda numbered: self.decoders[name](states, numbered))
+            return answer_by_name(
+                self.tasks[name].classes, batch, name, lambda numbered: self.decoders[name](states, numbered)
+            )
 
     @classmethod
     def from_pretrained(
@@ -178,9 +184,18 @@ class MultiTaskModel(nn.Module):
             self.save_encoder(folder / "encoder")
             self.tokenizer.save_pretrained(folder / "encoder")
         for part, file in (("decoders", DECODERS), ("adapters", ADAPTERS)):
-            save_tensors({k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file)
+            save_tensors(
+                {k: v.contiguous().cpu() for k, v in getattr(self, part).state_dict().items()}, folder / file
+            )
         tasks = [task.to_json() for task in self.tasks.values()]
-        return {"kind": KIND, "tasks": tasks, "pooling": self.pooling, "options": self.options, "notes": self.notes, **removed}
+        return {
+            "kind": KIND,
+            "tasks": tasks,
+            "pooling": self.pooling,
+            "options": self.options,
+            "notes": self.notes,
+            **removed,
+        }
 
 
 def load_multi_task_model(folder: Path, record: Mapping[str, Any]) -> MultiTaskModel:
@@ -206,7 +221,12 @@ def with_padding(model: Any, tokenizer: Any) -> None:
 def _start_from_pooler(decoder: SequenceDecoder, encoder: Any) -> None:
     """BERT's pooler is pre-trained: a task's dense layer starts from it. The pooler itself is not used and not trained."""
     family = FAMILIES.get(encoder.config.model_type)
-    if family is None or not family.dense.startswith("@") or decoder.dense is None or decoder.pooling != family.pooling:
+    if (
+        family is None
+        or not family.dense.startswith("@")
+        or decoder.dense is None
+        or decoder.pooling != family.pooling
+    ):
         return
     body = encoder.get_base_model() if hasattr(encoder, "get_base_model") else encoder
     pooler: Any = body.get_submodule(family.dense.removeprefix("@."))

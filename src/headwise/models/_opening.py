@@ -12,7 +12,15 @@ from torch import nn
 from headwise._base.adapters import find_adapter
 from headwise._base.devices import checked_device
 from headwise._base.names import file_name, one_spelling
-from headwise._base.opener import no_head, open_config, open_tokenizer, open_weights, own_kind, tokenizer_beside, trusting
+from headwise._base.opener import (
+    no_head,
+    open_config,
+    open_tokenizer,
+    open_weights,
+    own_kind,
+    tokenizer_beside,
+    trusting,
+)
 from headwise._base.places import model_place
 from headwise.errors import HeadwiseError
 from headwise.heads import cuts_of_model, removed_from
@@ -98,7 +106,9 @@ def open_with_tokenizer(model: Any, settings: Opening, tokenizer: Any = None) ->
     if tokenizer is not None:
         return live, tokenizer
     with trusting(settings.trust_remote_code):
-        return live, open_tokenizer(_beside(model)) if isinstance(model, str | Path) else tokenizer_beside(model)
+        return live, open_tokenizer(_beside(model)) if isinstance(model, str | Path) else tokenizer_beside(
+            model
+        )
 
 
 def _beside(name: str | Path) -> str:
@@ -110,14 +120,20 @@ def _beside(name: str | Path) -> str:
 def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling: str | None) -> Any:
     """A live model in the form that is needed."""
     if need == "trains":
-        cuts_of_model(getattr(model, "encoder", model))  # says now, not after the training, if it could not be saved
+        cuts_of_model(
+            getattr(model, "encoder", model)
+        )  # says now, not after the training, if it could not be saved
         check_gradients(getattr(model, "encoder", model))
     if need == "heads":
         return model.encoder if isinstance(model, MultiTaskModel | TaskModel) else model
     if isinstance(model, MultiTaskModel | TaskModel) and need != "encoder":
         missing = [task for task in tasks if task.name not in model.tasks]
         if missing and (need == "answers" or isinstance(model, TaskModel)):
-            raise no_head("the model", f"decoder for task {missing[0].name!r}", f"it knows {', '.join(model.tasks) or 'no task'}")
+            raise no_head(
+                "the model",
+                f"decoder for task {missing[0].name!r}",
+                f"it knows {', '.join(model.tasks) or 'no task'}",
+            )
         if isinstance(model, MultiTaskModel):
             for task in missing:
                 model.add_task(task)
@@ -143,7 +159,11 @@ def _made(model: Any, tasks: list[TaskLike], need: str, tokenizer: Any, pooling:
         _say_order(answering, tasks)
         return answering
     if need == "answers":
-        raise no_head(str(root.config.name_or_path or "the model"), "head", f"{type(root).__name__} is an encoder without a head")
+        raise no_head(
+            str(root.config.name_or_path or "the model"),
+            "head",
+            f"{type(root).__name__} is an encoder without a head",
+        )
     with_padding(model, tokenizer)
     return MultiTaskModel(model, tokenizer, tasks, pooling)
 
@@ -177,7 +197,9 @@ def _saved(place: str, dtype: Any) -> Any:
 
     found = load(place)
     if isinstance(found, Mapping):
-        raise HeadwiseError(f"{place} holds one model per task: give one of {', '.join(f'{place}/{name}' for name in found)}")
+        raise HeadwiseError(
+            f"{place} holds one model per task: give one of {', '.join(f'{place}/{name}' for name in found)}"
+        )
     if not isinstance(found, MultiTaskModel | TaskModel | PreTrainedModel):
         raise HeadwiseError(f"{place} holds a {type(found).__name__}, not a model")
     own = next(found.parameters()).dtype
@@ -197,7 +219,9 @@ def _kind_for(place: str, config: Any, tasks: Sequence[TaskLike]) -> str:
     heads = {AUTO.get(KINDS[kind].head) for kind in kinds}
     if len(heads) > 1 or None in heads:
         raise no_head(
-            place, f"head for tasks of kind {', '.join(kinds)}{' together' * (len(kinds) > 1)}", "transformers has none"
+            place,
+            f"head for tasks of kind {', '.join(kinds)}{' together' * (len(kinds) > 1)}",
+            "transformers has none",
         )
     return str(heads.pop()) if heads else own_kind(config)
 
@@ -209,7 +233,9 @@ def _encoder_kind(place: str, config: Any) -> str:
     if not config.is_encoder_decoder:
         return "AutoModel"
     if config.model_type not in MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES:
-        raise HeadwiseError(f"{place} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone")
+        raise HeadwiseError(
+            f"{place} is an encoder-decoder ({config.model_type}) whose encoder transformers cannot load alone"
+        )
     return "AutoModelForTextEncoding"
 
 
@@ -248,7 +274,9 @@ def _own_task(model: Any) -> SavedTask:
     if head == "sequence-classification" and model.config.num_labels == 1:
         kinds = [kind for kind in kinds if KINDS[kind].numbers]
     kind = kinds[0]
-    classes = output_names(model.config) if head.endswith("-classification") and not KINDS[kind].numbers else ()
+    classes = (
+        output_names(model.config) if head.endswith("-classification") and not KINDS[kind].numbers else ()
+    )
     return SavedTask(file_name(Path(model.config.name_or_path or "model").name), kind, classes, "accuracy")
 
 

@@ -42,7 +42,9 @@ def head_kind(model: Any) -> str:
     for head in AUTO:
         if name in getattr(auto, f"MODEL_FOR_{head.upper().replace('-', '_')}_MAPPING_NAMES").values():
             return head
-    raise no_head(name, "head", "it is not a sequence classifier, token classifier, causal or masked language model")
+    raise no_head(
+        name, "head", "it is not a sequence classifier, token classifier, causal or masked language model"
+    )
 
 
 def answerable(head: str) -> list[str]:
@@ -65,7 +67,9 @@ class TaskModel(nn.Module):
         remembered: the tasks are what a saved model remembers, so that their classes are in the order of its outputs.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike], remembered: bool = False) -> None:
+    def __init__(
+        self, model: Any, tokenizer: Any, tasks: Sequence[TaskLike], remembered: bool = False
+    ) -> None:
         super().__init__()
         self.encoder, self.tokenizer = model, tokenizer
         self.head = head_kind(model.get_base_model() if is_peft(model) else model)
@@ -90,7 +94,9 @@ class TaskModel(nn.Module):
         names = output_names(self.encoder.config)
         if KINDS[task.kind].numbers:
             if len(names) != 1:
-                raise HeadwiseError(f"task {task.name!r} needs 1 output, the model's head has {len(names)}: set num_labels=1")
+                raise HeadwiseError(
+                    f"task {task.name!r} needs 1 output, the model's head has {len(names)}: set num_labels=1"
+                )
             return task
         if remembered and len(task.classes) == len(names):
             return task
@@ -160,7 +166,9 @@ class TaskModel(nn.Module):
             logits = self.encoder(**batch.inputs, **self._no_cache).logits
         if logits.shape[:-1] == (1, int(wanted.sum())):
             return logits[0]
-        if logits.shape[:-1] == wanted.shape:  # the projection was not called on token states, so nothing was left out
+        if (
+            logits.shape[:-1] == wanted.shape
+        ):  # the projection was not called on token states, so nothing was left out
             return logits
         self._selects = False  # the model does something of its own with the logits
         return self.encoder(**batch.inputs, **self._no_cache).logits

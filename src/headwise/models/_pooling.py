@@ -43,7 +43,10 @@ def default_pooling(config: Any) -> str:
     Args:
         config: the model's `PretrainedConfig`.
     """
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
 
     if config.is_encoder_decoder:
         return "mean"

@@ -32,16 +32,24 @@ def most_tokens(model: nn.Module) -> int | None:
     stated = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
     if not stated or stated < 0:  # XLNet says -1
         return None
-    tables = [part for part in _position_tables(model) if part.num_embeddings - getattr(part, "offset", 0) == stated]
+    tables = [
+        part for part in _position_tables(model) if part.num_embeddings - getattr(part, "offset", 0) == stated
+    ]
     if not tables and getattr(text, "relative_attention_num_buckets", None):
         return None
     lost = max((part.padding_idx + 1 for part in tables if part.padding_idx is not None), default=0)
-    virtual = [one.num_virtual_tokens for one in getattr(model, "peft_config", {}).values() if one.is_prompt_learning]
+    virtual = [
+        one.num_virtual_tokens for one in getattr(model, "peft_config", {}).values() if one.is_prompt_learning
+    ]
     return int(stated) - lost - max(virtual, default=0)
 
 
 def _position_tables(model: nn.Module) -> list[nn.Embedding]:
-    named = ((name.rpartition(".")[2], part) for name, part in model.named_modules() if isinstance(part, nn.Embedding))
+    named = (
+        (name.rpartition(".")[2], part)
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Embedding)
+    )
     return [part for name, part in named if POSITIONS.search(name)]
 
 
@@ -62,7 +70,9 @@ def length_within(length: int, model: nn.Module) -> int:
     return length if most is None else min(length, most)
 
 
-def read_examples(model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any) -> Encoded:
+def read_examples(
+    model: nn.Module, tokenizer: Any, examples: Examples, max_length: int | None = None, **options: Any
+) -> Encoded:
     """Examples as a transformers model reads them: `encode`, cut where its positions end, and padded on the right behind a soft prompt.
 
     Args:
@@ -76,7 +86,9 @@ def read_examples(model: nn.Module, tokenizer: Any, examples: Examples, max_leng
         HeadwiseError: the tokenizer does not fit the model.
     """
     limit = max_length if max_length is not None else own_limit(tokenizer)
-    encoded = encode(examples, tokenizer, most_tokens(model) if limit is None else length_within(limit, model), **options)
+    encoded = encode(
+        examples, tokenizer, most_tokens(model) if limit is None else length_within(limit, model), **options
+    )
     encoded = replace(encoded, left=padding_side(model, tokenizer) == "left")
     check_fit(model, tokenizer, encoded)
     return encoded
@@ -126,7 +138,9 @@ def check_tokens(model: nn.Module, tokenizer: Any, ids: NDArray[Any] | Sequence[
     _check_rows(model, tokenizer, len(counts) - 1)
     names = ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id")
     unknown, special = tokenizer.unk_token_id, {getattr(tokenizer, name) for name in names}
-    if unknown is None or unknown in special or unknown >= len(counts):  # GPT-2 calls its end token unknown, and knows every byte
+    if (
+        unknown is None or unknown in special or unknown >= len(counts)
+    ):  # GPT-2 calls its end token unknown, and knows every byte
         return
     around = [token for token in special if token is not None and token < len(counts)]
     total = int(counts.sum() - counts[around].sum())

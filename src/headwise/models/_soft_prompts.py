@@ -75,7 +75,10 @@ def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> I
 
     def chosen(module: nn.Module, args: tuple[Any, ...]) -> Any:
         states = args[0]
-        return (states[torch.arange(len(states), device=states.device), last.to(states.device)][:, None], *args[1:])
+        return (
+            states[torch.arange(len(states), device=states.device), last.to(states.device)][:, None],
+            *args[1:],
+        )
 
     handle = score.register_forward_pre_hook(chosen)
     try:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
         treebank_tasks as treebank_tasks,
     )
     from headwise.probing._logistic import fit as fit
-    from headwise.probing._parameter_free import FreeProbe as FreeProbe, fixed_offset as fixed_offset, free_probe as free_probe
+    from headwise.probing._parameter_free import (
+        FreeProbe as FreeProbe,
+        fixed_offset as fixed_offset,
+        free_probe as free_probe,
+    )
     from headwise.probing._probes import probe as probe
     from headwise.probing._profiles import Profile as Profile, profile as profile
     from headwise.probing._recorded import Recording as Recording

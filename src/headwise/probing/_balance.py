@@ -75,7 +75,11 @@ def balanced(name: str, items: Items, options: Generate) -> Items:
         HeadwiseError: fewer than two classes have enough examples in all splits.
     """
     counts = {split: Counter(item.label for item in members) for split, members in items.items()}
-    classes = [c for c, n in counts["train"].items() if n >= options.least and all(counts[split][c] for split in counts)]
+    classes = [
+        c
+        for c, n in counts["train"].items()
+        if n >= options.least and all(counts[split][c] for split in counts)
+    ]
     rng = np.random.default_rng(options.seed)
     if name == "Depth" and len(classes) > 1:
         return _length_matched(items, classes, options, rng)
@@ -117,7 +121,11 @@ def _length_matched(items: Items, classes: list[str], options: Generate, rng: np
         for end in range(start + 2, min(len(numbers), start + DEPTHS) + 1):
             window = numbers[start:end]
             totals = {split: sum(sizes(split, window).values()) for split in cells}
-            if window[-1] - window[0] == len(window) - 1 and totals["train"] >= options.least and min(totals.values()) > 0:
+            if (
+                window[-1] - window[0] == len(window) - 1
+                and totals["train"] >= options.least
+                and min(totals.values()) > 0
+            ):
                 best = max(best, (len(window), totals["train"], window))
     if not best[2]:
         raise HeadwiseError(
@@ -132,14 +140,19 @@ def _length_matched(items: Items, classes: list[str], options: Generate, rng: np
                 group = cells[split][bin_][d]
                 pool[d] += [group[i] for i in rng.choice(len(group), count, replace=False)]
         most = min(len(pool[best[2][0]]), _most(split, options))
-        rows = rng.choice(len(pool[best[2][0]]), most, replace=False)  # the same rows of every depth keep lengths matched
+        rows = rng.choice(
+            len(pool[best[2][0]]), most, replace=False
+        )  # the same rows of every depth keep lengths matched
         found[split] = [members[i] for members in pool.values() for i in rows]
     return found
 
 
 def as_task(name: str, items: Items, synthetic: bool) -> Task:
     """Balanced items as a task, classes in alphabetical order (numbers by value)."""
-    labels = sorted({item.label for item in items["train"]}, key=lambda label: (int(label) if label.isdigit() else 0, label))
+    labels = sorted(
+        {item.label for item in items["train"]},
+        key=lambda label: (int(label) if label.isdigit() else 0, label),
+    )
     number = {label: i for i, label in enumerate(labels)}
     splits = {}
     for split, members in items.items():

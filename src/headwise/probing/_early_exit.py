@@ -36,7 +36,9 @@ class _Reader:
         return x
 
 
-def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True) -> Tensor:
+def head_outputs(
+    heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True
+) -> Tensor:
     """Concatenated outputs of chosen heads, in the order of the set; only the layers up to the highest of them are computed.
 
     Args:
@@ -48,7 +50,10 @@ def head_outputs(heads: Heads, head_set: HeadSet, inputs: Mapping[str, Any], poo
     """
     members = heads.check(head_set).layers()
     reader = _Reader(heads.sites, set(members), pooling, detach)
-    with suppress(_Enough), heads.edited(reader):  # in this order: layers that were not reached must not count as missed
+    with (
+        suppress(_Enough),
+        heads.edited(reader),
+    ):  # in this order: layers that were not reached must not count as missed
         heads.model(**inputs)
     found = [reader.tape.of(layer)[..., list(chosen), :].flatten(-2) for layer, chosen in members.items()]
     return torch.cat([part.to(found[0].device) for part in found], dim=-1)
@@ -64,7 +69,9 @@ def final_state(result: Any, width: int) -> Tensor | None:
     return state if isinstance(state, Tensor) and state.ndim == 3 and state.shape[-1] == width else None
 
 
-def layer_output(heads: Heads, layer: int, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True) -> Tensor:
+def layer_output(
+    heads: Heads, layer: int, inputs: Mapping[str, Any], pooling: str, *, detach: bool = True
+) -> Tensor:
     """The hidden state after one layer; layers above it are not computed. That of the last layer is read after the model's final norm.
 
     Args:

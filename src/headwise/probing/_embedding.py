@@ -68,13 +68,21 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         fraction: float | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        given = {"model": model, "head_set": head_set, "tokenizer": tokenizer, "pooling": pooling, "max_length": max_length}
+        given = {
+            "model": model,
+            "head_set": head_set,
+            "tokenizer": tokenizer,
+            "pooling": pooling,
+            "max_length": max_length,
+        }
         self._begin({**given, "fraction": fraction, "trust_remote_code": trust_remote_code})
 
     def _begin(self, given: dict[str, Any], opened: Encoder | None = None) -> None:
         """Sets everything by the arguments `given`; `opened` is their model, if it is open already."""
         if opened is None:
-            opened = Encoder.of(given["model"], given["tokenizer"], trust_remote_code=given["trust_remote_code"])
+            opened = Encoder.of(
+                given["model"], given["tokenizer"], trust_remote_code=given["trust_remote_code"]
+            )
         encoder = Encoder.of(opened, pooling=given["pooling"])
         chosen = encoder.heads.check(_heads_of(given["head_set"], given["fraction"]))
         if not len(chosen):
@@ -83,7 +91,9 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         self.model, self.tokenizer, self.pooling = encoder.model, encoder.tokenizer, encoder.pooling
         self.head_set = chosen
         longest = given["max_length"] if given["max_length"] is not None else own_limit(self.tokenizer)
-        self.max_seq_length: int | None = most_tokens(self.model) if longest is None else length_within(longest, self.model)
+        self.max_seq_length: int | None = (
+            most_tokens(self.model) if longest is None else length_within(longest, self.model)
+        )
         # Not attributes of the module: Heads holds the model, which must stay registered once.
         self.__dict__.update(_encoder=encoder, _opened=opened, _given=given)
 
@@ -99,9 +109,14 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         """
         given, opened = self.get_params(), self.__dict__["_opened"]
         if unknown := params.keys() - given:
-            raise ValueError(f"HeadEmbedding has no parameter {', '.join(sorted(unknown))}; it has {', '.join(given)}")
+            raise ValueError(
+                f"HeadEmbedding has no parameter {', '.join(sorted(unknown))}; it has {', '.join(given)}"
+            )
         if params:
-            self._begin({**given, **params}, None if params.keys() & {"model", "tokenizer", "trust_remote_code"} else opened)
+            self._begin(
+                {**given, **params},
+                None if params.keys() & {"model", "tokenizer", "trust_remote_code"} else opened,
+            )
         return self
 
     def __sklearn_clone__(self) -> "HeadEmbedding":
@@ -129,7 +144,9 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Names of the columns: "0.3[7]" is number 7 of head 3 in layer 0."""
         sites = self.__dict__["_encoder"].heads.sites
-        return np.array([f"{n}.{head}[{i}]" for n, head in self.head_set for i in range(sites[n].head_dim)], object)
+        return np.array(
+            [f"{n}.{head}[{i}]" for n, head in self.head_set for i in range(sites[n].head_dim)], object
+        )
 
     @property
     def layers(self) -> int:
@@ -143,14 +160,20 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
 
     get_sentence_embedding_dimension = get_embedding_dimension
 
-    def preprocess(self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any) -> dict[str, torch.Tensor]:
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, **kwargs: Any
+    ) -> dict[str, torch.Tensor]:
         """Texts (or pairs of texts) as padded token numbers; a prompt is put before each text."""
         pairs = [tuple(text) if isinstance(text, list | tuple) else (text,) for text in inputs]
         first = [f"{prompt or ''}{pair[0]}" for pair in pairs]
         second = [pair[1] for pair in pairs] if pairs and len(pairs[0]) == 2 else None
         side = padding_side(self.model, self.tokenizer)
-        limit: dict[str, Any] = {"truncation": "longest_first", "max_length": self.max_seq_length} if self.max_seq_length else {}
-        return dict(self.tokenizer(first, second, padding=True, padding_side=side, return_tensors="pt", **limit))
+        limit: dict[str, Any] = (
+            {"truncation": "longest_first", "max_length": self.max_seq_length} if self.max_seq_length else {}
+        )
+        return dict(
+            self.tokenizer(first, second, padding=True, padding_side=side, return_tensors="pt", **limit)
+        )
 
     def tokenize(self, texts: list[str], **kwargs: Any) -> dict[str, torch.Tensor]:
         """`preprocess`, by its name before version 6."""
@@ -162,11 +185,16 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         names = set(self.tokenizer.model_input_names) | {"input_ids", "attention_mask"}
         inputs = {name: value for name, value in features.items() if name in names}
         if (
-            padding_side(self.model, self.tokenizer) == "left" and "position_ids" in signature(self.model.forward).parameters
+            padding_side(self.model, self.tokenizer) == "left"
+            and "position_ids" in signature(self.model.forward).parameters
         ):  # positions are counted from the first real token, whatever the padding
             inputs["position_ids"] = (inputs["attention_mask"].cumsum(1) - 1).clamp_min(0)
         vectors = head_outputs(
-            encoder.heads, self.head_set, {**inputs, **encoder.kept}, self.pooling, detach=not torch.is_grad_enabled()
+            encoder.heads,
+            self.head_set,
+            {**inputs, **encoder.kept},
+            self.pooling,
+            detach=not torch.is_grad_enabled(),
         )
         return {**features, "sentence_embedding": vectors.float()}
 
@@ -175,7 +203,9 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         from sentence_transformers import SentenceTransformer
 
         device = next(iter(self.model.parameters())).device
-        return SentenceTransformer(modules=[self], device=str(device)).encode(texts, **{"show_progress_bar": False, **options})
+        return SentenceTransformer(modules=[self], device=str(device)).encode(
+            texts, **{"show_progress_bar": False, **options}
+        )
 
     def save(self, output_path: str | Path, *args: Any, overwrite: bool = False, **kwargs: Any) -> None:
         """Writes model, tokenizer and head set; `headwise.load` opens it, and so does
@@ -203,7 +233,13 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         modules = [{"idx": 0, "name": "0", "path": "", "type": name}]
         write_bytes(folder / "modules.json", (json.dumps(modules, indent=2) + "\n").encode())
         removed["base"] = identity(self.model.config)[0]
-        return {"kind": KIND, "heads": heads, "pooling": self.pooling, "max_length": self.max_seq_length, **removed}
+        return {
+            "kind": KIND,
+            "heads": heads,
+            "pooling": self.pooling,
+            "max_length": self.max_seq_length,
+            **removed,
+        }
 
     @classmethod
     def load(cls, model_name_or_path: str, subfolder: str = "", **kwargs: Any) -> "HeadEmbedding":
@@ -211,7 +247,9 @@ class HeadEmbedding(InputModule, TransformerMixin, BaseEstimator):
         from sentence_transformers.util import load_dir_path
 
         hub = {name: kwargs.get(name) for name in ("token", "cache_folder", "revision")}
-        place = load_dir_path(model_name_or_path, subfolder, local_files_only=kwargs.get("local_files_only", False), **hub)
+        place = load_dir_path(
+            model_name_or_path, subfolder, local_files_only=kwargs.get("local_files_only", False), **hub
+        )
         folder = Path(str(place))
         return load_folder(folder, manifest.read(folder))
 
@@ -221,7 +259,9 @@ def _heads_of(given: Any, fraction: float | None) -> HeadSet:
     if fraction is None:
         return given if isinstance(given, HeadSet) else HeadSet(given)
     if isinstance(given, HeadSet) or np.ndim(given) != 2:
-        raise HeadwiseError("fraction takes the highest of scores (layers, heads): give scores instead of a set of heads")
+        raise HeadwiseError(
+            "fraction takes the highest of scores (layers, heads): give scores instead of a set of heads"
+        )
     if not 0 < fraction <= 1:
         raise HeadwiseError(f"fraction is {fraction}; it is a fraction of all heads, above 0 and at most 1")
     order = ranked_heads(np.asarray(given, dtype=float))

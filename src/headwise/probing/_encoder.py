@@ -59,9 +59,19 @@ class Encoder:
             if device not in (None, "auto"):
                 model.model.to(device)
             return model if pooling in (None, model.pooling) else replace(model, pooling=str(pooling))
-        options: dict[str, Any] = {"tokenizer": tokenizer, "trust_remote_code": trust_remote_code, "device": device}
+        options: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "trust_remote_code": trust_remote_code,
+            "device": device,
+        }
         opened = open_model(model, need="encoder", **options)
-        return cls(opened.encoder, tokenizer or opened.tokenizer, Heads(opened.encoder), pooling or opened.pooling, opened.tasks)
+        return cls(
+            opened.encoder,
+            tokenizer or opened.tokenizer,
+            Heads(opened.encoder),
+            pooling or opened.pooling,
+            opened.tasks,
+        )
 
     @property
     def device(self) -> torch.device:

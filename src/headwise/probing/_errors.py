@@ -9,7 +9,9 @@ from headwise.probing._fits import Labels
 from headwise.tasks import KINDS, metrics
 
 
-def standard_error(predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0) -> float:
+def standard_error(
+    predictions: NDArray[np.generic], task: Labels, resamples: int = 200, seed: int = 0
+) -> float:
     """Standard error of the metric over test examples: √(p(1−p)/n) for accuracy, else by the bootstrap.
 
     For classes one more example counts as half right: a probe that is right on all examples it
@@ -40,7 +42,9 @@ def _another(label: np.generic, classes: int, rng: np.random.Generator) -> int:
     return int((int(label) + rng.integers(1, max(classes, 2))) % max(classes, 2))
 
 
-def score_interval(score: float, error: float, examples: int, metric: str, level: float = 0.95) -> tuple[float, float]:
+def score_interval(
+    score: float, error: float, examples: int, metric: str, level: float = 0.95
+) -> tuple[float, float]:
     """The interval of a test score, which stays within its range; NaN below 50 examples.
 
     Exact for accuracy (`share_interval`); else by t on the logit of a share, or on Fisher's z of a correlation.

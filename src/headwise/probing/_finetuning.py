@@ -10,12 +10,23 @@ from torch import Tensor, nn
 from headwise._base.opener import fill
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet, evaluating
-from headwise.models import DECODERS, HeadShape, MultiTaskModel, SavedTask, SequenceDecoder, TaskLike, open_model, text_columns
+from headwise.models import (
+    DECODERS,
+    HeadShape,
+    MultiTaskModel,
+    SavedTask,
+    SequenceDecoder,
+    TaskLike,
+    open_model,
+    text_columns,
+)
 from headwise.probing._early_exit import head_outputs, layer_output
 from headwise.tasks import check_one_answer
 
 KIND = "embedded-model"
-SHAPE = HeadShape(dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1)  # linear → tanh → dropout 0.1 → classifier
+SHAPE = HeadShape(
+    dense=True, activation="tanh", dropout_in=0.0, dropout_out=0.1
+)  # linear → tanh → dropout 0.1 → classifier
 
 
 class EmbeddedModel(MultiTaskModel):
@@ -33,7 +44,12 @@ class EmbeddedModel(MultiTaskModel):
     """
 
     def __init__(
-        self, encoder: Any, tokenizer: Any, tasks: Iterable[TaskLike], source: HeadSet | int, pooling: str | None = None
+        self,
+        encoder: Any,
+        tokenizer: Any,
+        tasks: Iterable[TaskLike],
+        source: HeadSet | int,
+        pooling: str | None = None,
     ) -> None:
         super().__init__(encoder, tokenizer, (), pooling)
         self.heads = Heads(encoder)
@@ -42,7 +58,9 @@ class EmbeddedModel(MultiTaskModel):
                 raise HeadwiseError("an embedding needs at least one head, got none")
             self.heads.check(source)
         elif not 0 <= source < len(self.heads.sites):
-            raise HeadwiseError(f"layer {source} is not in this model: it has {len(self.heads.sites)}, counted from 0")
+            raise HeadwiseError(
+                f"layer {source} is not in this model: it has {len(self.heads.sites)}, counted from 0"
+            )
         self.source = source
         self._freeze_unused()
         for task in tasks:
@@ -76,7 +94,9 @@ class EmbeddedModel(MultiTaskModel):
         tokens = torch.zeros(1, 3, dtype=torch.long, device=self.device)
         with torch.enable_grad(), evaluating(self.encoder):
             reached = torch.autograd.grad(
-                self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum(), trained, allow_unused=True
+                self._read({"input_ids": tokens, "attention_mask": tokens + 1}).sum(),
+                trained,
+                allow_unused=True,
             )
         for param, gradient in zip(trained, reached, strict=True):
             param.requires_grad_(gradient is not None)
@@ -94,7 +114,11 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> EmbeddedModel:
     """Opens what `EmbeddedModel.save` wrote, on the CPU and in eval mode; `headwise.load` calls this."""
     opened = open_model(folder / "encoder", need="encoder")
     tasks = [SavedTask.from_json(task) for task in record["tasks"]]
-    source = HeadSet((int(a), int(b)) for a, b in record["heads"]) if record["heads"] is not None else int(record["layer"])
+    source = (
+        HeadSet((int(a), int(b)) for a, b in record["heads"])
+        if record["heads"] is not None
+        else int(record["layer"])
+    )
     model = EmbeddedModel(opened.encoder, opened.tokenizer, tasks, source, record["pooling"])
     fill(model.decoders, folder / DECODERS)
     return model.eval()

@@ -52,7 +52,10 @@ class Labels:
         """The same labels in random order within each split: what can be learnt from them is chance (control)."""
         rng = np.random.default_rng(seed)
         return Labels(
-            self.kind, self.metric, self.classes, *(rng.permutation(x) for x in (self.train, self.validation, self.test))
+            self.kind,
+            self.metric,
+            self.classes,
+            *(rng.permutation(x) for x in (self.train, self.validation, self.test)),
         )
 
 
@@ -87,14 +90,18 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -
         labels: of the three.
         settings: strengths and folds, or an estimator of the user's own.
     """
-    train, validation, test = (check_features(features(name).to(settings.device or "cpu")) for name in SPLIT_NAMES)
+    train, validation, test = (
+        check_features(features(name).to(settings.device or "cpu")) for name in SPLIT_NAMES
+    )
     if settings.estimator is not None:
         return _choose_own(train, validation, test, labels, settings)
     if settings.folds is None:
         fitted = _fit(train, labels.train, labels, settings, None)
         scores = score_all(_predict(fitted, validation, 0), labels.validation, labels)  # (sets, strengths)
         best = _best(scores)
-        return Choice(_pick(scores, best), np.asarray(settings.strengths)[best], _predict_best(fitted, test, best))
+        return Choice(
+            _pick(scores, best), np.asarray(settings.strengths)[best], _predict_best(fitted, test, best)
+        )
     x, y = torch.cat([train, validation], 1), np.concatenate([labels.train, labels.validation])
     scores = fold_scores(x, y, labels, settings)
     best = _best(scores)
@@ -108,7 +115,10 @@ def choose(features: Callable[[str], Tensor], labels: Labels, settings: Probe) -
 
 def _choose_own(train: Tensor, validation: Tensor, test: Tensor, labels: Labels, settings: Probe) -> Choice:
     """The same with the user's estimator, which is copied for every fit; it has no strengths to choose from."""
-    both, y = torch.cat([train, validation], 1).float().cpu().numpy(), np.concatenate([labels.train, labels.validation])
+    both, y = (
+        torch.cat([train, validation], 1).float().cpu().numpy(),
+        np.concatenate([labels.train, labels.validation]),
+    )
     rows = np.arange(len(y))
     if settings.folds is None:
         held_out = [rows[train.shape[1] :]]
@@ -121,7 +131,9 @@ def _choose_own(train: Tensor, validation: Tensor, test: Tensor, labels: Labels,
         for part in held_out:
             rest = np.setdiff1d(rows, part)
             fitted = _fit_own(settings.estimator, x[rest], y[rest])
-            found.append(metrics.score(labels.chooser, labels.kind, np.asarray(fitted.predict(x[part])), y[part]))
+            found.append(
+                metrics.score(labels.chooser, labels.kind, np.asarray(fitted.predict(x[part])), y[part])
+            )
         scores.append(np.mean(found))
         last = fitted if settings.folds is None else _fit_own(settings.estimator, x, y)  # on all of it
         predictions[number] = last.predict(asked)
@@ -134,7 +146,9 @@ def _fit_own(estimator: Any, x: NDArray[Any], y: NDArray[Any]) -> Any:
     return own
 
 
-def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: Labels, settings: Probe) -> NDArray[np.float64]:
+def fold_scores(
+    x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: Labels, settings: Probe
+) -> NDArray[np.float64]:
     """Cross-validation: the metric that chooses, of every set and strength, mean over the held-out folds: (sets, strengths)."""
     assert settings.folds is not None
     order, sizes = fold_order(y, settings.folds, labels.kind, settings.seed)
@@ -142,11 +156,16 @@ def fold_scores(x: Tensor, y: NDArray[np.float64] | NDArray[np.int64], labels: L
         x, y = x[:, order], y[order]
         fitted = _fit(x, y, labels, settings, sizes)
         edges = pairwise(accumulate(sizes, initial=0))
-        parts = [score_all(_predict(fitted, x[:, low:high], fold), y[low:high], labels) for fold, (low, high) in enumerate(edges)]
+        parts = [
+            score_all(_predict(fitted, x[:, low:high], fold), y[low:high], labels)
+            for fold, (low, high) in enumerate(edges)
+        ]
     return np.mean(parts, axis=0)
 
 
-def fold_order(labels: NDArray[np.generic], folds: int, kind: str, seed: int) -> tuple[NDArray[np.int64], list[int]]:
+def fold_order(
+    labels: NDArray[np.generic], folds: int, kind: str, seed: int
+) -> tuple[NDArray[np.int64], list[int]]:
     """Examples in the order of their folds, and the folds' sizes; every class is spread evenly over the folds."""
     if not 2 <= folds <= len(labels):
         raise HeadwiseError(
@@ -184,7 +203,10 @@ def _fit(
     found = fit(x, target, chosen, classes=labels.classes, folds=folds, tolerance=settings.tolerance)
     left = int((~(found.lengths <= settings.tolerance)).sum())
     if left:
-        warnings.warn(f"{left} of {found.lengths.numel()} probes did not reach the tolerance {settings.tolerance}", stacklevel=3)
+        warnings.warn(
+            f"{left} of {found.lengths.numel()} probes did not reach the tolerance {settings.tolerance}",
+            stacklevel=3,
+        )
     return _checked(found, chosen)
 
 

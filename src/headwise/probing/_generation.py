@@ -24,7 +24,9 @@ DEFAULT = Generate()
 
 
 @operation(Generate)
-def treebank_tasks(path: str | Path, names: Sequence[str] | None = None, settings: Generate = DEFAULT) -> list[Task]:
+def treebank_tasks(
+    path: str | Path, names: Sequence[str] | None = None, settings: Generate = DEFAULT
+) -> list[Task]:
     """Probing tasks from a treebank file, or a folder with train, validation and test files (CoNLL-U, bracketed trees, or both)."""
     raw = sources.from_path(path, True, skip_bad=settings.skip_bad)
     found = {split: list(part.sentences or ()) for split, part in raw.items()}
@@ -33,7 +35,9 @@ def treebank_tasks(path: str | Path, names: Sequence[str] | None = None, setting
 
 
 @operation(Generate)
-def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT) -> list[Task]:
+def grammar_tasks(
+    size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT
+) -> list[Task]:
     """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as many for each other split."""
     from headwise.tasks import grammar
 
@@ -44,8 +48,13 @@ def grammar_tasks(size: int = 6000, names: Sequence[str] | None = None, settings
     for shared in (False, True):
         some = [name for name in wanted if (name in WORD_TASKS) == shared]
         if some:
-            splits = {split: grammar.treebank(n, settings.seed, split, shared_words=shared) for split, n in sizes.items()}
-            made |= {task.name: task for task in _generate(splits, some, settings.with_changes(synthetic=True))}
+            splits = {
+                split: grammar.treebank(n, settings.seed, split, shared_words=shared)
+                for split, n in sizes.items()
+            }
+            made |= {
+                task.name: task for task in _generate(splits, some, settings.with_changes(synthetic=True))
+            }
     return [made[name] for name in wanted]
 
 
@@ -71,7 +80,9 @@ def generate(
 
 
 def _generate(
-    sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]], names: Sequence[str] | None, options: Generate
+    sentences: Iterable[Sentence] | Mapping[str, Iterable[Sentence]],
+    names: Sequence[str] | None,
+    options: Generate,
 ) -> list[Task]:
     splits = _splits(sentences, options)
     wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)
@@ -117,11 +128,16 @@ def _key(sentence: Sentence) -> str:
     return text_key([" ".join(sentence.words)])
 
 
-def _read(label: Callable[[Sentence], labelling.Reading | str | int | None]) -> Callable[[Splits, Generate], Items]:
+def _read(
+    label: Callable[[Sentence], labelling.Reading | str | int | None],
+) -> Callable[[Splits, Generate], Items]:
     """A task that only reads annotation."""
 
     def make(splits: Splits, options: Generate) -> Items:
-        return {split: [item for s in members if (item := _item(s, label(s))) is not None] for split, members in splits.items()}
+        return {
+            split: [item for s in members if (item := _item(s, label(s))) is not None]
+            for split, members in splits.items()
+        }
 
     return make
 
@@ -144,7 +160,10 @@ def _top_constituents(splits: Splits, options: Generate) -> Items:
     items = _read(labelling.top_constituents)(splits, options)
     counts = Counter(item.label for item in items["train"]).most_common(options.constituents - 1)
     kept = {label for label, count in counts if count >= options.least}
-    return {split: [i if i.label in kept else i._replace(label="OTHER") for i in members] for split, members in items.items()}
+    return {
+        split: [i if i.label in kept else i._replace(label="OTHER") for i in members]
+        for split, members in items.items()
+    }
 
 
 def _word_content(splits: Splits, options: Generate) -> Items:
@@ -154,13 +173,19 @@ def _word_content(splits: Splits, options: Generate) -> Items:
     """
     held = {split: [_content_words(s) for s in members] for split, members in splits.items()}
     counts = {split: Counter(word for words in members for word in words) for split, members in held.items()}
-    common = [w for w, n in counts["train"].items() if n >= options.least and all(counts[split][w] for split in counts)]
+    common = [
+        w
+        for w, n in counts["train"].items()
+        if n >= options.least and all(counts[split][w] for split in counts)
+    ]
     common.sort(key=lambda word: (counts["train"][word], word))
     best: tuple[int, Items] = (0, {split: [] for split in splits})
     for size in (4, 8, 16, 32, 64, 125, 250, 500, 1000, 2000):
         # from the rarest that have room for what will be left out
         chosen = {w for w in common if counts["train"][w] >= 1.5 * options.least or size >= len(common)}
-        chosen = set(sorted(chosen, key=lambda word: (counts["train"][word], word))[: min(size, options.words)])
+        chosen = set(
+            sorted(chosen, key=lambda word: (counts["train"][word], word))[: min(size, options.words)]
+        )
         items: Items = {
             split: [
                 Item(" ".join(s.words), next(iter(words & chosen)), "", len(s))
@@ -180,7 +205,11 @@ def _word_content(splits: Splits, options: Generate) -> Items:
 def _content_words(sentence: Sentence) -> set[str]:
     """Lower-case words of four letters or more; nouns, verbs, adjectives and adverbs where parts of speech are known."""
     words = [(word.lower(), i) for i, word in enumerate(sentence.words) if len(word) > 3 and word.isalpha()]
-    return {word for word, i in words if sentence.upos is None or sentence.upos[i] in ("NOUN", "VERB", "ADJ", "ADV")}
+    return {
+        word
+        for word, i in words
+        if sentence.upos is None or sentence.upos[i] in ("NOUN", "VERB", "ADJ", "ADV")
+    }
 
 
 def _changed(

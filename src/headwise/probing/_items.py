@@ -68,8 +68,12 @@ class Items:
             found = partner[place, :, :, : len(targets)]  # (heads, ways, words)
             word = torch.arange(len(targets))
             start, end, label, goal = torch.from_numpy(rows).unbind(1)
-            inside = (word >= start[:, None]) & (word < end[:, None]) & (word != goal[:, None])  # (things, words)
-            reached = (found[None] == goal[:, None, None, None]) & inside[:, None, None, :]  # (things, heads, ways, words)
+            inside = (
+                (word >= start[:, None]) & (word < end[:, None]) & (word != goal[:, None])
+            )  # (things, words)
+            reached = (found[None] == goal[:, None, None, None]) & inside[
+                :, None, None, :
+            ]  # (things, heads, ways, words)
             hot = torch.nn.functional.one_hot(label, len(self.labels)).double()  # (things, labels)
             hit = torch.einsum("tl,thw->wlh", hot, reached.any(-1).double())
             right = torch.einsum("tl,thw->wlh", hot, reached.sum(-1).double())
@@ -99,7 +103,9 @@ def find_items(examples: Examples, rng: np.random.Generator | None) -> Items:
         sources.append(source)
     if rng is not None and form.shuffle is None:
         shuffled = rng.permutation(np.concatenate([things[:, 2] for things in rows]))
-        for things, classes in zip(rows, np.split(shuffled, np.cumsum([len(things) for things in rows])[:-1]), strict=True):
+        for things, classes in zip(
+            rows, np.split(shuffled, np.cumsum([len(things) for things in rows])[:-1]), strict=True
+        ):
             things[:, 2] = classes
     return Items(labels, rows, targets, sources)
 

@@ -11,7 +11,12 @@ from headwise.tasks import Sentence, Tree, bare_label
 WRAPPERS = {"ROOT", "TOP", "VROOT", ""}
 CLAUSES = {"S", "SINV", "SQ", "SBARQ"}
 PAST, PRESENT = "Past", "Pres"
-TENSES = {"Past": PAST, "Imp": PAST, "Pqp": PAST, "Pres": PRESENT}  # UD: imperfect and pluperfect are past tenses
+TENSES = {
+    "Past": PAST,
+    "Imp": PAST,
+    "Pqp": PAST,
+    "Pres": PRESENT,
+}  # UD: imperfect and pluperfect are past tenses
 TAGS = {"VBD": PAST, "VBZ": PRESENT, "VBP": PRESENT}
 NUMBERS = {"NN": "Sing", "NNS": "Plur"}
 
@@ -51,7 +56,11 @@ def top_constituents(sentence: Sentence) -> str | None:
     """
     if sentence.tree is not None:
         top = without_wrapper(sentence.tree)
-        return " ".join(bare_label(child.label) for child in top.children) if bare_label(top.label) in CLAUSES else None
+        return (
+            " ".join(bare_label(child.label) for child in top.children)
+            if bare_label(top.label) in CLAUSES
+            else None
+        )
     root = root_of(sentence)
     if root is None or sentence.deprels is None:
         return None
@@ -84,7 +93,9 @@ def subject_number(sentence: Sentence) -> Reading | None:
     if clause is None:
         return None
     places = [i for i, child in enumerate(clause.children) if bare_label(child.label) == "VP"]
-    before = [child for child in clause.children[: places[0]] if bare_label(child.label) == "NP"] if places else []
+    before = (
+        [child for child in clause.children[: places[0]] if bare_label(child.label) == "NP"] if places else []
+    )
     return _head_noun(before[-1]) if len(before) == 1 else None
 
 
@@ -95,7 +106,9 @@ def object_number(sentence: Sentence) -> Reading | None:
     phrase = _verb_phrase(sentence)
     if phrase is None:
         return None
-    objects = [child for child in phrase.children if bare_label(child.label) == "NP" and "-TMP" not in child.label]
+    objects = [
+        child for child in phrase.children if bare_label(child.label) == "NP" and "-TMP" not in child.label
+    ]
     return _head_noun(objects[0]) if len(objects) == 1 else None
 
 
@@ -128,7 +141,9 @@ def _coordinated_words(sentence: Sentence, last: int) -> tuple[int, int] | None:
     clause = {word for word in inside if word > place}
     # the conjunction and the comma before it hang on the second clause; nothing else of it may stand before
     leftover = {word for word in inside if word < place and sentence.words[word] not in (",", ";")}
-    return (place, last) if not leftover and clause >= set(range(place + 1, last)) and last > place + 2 else None
+    return (
+        (place, last) if not leftover and clause >= set(range(place + 1, last)) and last > place + 2 else None
+    )
 
 
 def _coordinated_phrases(sentence: Sentence, last: int) -> tuple[int, int] | None:
@@ -137,7 +152,9 @@ def _coordinated_phrases(sentence: Sentence, last: int) -> tuple[int, int] | Non
     parts = list(without_wrapper(sentence.tree).children)
     labels = [bare_label(part.label) for part in parts]
     core = [i for i, label in enumerate(labels) if label in CLAUSES or label == "CC"]
-    if [labels[i] for i in core] != ["S", "CC", "S"] or any(not _subject_and_verb(parts[i]) for i in (core[0], core[2])):
+    if [labels[i] for i in core] != ["S", "CC", "S"] or any(
+        not _subject_and_verb(parts[i]) for i in (core[0], core[2])
+    ):
         return None
     sizes = [len(part.words()) for part in parts]
     place = sum(sizes[: core[1]])
@@ -213,21 +230,29 @@ def _main_clause(sentence: Sentence) -> Tree | None:
 def _verb_phrase(sentence: Sentence) -> Tree | None:
     """The main clause's verb phrase; auxiliaries are stepped over."""
     clause = _main_clause(sentence)
-    phrases = [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
+    phrases = (
+        [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
+    )
     if len(phrases) != 1:
         return None
     phrase = phrases[0]
-    while (inner := [child for child in phrase.children if bare_label(child.label) == "VP"]) and len(inner) == 1:
+    while (inner := [child for child in phrase.children if bare_label(child.label) == "VP"]) and len(
+        inner
+    ) == 1:
         phrase = inner[0]
     return None if inner else phrase
 
 
 def _main_verb(sentence: Sentence) -> Tree | None:
     clause = _main_clause(sentence)
-    phrases = [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
+    phrases = (
+        [child for child in clause.children if bare_label(child.label) == "VP"] if clause is not None else []
+    )
     if len(phrases) != 1 or any(bare_label(child.label) == "VP" for child in phrases[0].children):
         return None
-    verbs = [child for child in phrases[0].children if child.word is not None and child.label.startswith("VB")]
+    verbs = [
+        child for child in phrases[0].children if child.word is not None and child.label.startswith("VB")
+    ]
     return verbs[0] if len(verbs) == 1 else None
 
 

@@ -51,11 +51,16 @@ class Fit:
         sets, _, count, outputs, dim = self.weights.shape
         examples = features.shape[1]
         tile = TILE.get(features.device.type, TILE["cuda"])
-        out = torch.empty(sets, count if strengths is None else 1, examples, dtype=torch.long, device=features.device)
+        out = torch.empty(
+            sets, count if strengths is None else 1, examples, dtype=torch.long, device=features.device
+        )
 
         def predict(number: int) -> None:
             rows = slice(None) if strengths is None else slice(strengths[number], strengths[number] + 1)
-            w, b = self.weights[number, fold, rows].reshape(-1, dim), self.bias[number, fold, rows].reshape(-1, 1)
+            w, b = (
+                self.weights[number, fold, rows].reshape(-1, dim),
+                self.bias[number, fold, rows].reshape(-1, 1),
+            )
             width = max(64, tile // len(w))
             for low in range(0, examples, width):
                 scores = torch.addmm(b, w, features[number, low : low + width].float().t()).view(
@@ -98,7 +103,11 @@ def fit(
     with workers(features.device) as spread:
         problem = Logistic(features, labels, strengths, classes, folds, spread)
         solution = minimise(
-            problem.start(), problem.gradient, problem.precondition, tolerance=max(tolerance, SINGLE), max_rounds=max_rounds
+            problem.start(),
+            problem.gradient,
+            problem.precondition,
+            tolerance=max(tolerance, SINGLE),
+            max_rounds=max_rounds,
         )
         left = (~(solution.lengths <= tolerance)).nonzero()[:, 0]
         if len(left):
@@ -107,7 +116,9 @@ def fit(
         return problem.fitted(solution.points, solution.lengths, solution.evaluations / len(solution.points))
 
 
-def _finish(problem: "Logistic", solution: Solution, left: Tensor, tolerance: float, max_rounds: int) -> Solution:
+def _finish(
+    problem: "Logistic", solution: Solution, left: Tensor, tolerance: float, max_rounds: int
+) -> Solution:
     """The problems `left` in double precision, from where single precision got them."""
     return minimise(
         solution.points[left].double(),
@@ -148,17 +159,23 @@ class Logistic:
         self.n_strengths = len(strengths)
         self.per_set = self.n_folds * self.n_strengths
         device = features.device
-        self.counts = torch.tensor([self.examples - n if folds else n for n in sizes], device=device, dtype=torch.float32)
+        self.counts = torch.tensor(
+            [self.examples - n if folds else n for n in sizes], device=device, dtype=torch.float32
+        )
         self._rotate(features, dim)
         self._moments(labels)
         strength = torch.tensor(strengths, device=device, dtype=torch.float32)
-        self.penalty = strength.repeat(self.sets * self.n_folds)[:, None].repeat(1, dim + 1)  # (problems, axes)
+        self.penalty = strength.repeat(self.sets * self.n_folds)[:, None].repeat(
+            1, dim + 1
+        )  # (problems, axes)
         self.penalty[:, -1] = 0
         self._hessian()
 
     def _rotate(self, features: Tensor, dim: int) -> None:
         device = features.device
-        self.x = torch.empty(self.sets, dim + 1, self.examples, device=device)  # principal components, and a constant
+        self.x = torch.empty(
+            self.sets, dim + 1, self.examples, device=device
+        )  # principal components, and a constant
         self.axes = torch.empty(self.sets, dim, dim, device=device)
         self.mean = torch.empty(self.sets, 1, dim, device=device)
         self.variances = torch.ones(self.sets, dim + 1, device=device)
@@ -167,7 +184,9 @@ class Logistic:
             x = features[number].float()
             self.mean[number] = check_finite(x.mean(0))
             x = x - self.mean[number]
-            variances, self.axes[number] = torch.linalg.eigh(check_squares(torch.mm(x.t(), x), x) / self.examples)
+            variances, self.axes[number] = torch.linalg.eigh(
+                check_squares(torch.mm(x.t(), x), x) / self.examples
+            )
             self.variances[number, :dim] = variances.clamp_min(0)
             torch.mm(self.axes[number].t(), x.t(), out=self.x[number, :dim])
             self.x[number, dim] = 1
@@ -179,13 +198,19 @@ class Logistic:
         """Mean of features × label indicator over each fold's examples: the constant part of the gradient, (sets·folds, outputs, axes)."""
         self.labels = labels
         shown = self.classes <= FEW_CLASSES
-        indicator = torch.nn.functional.one_hot(labels, self.classes)[:, -self.outputs :].to(self.x.dtype) if shown else None
+        indicator = (
+            torch.nn.functional.one_hot(labels, self.classes)[:, -self.outputs :].to(self.x.dtype)
+            if shown
+            else None
+        )
 
         def block_sums(number: int) -> Tensor:
             """(folds, outputs, axes) of one set."""
             x = self.x[number]
             if indicator is not None:
-                return torch.stack([torch.mm(x[:, low:high], indicator[low:high]).t() for low, high in self.blocks])
+                return torch.stack(
+                    [torch.mm(x[:, low:high], indicator[low:high]).t() for low, high in self.blocks]
+                )
             sums = x.new_zeros(len(self.blocks), self.outputs, len(x))
             for block, (low, high) in enumerate(self.blocks):
                 sums[block].index_add_(0, labels[low:high], x[:, low:high].t())
@@ -197,12 +222,18 @@ class Logistic:
         self.moments = used.reshape(self.sets * self.n_folds, self.outputs, -1)
 
     def _hessian(self) -> None:
-        self.prior = self.moments[..., -1].clamp(NEVER, 1 - NEVER).repeat_interleave(self.n_strengths, 0)  # (problems, outputs)
+        self.prior = (
+            self.moments[..., -1].clamp(NEVER, 1 - NEVER).repeat_interleave(self.n_strengths, 0)
+        )  # (problems, outputs)
         v = self.variances.repeat_interleave(self.per_set, 0)  # (problems, axes)
         if self.outputs == 1:
-            self.inverse = 1 / ((self.prior * (1 - self.prior))[:, :, None] * v[:, None] + self.penalty[:, None])
+            self.inverse = 1 / (
+                (self.prior * (1 - self.prior))[:, :, None] * v[:, None] + self.penalty[:, None]
+            )
             return
-        self.inverse = 1 / (self.prior[:, :, None] * v[:, None] + self.penalty[:, None])  # (problems, outputs, axes)
+        self.inverse = 1 / (
+            self.prior[:, :, None] * v[:, None] + self.penalty[:, None]
+        )  # (problems, outputs, axes)
         self.rank_one = self.inverse * self.prior[:, :, None]
         # 1 − v·πᵀD⁻¹π = Σ π·λ/(vπ + λ), in a form that does not cancel
         rest = (self.prior[:, :, None] * self.penalty[:, None] * self.inverse).sum(1)
@@ -212,7 +243,9 @@ class Logistic:
         """The best constant predictions: (problems, outputs, axes), zero but for the bias."""
         points = self.x.new_zeros(len(self.penalty), self.outputs, self.x.shape[1])
         logs = self.prior.log()
-        points[:, :, -1] = logs - (1 - self.prior).log() if self.outputs == 1 else logs - logs.mean(1, keepdim=True)
+        points[:, :, -1] = (
+            logs - (1 - self.prior).log() if self.outputs == 1 else logs - logs.mean(1, keepdim=True)
+        )
         return points
 
     def precondition(self, vectors: Tensor, active: Tensor) -> Tensor:

@@ -96,7 +96,9 @@ class FreeProbe:
             return self.f1(split).sel(way="centroid", drop=True).mean("label")
         found = self.counts.sum("label", skipna=False)
         share = found.sel(count="hit") / found.sel(count="gold")  # (split, way, layer, head)
-        ways = share.sel(split="validation").idxmax("way", skipna=True)  # (layer, head), NaN for heads that do not exist
+        ways = share.sel(split="validation").idxmax(
+            "way", skipna=True
+        )  # (layer, head), NaN for heads that do not exist
         known = ways.where(ways.notnull(), self.counts.way.values[0])
         return share.sel(split=split).sel(way=known).drop_vars(["way", "split"])
 
@@ -135,7 +137,9 @@ def free_probe(
         quiet: show no progress.
     """
     if task.kind not in FORMS:
-        raise HeadwiseError(f"task {task.name!r} is of kind {task.kind!r}; these probes are for {', '.join(FORMS)}")
+        raise HeadwiseError(
+            f"task {task.name!r} is of kind {task.kind!r}; these probes are for {', '.join(FORMS)}"
+        )
     heads = heads or Heads(model)
     centroid = FORMS[task.kind].shuffle is None
     reader = _outputs if centroid else _attention
@@ -156,10 +160,14 @@ def free_probe(
                 splits[split] = _arc_counts(passes, items, heads)
     names = items.labels
     ways = ("centroid",) if centroid else ("attends", "attended")
-    return FreeProbe(task.name, task.kind, _labelled(splits, ways, names, [site.n_heads for site in heads.sites]))
+    return FreeProbe(
+        task.name, task.kind, _labelled(splits, ways, names, [site.n_heads for site in heads.sites])
+    )
 
 
-def fixed_offset(task: Task, *, examples: int | None = None, seed: int = 0, offsets: Sequence[int] = OFFSETS) -> FreeProbe:
+def fixed_offset(
+    task: Task, *, examples: int | None = None, seed: int = 0, offsets: Sequence[int] = OFFSETS
+) -> FreeProbe:
     """The baseline of the attention probes: a word's head (or predicate) is always a fixed number of words away, the offset being chosen per
     label on validation just as heads are. In the result "head" numbers the offsets; there is one layer.
 
@@ -189,7 +197,10 @@ def _outputs(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(pooling="all") as tape:
             model(**batch.inputs)
-        yield batch, (_pooled(text_columns(model, tape.of(site.index)).float(), batch) for site in heads.sites)
+        yield (
+            batch,
+            (_pooled(text_columns(model, tape.of(site.index)).float(), batch) for site in heads.sites),
+        )
 
 
 def _pooled(rows: Tensor, batch: Batch) -> Tensor:
@@ -204,7 +215,13 @@ def _attention(model: Any, heads: Heads, plan: Iterable[Batch]) -> Passes:
         batch = batch.to(next(model.parameters()).device)
         with torch.inference_mode(), heads.recorded(attention=True) as tape:
             model(**batch.inputs)
-        yield batch, (_partners(merge_attention(text_maps(model, layer).float(), batch), batch) for layer in tape.attention)
+        yield (
+            batch,
+            (
+                _partners(merge_attention(text_maps(model, layer).float(), batch), batch)
+                for layer in tape.attention
+            ),
+        )
 
 
 def _partners(merged: Tensor, batch: Batch) -> Tensor:
@@ -230,7 +247,10 @@ def _centroids(passes: Passes, items: Items) -> list[Tensor]:
 
 def _centroid_counts(passes: Passes, items: Items, heads: Heads, centroids: list[Tensor]) -> list[Tensor]:
     """Per layer (1, labels, heads, counts)."""
-    totals = [torch.zeros(1, len(items.labels), site.n_heads, len(COUNTS), dtype=torch.float64) for site in heads.sites]
+    totals = [
+        torch.zeros(1, len(items.labels), site.n_heads, len(COUNTS), dtype=torch.float64)
+        for site in heads.sites
+    ]
     for batch, layers in passes:
         weights, labels = items.weights(batch)
         for total, vectors, centre in zip(totals, layers, centroids, strict=True):

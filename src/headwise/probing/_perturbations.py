@@ -48,7 +48,9 @@ def _always_capital(sentence: Sentence, word: int) -> bool:
     form = sentence.words[word]
     named = sentence.upos is not None and sentence.upos[word] == "PROPN"
     tagged = sentence.xpos is not None and sentence.xpos[word].startswith("NNP")
-    return named or tagged or form in ("I", "I'm", "I'll", "I've", "I'd") or (len(form) > 1 and form.isupper())
+    return (
+        named or tagged or form in ("I", "I'm", "I'll", "I've", "I'd") or (len(form) > 1 and form.isupper())
+    )
 
 
 class Replacer:
@@ -79,9 +81,15 @@ class Replacer:
                 sizes[int(log2(self.unigrams[word]))].append(word)
             self.by_size[kind] = sizes
 
-    def replace(self, sentence: Sentence, rng: np.random.Generator, tries: int = 200) -> tuple[str, ...] | None:
+    def replace(
+        self, sentence: Sentence, rng: np.random.Generator, tries: int = 200
+    ) -> tuple[str, ...] | None:
         """The sentence with one noun or verb exchanged; None if no word fits."""
-        places = [i for i in range(1, len(sentence)) if word_kind(sentence, i) is not None and _plain(sentence.words[i])]
+        places = [
+            i
+            for i in range(1, len(sentence))
+            if word_kind(sentence, i) is not None and _plain(sentence.words[i])
+        ]
         own = {word.lower() for word in sentence.words}
         for place in rng.permutation(places):
             for candidate in self._candidates(sentence, int(place), rng, tries):
@@ -98,7 +106,9 @@ class Replacer:
         left = _near(self.bigrams[before, old] - 1, self.bigrams[before, candidate])
         return near and left and _near(self.bigrams[old, after] - 1, self.bigrams[candidate, after])
 
-    def _candidates(self, sentence: Sentence, place: int, rng: np.random.Generator, tries: int) -> Sequence[str]:
+    def _candidates(
+        self, sentence: Sentence, place: int, rng: np.random.Generator, tries: int
+    ) -> Sequence[str]:
         sizes = self.by_size[str(word_kind(sentence, place))]
         size = int(log2(max(1, self.unigrams[sentence.words[place].lower()])))
         pool = [word for near in (size - 1, size, size + 1) for word in sizes.get(near, ())]
@@ -111,10 +121,16 @@ def word_kind(sentence: Sentence, word: int) -> str | None:
         if sentence.upos[word] not in ("NOUN", "VERB"):
             return None
         inflection = (
-            sentence.feats[word] if sentence.feats is not None else sentence.xpos[word] if sentence.xpos is not None else ""
+            sentence.feats[word]
+            if sentence.feats is not None
+            else sentence.xpos[word]
+            if sentence.xpos is not None
+            else ""
         )
         return f"{sentence.upos[word]} {inflection}"
-    if sentence.xpos is not None and (sentence.xpos[word] in ("NN", "NNS") or sentence.xpos[word].startswith("VB")):
+    if sentence.xpos is not None and (
+        sentence.xpos[word] in ("NN", "NNS") or sentence.xpos[word].startswith("VB")
+    ):
         return sentence.xpos[word]
     return None
 

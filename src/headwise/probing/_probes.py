@@ -62,7 +62,9 @@ def _decided(model: Any, tasks: Sequence[Task], settings: Probing) -> Decision:
     """What decides probes: known before the model is opened."""
     facts = settings.decides() | {
         "estimator": _contents(settings.estimator),
-        "metric given for": [task.name for task in tasks if task.metric_given],  # else the metric that the model remembers holds
+        "metric given for": [
+            task.name for task in tasks if task.metric_given
+        ],  # else the metric that the model remembers holds
         "chosen by folds": [task.name for task in tasks if carved(task)],
         "synthetic": [task.name for task in tasks if task.synthetic],
     }
@@ -95,14 +97,22 @@ def _contents(estimator: Any) -> Any:
 
 def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
     """Probes that are not there yet."""
-    options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "device": settings.device or "auto"}
+    options: dict[str, Any] = {
+        "trust_remote_code": settings.trust_remote_code,
+        "device": settings.device or "auto",
+    }
     encoder = Encoder.of(model, settings.tokenizer, settings.pooling, **options)
     settings = settings.with_changes(device=str(encoder.device))
     seed = settings.seed
-    recording: dict[str, Any] = {name: getattr(settings, name) for name in ("pairs", "batch_size", "dtype", "quiet")}
+    recording: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("pairs", "batch_size", "dtype", "quiet")
+    }
     random = with_random_weights(encoder, seed) if "encoder" in settings.controls else None
     # once, not for every recording; those that nobody keeps need none
-    identities = [fingerprint(part.model) if part is not None and settings.folder else NOT_KEPT for part in (encoder, random)]
+    identities = [
+        fingerprint(part.model) if part is not None and settings.folder else NOT_KEPT
+        for part in (encoder, random)
+    ]
     n_top = settings.top if settings.top is not None else encoder.heads.shape[1]
     parts = []
     for task in as_trained(encoder, given):
@@ -111,7 +121,14 @@ def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
         labels = labels_of(task, splits)
         with _recordings(settings.folder, task.name) as place:
             found = {
-                name: record(encoder, splits[name], place / name, hidden=settings.layers, identity=identities[0], **recording)
+                name: record(
+                    encoder,
+                    splits[name],
+                    place / name,
+                    hidden=settings.layers,
+                    identity=identities[0],
+                    **recording,
+                )
                 for name in SPLIT_NAMES
             }
             own = settings.with_changes(folds=FOLDS) if settings.folds is None and carved(task) else settings
@@ -119,7 +136,12 @@ def _probes(model: Any, given: Sequence[Task], settings: Probe) -> Probes:
             if random is not None:
                 control = {
                     name: record(
-                        random, splits[name], place / f"random-{name}", hidden=False, identity=identities[1], **recording
+                        random,
+                        splits[name],
+                        place / f"random-{name}",
+                        hidden=False,
+                        identity=identities[1],
+                        **recording,
                     )
                     for name in SPLIT_NAMES
                 }
@@ -152,7 +174,9 @@ def probe_heads(
     """
     train = recordings["train"]
     grid = {name: np.full(train.shape, np.nan) for name in ("test", "validation", "stderr", "strength")}
-    predictions = np.full((*train.shape, len(labels.test)), -1, dtype=np.float32 if KINDS[labels.kind].numbers else np.int32)
+    predictions = np.full(
+        (*train.shape, len(labels.test)), -1, dtype=np.float32 if KINDS[labels.kind].numbers else np.int32
+    )
     chunks: list[list[tuple[int, int]]] = []
     for dim in sorted(set(train.dims)):
         members = [entry for entry in train.all() if train.dims[entry[0]] == dim]
@@ -174,18 +198,25 @@ def judged(choice: Choice, labels: Labels, number: int = 0) -> tuple[float, floa
 
 
 def _task(
-    task: Task, recordings: dict[str, Recording], labels: Labels, settings: Probe, top: int, sweep: Sequence[int]
+    task: Task,
+    recordings: dict[str, Recording],
+    labels: Labels,
+    settings: Probe,
+    top: int,
+    sweep: Sequence[int],
 ) -> Probes:
     """All probes of one task."""
     grid, predictions = probe_heads(recordings, labels, settings, f"{task.name}: heads")
     data: dict[str, Any] = dict(grid)
     if "labels" in settings.controls:
-        data["control"] = probe_heads(recordings, labels.shuffled(settings.seed), settings, f"{task.name}: shuffled labels")[0][
-            "test"
-        ]
+        data["control"] = probe_heads(
+            recordings, labels.shuffled(settings.seed), settings, f"{task.name}: shuffled labels"
+        )[0]["test"]
     rows: list[dict[str, Any]] = []
     if settings.layers:
-        reads = [methodcaller("hidden", i) for i in range(recordings["train"].layers - 1)] + [methodcaller("output")]
+        reads = [methodcaller("hidden", i) for i in range(recordings["train"].layers - 1)] + [
+            methodcaller("output")
+        ]
         found = [
             _one(_reading(recordings, read), labels, settings)
             for read in track(reads, f"{task.name}: layers", quiet=settings.quiet)
@@ -231,7 +262,9 @@ def task_majority(labels: Labels) -> float:
     return metrics.score(labels.metric, labels.kind, np.full(len(labels.test), commonest), labels.test)
 
 
-def _reading(recordings: Mapping[str, Recording], read: Callable[[Recording], Tensor]) -> Callable[[str], Tensor]:
+def _reading(
+    recordings: Mapping[str, Recording], read: Callable[[Recording], Tensor]
+) -> Callable[[str], Tensor]:
     return lambda split: read(recordings[split])
 
 

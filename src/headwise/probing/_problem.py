@@ -8,7 +8,9 @@ from torch import Tensor
 from headwise.errors import HeadwiseError
 
 
-def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], folds: Sequence[int] | None) -> None:
+def check_problem(
+    features: Tensor, labels: Tensor, strengths: Sequence[float], folds: Sequence[int] | None
+) -> None:
     """Refuses what no probe can be fitted to: HeadwiseError says which setting is wrong."""
     if labels.shape != (features.shape[1],):
         raise HeadwiseError(
@@ -19,7 +21,9 @@ def check_problem(features: Tensor, labels: Tensor, strengths: Sequence[float], 
             f"L2 strengths must be positive, got {list(strengths)}: without a penalty separable data has no optimum"
         )
     if folds is not None and (len(folds) < 2 or sum(folds) != features.shape[1]):
-        raise HeadwiseError(f"fold sizes {list(folds)} must be at least two and add up to the {features.shape[1]} examples")
+        raise HeadwiseError(
+            f"fold sizes {list(folds)} must be at least two and add up to the {features.shape[1]} examples"
+        )
 
 
 def check_finite(mean: Tensor) -> Tensor:
@@ -29,7 +33,9 @@ def check_finite(mean: Tensor) -> Tensor:
         HeadwiseError: it is not.
     """
     if not torch.isfinite(mean).all():
-        raise HeadwiseError("features hold NaN or infinite values; record with dtype='float32' if half precision overflowed")
+        raise HeadwiseError(
+            "features hold NaN or infinite values; record with dtype='float32' if half precision overflowed"
+        )
     return mean
 
 

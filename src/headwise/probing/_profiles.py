@@ -52,7 +52,9 @@ class Profile(Described):
             blocks=[
                 Table("summary", "Means over labels on test, %", summary.sort_values("task", kind="stable")),
                 Table("labels", "Best head of every label, %", best, detail=not labels),
-                Table("every-label", "Best head of every label, baselines too, shares", self.labels, detail=True),
+                Table(
+                    "every-label", "Best head of every label, baselines too, shares", self.labels, detail=True
+                ),
             ],
             methods="Nothing is trained: centroids from train, heads chosen on validation; baselines choose theirs in the same way.",
         )
@@ -67,27 +69,43 @@ def profile(model: Any, tasks: Task | Iterable[Task], settings: Profiling) -> Pr
         tasks: word-level tasks with splits train, validation and test.
     """
     tasks, baselines = as_tasks(tasks), settings.baselines
-    options: dict[str, Any] = {"trust_remote_code": settings.trust_remote_code, "tokenizer": settings.tokenizer}
+    options: dict[str, Any] = {
+        "trust_remote_code": settings.trust_remote_code,
+        "tokenizer": settings.tokenizer,
+    }
     opened = open_model(model, need="encoder", device="auto", dtype="float32", **options)
     encoder, tokenizer = opened.encoder, settings.tokenizer or opened.tokenizer
     heads = Heads(encoder)
-    shared: dict[str, Any] = {name: getattr(settings, name) for name in ("examples", "seed", "batch_size", "max_length", "quiet")}
+    shared: dict[str, Any] = {
+        name: getattr(settings, name) for name in ("examples", "seed", "batch_size", "max_length", "quiet")
+    }
     random = Heads(fresh(encoder, settings.seed)) if "random weights" in baselines else None
     found: dict[tuple[str, str], FreeProbe] = {}
     for task in tasks:
         found["model", task.name] = free_probe(encoder, task, tokenizer, heads=heads, **shared)
         if random is not None:
-            found["random weights", task.name] = free_probe(random.model, task, tokenizer, heads=random, **shared)
+            found["random weights", task.name] = free_probe(
+                random.model, task, tokenizer, heads=random, **shared
+            )
         if "permuted labels" in baselines:
-            found["permuted labels", task.name] = free_probe(encoder, task, tokenizer, heads=heads, permuted=True, **shared)
+            found["permuted labels", task.name] = free_probe(
+                encoder, task, tokenizer, heads=heads, permuted=True, **shared
+            )
         if "fixed offset" in baselines and FORMS[task.kind].shuffle is not None:
-            found["fixed offset", task.name] = fixed_offset(task, examples=settings.examples, seed=settings.seed)
+            found["fixed offset", task.name] = fixed_offset(
+                task, examples=settings.examples, seed=settings.seed
+            )
     labels, rows = [], []
     for (subject, name), probe in found.items():
         best = probe.best()
         labels.append(best.assign(subject=subject, task=name))
         rows.append(
-            {"subject": subject, "task": name, **best[["precision", "recall", "f1"]].mean().to_dict(), "labels": len(best)}
+            {
+                "subject": subject,
+                "task": name,
+                **best[["precision", "recall", "f1"]].mean().to_dict(),
+                "labels": len(best),
+            }
         )
     table = pd.concat(labels, ignore_index=True)
     scores = [found["model", task.name].head_scores() for task in tasks]

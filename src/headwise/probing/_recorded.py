@@ -39,7 +39,9 @@ class Recording:
         with reading(self.folder / MANIFEST, "the description of a recording"):
             self.n_heads: tuple[int, ...] = tuple(map(index, self.settings["heads"]))
             self.dims: tuple[int, ...] = tuple(map(index, self.settings["dims"]))
-            self.width, self.examples, self.sides = (index(self.settings[name]) for name in ("width", "examples", "sides"))
+            self.width, self.examples, self.sides = (
+                index(self.settings[name]) for name in ("width", "examples", "sides")
+            )
             if index(self.settings["shard"]) < 1:
                 raise ValueError("a shard holds at least one example")
 
@@ -75,7 +77,9 @@ class Recording:
         for number in range(self.n_shards):
             folder = self.shard_folder(number)
             if not folder.is_dir():
-                raise HeadwiseError(f"{self.folder} is not complete: {folder.name} is missing; record again to resume")
+                raise HeadwiseError(
+                    f"{self.folder} is not complete: {folder.name} is missing; record again to resume"
+                )
             with reading(folder, "a shard of a recording"):
                 hidden = np.load(folder / "hidden.npy", mmap_mode="r") if self.width else None
                 found.append((np.load(folder / "heads.npy", mmap_mode="r"), hidden))
@@ -85,7 +89,9 @@ class Recording:
         """Features of heads of equal width, each a set of its own: (heads, examples, dim), for compared pairs (…, 2·dim)."""
         dims = {self.dims[layer] for layer, _ in members}
         if len(dims) != 1:
-            raise HeadwiseError(f"heads of widths {sorted(dims)} cannot be read as one array: read each width separately")
+            raise HeadwiseError(
+                f"heads of widths {sorted(dims)} cannot be read as one array: read each width separately"
+            )
         dim = dims.pop()
         sides = []
         for side in range(self.sides):
@@ -126,7 +132,9 @@ class Recording:
             rows = []
             for heads, _ in self._maps:
                 rows.append(
-                    np.concatenate([heads[side, layer, head, :, : self.dims[layer]] for layer, head in head_set], axis=-1)
+                    np.concatenate(
+                        [heads[side, layer, head, :, : self.dims[layer]] for layer, head in head_set], axis=-1
+                    )
                 )
             sides.append(torch.from_numpy(np.concatenate(rows))[None])
         return _compared(sides)

@@ -33,7 +33,9 @@ from headwise.tasks import Examples, batches, keep_texts
 
 PAIRS = ("compare", "together")
 DTYPES = ("float16", "float32")
-NOT_KEPT = "not kept"  # in place of a fingerprint where the folder is gone before anybody could come back to it
+NOT_KEPT = (
+    "not kept"  # in place of a fingerprint where the folder is gone before anybody could come back to it
+)
 RESIDENT = 128 << 20  # bytes of a shard that stay in memory while it is written
 
 
@@ -107,27 +109,47 @@ def record(
     total = sum(-(-(high - low) // size) for _, _, low, high in plans)
     steps = iter(track(range(total), "recording", quiet=quiet))
     for number in missing:
-        with twinned(encoder.model, encoder.heads) as (model, heads), atomic_folder(done.shard_folder(number)) as aside:
+        with (
+            twinned(encoder.model, encoder.heads) as (model, heads),
+            atomic_folder(done.shard_folder(number)) as aside,
+        ):
             read = replace(encoder, model=model, heads=heads)
-            _shard(read, [side.subset(np.arange(*done.bounds(number))) for side in sides], aside, record, size, steps)
+            _shard(
+                read,
+                [side.subset(np.arange(*done.bounds(number))) for side in sides],
+                aside,
+                record,
+                size,
+                steps,
+            )
     return done
 
 
 def _shard(
-    encoder: Encoder, sides: Sequence[Examples], folder: Path, record: dict[str, Any], batch_size: int, steps: Any
+    encoder: Encoder,
+    sides: Sequence[Examples],
+    folder: Path,
+    record: dict[str, Any],
+    batch_size: int,
+    steps: Any,
 ) -> None:
     """Writes one shard."""
     n, layers = len(sides[0]), len(record["heads"])
     shape = (len(sides), layers, max(record["heads"]), n, max(record["dims"]))
     files = [_OnDisk(folder / "heads.npy", record["dtype"], shape)]
     if record["width"]:
-        files.append(_OnDisk(folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])))
+        files.append(
+            _OnDisk(
+                folder / "hidden.npy", record["dtype"], (len(sides), record["states"], n, record["width"])
+            )
+        )
     heads, states = files[0].values, files[1].values if record["width"] else None
     touched = 0  # bytes of the pages written to since they were let go
     with torch.inference_mode(), encoder.heads.recorded(encoder.pooling, hidden=states is not None) as tape:
         for number, side in enumerate(sides):
             for batch in batches(
-                read_examples(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False), batch_size
+                read_examples(encoder.model, encoder.tokenizer, side, record["max_length"], remember=False),
+                batch_size,
             ):
                 result = encoder.model(**batch.to(encoder.device).inputs, **encoder.kept)
                 rows = batch.index.numpy()
@@ -135,7 +157,9 @@ def _shard(
                     values = _plain(tape.of(layer), heads.dtype)  # (batch, heads, dim)
                     heads[number, layer, : values.shape[1], rows, : values.shape[2]] = values
                 if states is not None:
-                    states[number, :layers, rows] = _plain(tape.hidden, states.dtype)  # (batch, layers, width)
+                    states[number, :layers, rows] = _plain(
+                        tape.hidden, states.dtype
+                    )  # (batch, layers, width)
                     final = final_state(result, record["width"])
                     top = tape.hidden[:, -1] if final is None else tape.pooled(final)
                     states[number, layers, rows] = _plain(top, states.dtype)
@@ -197,12 +221,19 @@ def _sides(examples: Examples, pairs: str) -> list[Examples]:
     bare = Examples(examples.texts, np.zeros(len(examples), np.int64), "classes")
     if not examples.pairs or pairs == "together":
         return [bare]
-    return [replace(bare, texts=keep_texts(((text[side],) for text in examples.texts), len(examples))) for side in (0, 1)]
+    return [
+        replace(bare, texts=keep_texts(((text[side],) for text in examples.texts), len(examples)))
+        for side in (0, 1)
+    ]
 
 
 def _same(folder: Path, record: dict[str, Any]) -> None:
     found = read_json(folder / MANIFEST)
     different = [name for name in record if found.get(name) != record[name]]
     if different:
-        what = "another model or other texts" if different == ["of"] else f"other settings ({', '.join(different)})"
+        what = (
+            "another model or other texts"
+            if different == ["of"]
+            else f"other settings ({', '.join(different)})"
+        )
         raise HeadwiseError(f"{folder} holds a recording of {what}: give another folder, or remove that one")

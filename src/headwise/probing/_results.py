@@ -71,13 +71,20 @@ class Probes(Described):
         synthetic: bool = False,
     ) -> "Probes":
         """Results of one task, from (layers, heads) arrays, and (layers,) arrays whose names begin with "layer_"."""
-        dims = {key: ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head") for key in values}
+        dims = {
+            key: ("task", "layer") if key.startswith("layer_") else ("task", "layer", "head")
+            for key in values
+        }
         data = xr.Dataset(
             {key: (dims[key], np.asarray(value)[None]) for key, value in values.items()}
             | {"majority": ("task", [majority]), "metric": ("task", [metric])}
             | {"n_train": ("task", [n_train]), "n_test": ("task", [len(labels)]), "folds": ("task", [folds])}
             | {"synthetic": ("task", [synthetic])},
-            coords={"task": [name], "layer": np.arange(predictions.shape[0]), "head": np.arange(predictions.shape[1])},
+            coords={
+                "task": [name],
+                "layer": np.arange(predictions.shape[0]),
+                "head": np.arange(predictions.shape[1]),
+            },
         )
         rows, swept = (table.assign(task=name)[["task", *table.columns]] for table in (embeddings, sweep))
         return cls(data, rows, swept, {name: predictions}, {name: labels})
@@ -134,7 +141,8 @@ class Probes(Described):
             if {"last", name} <= set(found):
                 found[f"{name} gain %"] = 100 * (found[name] / found["last"] - 1)
         found["best head"] = [
-            float(self._of(task)["test"].values[ranked_heads(self._of(task)["validation"].values)[0]]) for task in found.index
+            float(self._of(task)["test"].values[ranked_heads(self._of(task)["validation"].values)[0]])
+            for task in found.index
         ]
         found["majority"] = self.data["majority"].to_series().reindex(found.index)
         return found
@@ -166,24 +174,39 @@ class Probes(Described):
         for task in self.tasks:
             part = self._of(task)
             values = part["test"].values
-            if not (0 <= layer < values.shape[0] and 0 <= head < values.shape[1]) or np.isnan(values[layer, head]):
+            if not (0 <= layer < values.shape[0] and 0 <= head < values.shape[1]) or np.isnan(
+                values[layer, head]
+            ):
                 raise HeadwiseError(
                     f"head ({layer}, {head}) was not probed: there are {values.shape[0]} layers of up to {values.shape[1]} heads"
                 )
             better = int(np.nansum(values > values[layer, head]))
             majority = float(part["majority"])
-            row = {"task": task, "test": values[layer, head], "stderr": float(part["stderr"].values[layer, head])}
+            row = {
+                "task": task,
+                "test": values[layer, head],
+                "stderr": float(part["stderr"].values[layer, head]),
+            }
             rows.append(
-                {**row, "above_majority": row["test"] - majority, "rank": better + 1, "heads": int(np.isfinite(values).sum())}
+                {
+                    **row,
+                    "above_majority": row["test"] - majority,
+                    "rank": better + 1,
+                    "heads": int(np.isfinite(values).sum()),
+                }
             )
-        return pd.DataFrame(rows).sort_values(["rank", "above_majority"], ascending=[True, False], ignore_index=True)
+        return pd.DataFrame(rows).sort_values(
+            ["rank", "above_majority"], ascending=[True, False], ignore_index=True
+        )
 
     @property
     def has_syntactic_and_semantic(self) -> bool:
         """Whether tasks of both of the paper's groups were probed."""
         return bool({*SYNTACTIC} & {*self.tasks}) and bool({*SEMANTIC} & {*self.tasks})
 
-    def syntactic_semantic(self, syntactic: Sequence[str] = SYNTACTIC, semantic: Sequence[str] = SEMANTIC) -> pd.DataFrame:
+    def syntactic_semantic(
+        self, syntactic: Sequence[str] = SYNTACTIC, semantic: Sequence[str] = SEMANTIC
+    ) -> pd.DataFrame:
         """Each head's mean test score on syntactic and on semantic tasks (Fig. 5); columns layer, head, syntactic, semantic."""
         columns = {}
         for name, wanted in (("syntactic", syntactic), ("semantic", semantic)):
@@ -197,7 +220,12 @@ class Probes(Described):
         return frame[["layer", "head", "syntactic", "semantic"]]
 
     def heatmap(
-        self, variable: str = "test", *, sort: bool = False, tasks: Sequence[str] | None = None, shared: bool = False
+        self,
+        variable: str = "test",
+        *,
+        sort: bool = False,
+        tasks: Sequence[str] | None = None,
+        shared: bool = False,
     ) -> "Figure":
         """Heat maps, one panel per task, layer 0 at the bottom (Figs. 3, 6, 7).
 
@@ -237,7 +265,9 @@ class Probes(Described):
         """
         bare = self.data.copy(deep=False)
         bare.attrs = {}
-        rows = {f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()}
+        rows = {
+            f"predictions/{task}": np.ascontiguousarray(array) for task, array in self.predictions.items()
+        }
         rows |= {f"labels/{task}": np.ascontiguousarray(array) for task, array in self.labels.items()}
         facts = {"settings": json.loads(json.dumps(self.data.attrs)), "tasks": self.tasks, **fields}
         with manifest.new_folder(folder, KIND, **facts) as aside:
@@ -262,7 +292,10 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Probes:
     data["task"] = data["task"].astype(str)
     data.attrs = dict(record["settings"])
     arrays = load_file(folder / "examples.safetensors")
-    kinds = {kind: {task: arrays[f"{kind}/{task}"] for task in record["tasks"]} for kind in ("predictions", "labels")}
+    kinds = {
+        kind: {task: arrays[f"{kind}/{task}"] for task in record["tasks"]}
+        for kind in ("predictions", "labels")
+    }
     rows, swept = (pd.read_parquet(folder / f"{name}.parquet") for name in ("embeddings", "sweep"))
     return Probes(data, rows, swept, kinds["predictions"], kinds["labels"])
 
@@ -270,5 +303,7 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Probes:
 def ranked_heads(values: ArrayLike) -> list[tuple[int, int]]:
     """Heads by (layers, heads) values, best first; ties go to the lower (layer, head), NaN is left out."""
     array = check_ranked(np.asarray(values, dtype=float))
-    order = np.argsort(np.where(np.isnan(array), np.inf, -array).ravel(), kind="stable")[: int(np.isfinite(array).sum())]
+    order = np.argsort(np.where(np.isnan(array), np.inf, -array).ravel(), kind="stable")[
+        : int(np.isfinite(array).sum())
+    ]
     return [(int(i) // array.shape[1], int(i) % array.shape[1]) for i in order]

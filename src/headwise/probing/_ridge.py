@@ -28,11 +28,16 @@ class RidgeFit:
 
     def predictions(self, features: Tensor, fold: int = 0) -> Tensor:
         """Predicted numbers of examples (sets, examples, dim): (sets, strengths, examples)."""
-        weights, bias = self.weights[:, fold].to(features.dtype), self.bias[:, fold, :, None].to(features.dtype)
+        weights, bias = (
+            self.weights[:, fold].to(features.dtype),
+            self.bias[:, fold, :, None].to(features.dtype),
+        )
         return torch.baddbmm(bias, weights, features.transpose(1, 2))
 
 
-def fit_ridge(features: Tensor, targets: Tensor, strengths: Sequence[float], *, folds: Sequence[int] | None = None) -> RidgeFit:
+def fit_ridge(
+    features: Tensor, targets: Tensor, strengths: Sequence[float], *, folds: Sequence[int] | None = None
+) -> RidgeFit:
     """Fits one regression per feature set, fold and strength.
 
     Args:
@@ -74,4 +79,10 @@ def fit_ridge(features: Tensor, targets: Tensor, strengths: Sequence[float], *, 
 def _sums(x: Tensor, y: Tensor) -> list[Tensor]:
     """Count, sums, and sums of products over some examples, in double precision."""
     d = x.double()
-    return [torch.tensor(float(len(x)), device=x.device, dtype=torch.float64), d.sum(0), y.sum(), d.T @ d, d.T @ y]
+    return [
+        torch.tensor(float(len(x)), device=x.device, dtype=torch.float64),
+        d.sum(0),
+        y.sum(),
+        d.T @ d,
+        d.T @ y,
+    ]

@@ -29,9 +29,7 @@ PUBLISHED = {
 }
 
 
-BARS_NOTE = (
-    f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
-)
+BARS_NOTE = f"Bars: 95 % intervals over test examples, where there are {MIN_EXAMPLES} or more; results of older versions have none."
 SENTEVAL_TEST = 10_000  # sentences of each of its test sets
 
 
@@ -52,13 +50,29 @@ def section(probes: "Probes") -> Section:
     if len(probes.sweep):
         blocks.append(Chart("head-sweep", "Score over the number of heads", probes.sweep_plot, BARS_NOTE))
     blocks.append(
-        Table("probing", "Last layer, best layer, top heads, in percent", table, "All chosen on validation, scored on test.")
+        Table(
+            "probing",
+            "Last layer, best layer, top heads, in percent",
+            table,
+            "All chosen on validation, scored on test.",
+        )
     )
-    known = {task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED and _is_senteval(data, task)}
+    known = {
+        task: PUBLISHED[task] for task in table["task"] if task in PUBLISHED and _is_senteval(data, task)
+    }
     if known:
-        frame = pd.DataFrame(known, index=("last layer", "best layer", "top heads")).T.rename_axis("task").reset_index()
+        frame = (
+            pd.DataFrame(known, index=("last layer", "best layer", "top heads"))
+            .T.rename_axis("task")
+            .reset_index()
+        )
         blocks.append(
-            Table("probing-published", "Published, BERT-base", frame, "SentEval's own sentences; other text is another setting.")
+            Table(
+                "probing-published",
+                "Published, BERT-base",
+                frame,
+                "SentEval's own sentences; other text is another setting.",
+            )
         )
     return Section(
         title="What each head knows",
@@ -124,7 +138,9 @@ def top_against(embeddings: pd.DataFrame, layer: str) -> str:
     if not {"stderr", "examples"} <= set(kinds) or kinds["stderr"].isna().any():
         return f"{values} (without standard errors, so nothing is said beyond these examples)."
     if (fewest := int(kinds["examples"].min())) < MIN_EXAMPLES:
-        return f"{values} (of {fewest} test examples, {MIN_EXAMPLES} are needed: nothing is said beyond them)."
+        return (
+            f"{values} (of {fewest} test examples, {MIN_EXAMPLES} are needed: nothing is said beyond them)."
+        )
     errors = kinds.pivot_table(index="task", columns="kind", values="stderr", sort=False)
     least = 1.96 * np.hypot(errors["top"], errors[layer])
     ahead, behind = int((gain > least).sum()), int((gain < -least).sum())

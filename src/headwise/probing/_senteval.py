@@ -84,7 +84,9 @@ def _place(folder: Path, file: str) -> Path | None:
 def _task(name: str, place: Path) -> Task:
     tables = {} if place.is_dir() else read_file(place)
     classes = None
-    if name == "WordContent":  # a small set may lack a word in training that test asks for: no probe can guess it, which counts
+    if (
+        name == "WordContent"
+    ):  # a small set may lack a word in training that test asks for: no probe can guess it, which counts
         every = tables or {split: read_table(file) for split, file in folder_files(place).items()}
         classes = sorted({str(label) for table in every.values() for label in table.get("label", ())})
     source: dict[str, Any] = {"data": tables} if tables else {"path": place}

@@ -28,11 +28,14 @@ class Generate(Settings):
         "At most this many training examples per class, and an eighth of that in validation and test; default: as many as balancing allows.",
         ge=1,
     )
-    least: int = option(20, "Minimum number of training examples per class; each other split needs one.", ge=1)
+    least: int = option(
+        20, "Minimum number of training examples per class; each other split needs one.", ge=1
+    )
     words: int = option(1000, "Classes of WordContent at most.", ge=2)
     constituents: int = option(20, "Classes of TopConstituents at most, the last of them OTHER.", ge=2)
     lengths: tuple[tuple[int, int], ...] = option(
-        ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28)), "The bins of Length, in words; by default SentEval's."
+        ((5, 8), (9, 12), (13, 16), (17, 20), (21, 25), (26, 28)),
+        "The bins of Length, in words; by default SentEval's.",
     )
     seed: int = option(0, "Random seed, also for splits where the source has none.", ge=0)
     fractions: dict[str, float] | None = option(None, "Sizes of those splits; default: 0.8, 0.1 and 0.1.")
@@ -66,7 +69,9 @@ class Probe(Settings):
     pooling: Literal["cls", "last", "mean"] | None = option(
         None, "Token vectors to use: cls, last (last real token) or mean; default: depends on the model."
     )
-    strengths: tuple[float, ...] = option((1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "Candidate L2 strengths λ.", min_length=1)
+    strengths: tuple[float, ...] = option(
+        (1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "Candidate L2 strengths λ.", min_length=1
+    )
     folds: int | None = option(
         None,
         "Choose by cross-validation on train and validation together; default: by the validation split, and by five folds of train "
@@ -74,7 +79,9 @@ class Probe(Settings):
         ge=2,
     )
     top: int | None = option(
-        None, "Number of heads in the top-n embedding; default: heads per layer, the width of a hidden state.", ge=1
+        None,
+        "Number of heads in the top-n embedding; default: heads per layer, the width of a hidden state.",
+        ge=1,
     )
     sweep: tuple[int, ...] = option((), "More numbers of heads to try; -1 means 1, 2, 4, … up to all.")
     layers: bool = option(True, "Also probe hidden states.")
@@ -93,9 +100,13 @@ class Probe(Settings):
     )
     examples: int | None = option(None, "At most this many examples per split, drawn at random.", ge=10)
     max_length: int | None = option(
-        None, "Maximum number of tokens per text; default: as in the model's training, else the tokenizer's limit.", ge=1
+        None,
+        "Maximum number of tokens per text; default: as in the model's training, else the tokenizer's limit.",
+        ge=1,
     )
-    batch_size: int | None = option(None, "Examples per batch; the result does not depend on it.", ge=1, decides=False)
+    batch_size: int | None = option(
+        None, "Examples per batch; the result does not depend on it.", ge=1, decides=False
+    )
     dtype: Literal["float16", "float32"] = option(
         "float16", "Precision of recorded vectors; float32 where half precision overflows."
     )
@@ -106,7 +117,9 @@ class Probe(Settings):
         "Device for the model and the fits: cpu, cuda, …; default: the model's device, else a GPU if there is one.",
         decides=False,
     )
-    folder: str | Path | None = option(None, "Folder in which recordings are kept and reused; default: none.", live=True)
+    folder: str | Path | None = option(
+        None, "Folder in which recordings are kept and reused; default: none.", live=True
+    )
     tokenizer: Any = TOKENIZER
     quiet: bool = QUIET
     trust_remote_code: bool = TRUST
@@ -136,8 +149,12 @@ class Profiling(Settings):
         "Each chooses its best head (or distance) per label on validation, as the model does. Or none.",
     )
     examples: int | None = option(None, "At most this many sentences per split, drawn at random.", ge=1)
-    batch_size: int = option(32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False)
-    max_length: int | None = option(None, "Maximum number of tokens per window; longer sentences are split into windows.", ge=1)
+    batch_size: int = option(
+        32, "Sentences per batch; the result does not depend on it.", ge=1, decides=False
+    )
+    max_length: int | None = option(
+        None, "Maximum number of tokens per window; longer sentences are split into windows.", ge=1
+    )
     seed: int = option(0, "Random seed for samples, random weights and shuffles.", ge=0)
     tokenizer: Any = TOKENIZER
     quiet: bool = QUIET

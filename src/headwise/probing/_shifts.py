@@ -48,7 +48,9 @@ def shift(before: Probes, after: Probes) -> Shift:
     """
     common = [task for task in before.tasks if task in after.tasks]
     if not common:
-        raise HeadwiseError(f"no task was probed in both: {', '.join(before.tasks)} and {', '.join(after.tasks)}")
+        raise HeadwiseError(
+            f"no task was probed in both: {', '.join(before.tasks)} and {', '.join(after.tasks)}"
+        )
     one, two = (part.scores.sel(task=common) for part in (before, after))
     if one.shape != two.shape:
         raise HeadwiseError(

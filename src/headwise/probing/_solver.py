@@ -61,11 +61,16 @@ def minimise(
     lengths = start.new_full((len(start),), float("nan"))
     active = torch.arange(len(start), device=start.device)
     x, g = start.clone(), gradient(start, active)
-    pairs: list[tuple[Tensor, Tensor, Tensor]] = []  # steps, changes of gradient, 1/(s·y) or 0 where the step was refused
+    pairs: list[
+        tuple[Tensor, Tensor, Tensor]
+    ] = []  # steps, changes of gradient, 1/(s·y) or 0 where the step was refused
     scale, step = g.new_ones(len(x)), g.new_ones(len(x))
     direction = torch.zeros_like(x)
     fresh = torch.ones(len(x), dtype=torch.bool, device=x.device)  # which problems want a new direction
-    best, patience = g.new_full((len(x),), float("inf")), torch.zeros(len(x), dtype=torch.int32, device=x.device)
+    best, patience = (
+        g.new_full((len(x),), float("inf")),
+        torch.zeros(len(x), dtype=torch.int32, device=x.device),
+    )
     rounds = evaluations = 0
     while True:
         length = _dot(g, precondition(g, active)).clamp_min(0).sqrt()
@@ -91,14 +96,19 @@ def minimise(
         curvature = _dot(s, y)
         usable = taken & (curvature > 0)
         pairs = [*pairs[-history + 1 :], (s, y, torch.where(usable, 1 / curvature, 0.0))]
-        scale = torch.where(usable, curvature / _dot(y, precondition(y, active)).clamp_min(torch.finfo(g.dtype).tiny), scale)
+        scale = torch.where(
+            usable, curvature / _dot(y, precondition(y, active)).clamp_min(torch.finfo(g.dtype).tiny), scale
+        )
         x, g = torch.where(_wide(taken, x), x + s, x), torch.where(_wide(taken, x), ahead, g)
         step = torch.where(taken, 1.0, step * slope / (slope - end_slope))
         fresh = taken
 
 
 def _two_loops(
-    g: Tensor, pairs: list[tuple[Tensor, Tensor, Tensor]], scale: Tensor, precondition: Callable[[Tensor], Tensor]
+    g: Tensor,
+    pairs: list[tuple[Tensor, Tensor, Tensor]],
+    scale: Tensor,
+    precondition: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """The inverse Hessian that the pairs and the preconditioner imply, applied to g."""
     v, alphas = g.clone(), []

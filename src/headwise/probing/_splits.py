@@ -32,7 +32,9 @@ def carved(task: Task) -> bool:
 
 def _labelled(task: Task) -> dict[str, Examples]:
     check_one_answer(task.name, task.kind, "probes read")
-    found = {name: task.split(name) for name in SPLIT_NAMES if name in task.splits and task.split(name).labelled}
+    found = {
+        name: task.split(name) for name in SPLIT_NAMES if name in task.splits and task.split(name).labelled
+    }
     if "train" not in found or len(found) < 2:
         raise HeadwiseError(
             f"task {task.name!r} has the labelled splits {', '.join(found) or 'none'}: train and one more are needed"

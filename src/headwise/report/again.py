@@ -31,7 +31,9 @@ def of_study(record: Mapping[str, Any], folder: Path) -> str:
 
 def of_trainings(descriptions: Sequence[Mapping[str, Any]]) -> str:
     """Of trainings, which several commands may have made, one a line."""
-    return "\n".join(dict.fromkeys(one.get("command") or _from_python("headwise.train") for one in descriptions))
+    return "\n".join(
+        dict.fromkeys(one.get("command") or _from_python("headwise.train") for one in descriptions)
+    )
 
 
 def _from_python(call: str) -> str:

@@ -29,12 +29,20 @@ def render(sections: Sequence[Section], title: str) -> str:
     maps: list[dict[str, Any]] = []
     shown = []
     for place, section in enumerate(sections, 1):
-        blocks = [_block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)]
+        blocks = [
+            _block(block, f"figure-{place}-{number}", maps) for number, block in enumerate(section.blocks, 1)
+        ]
         pairs = {"settings": _pairs(section.settings), "provenance": _pairs(section.provenance)}
         fields = ("title", "findings", "notes", "methods", "reproduce")
-        lead = 1 if blocks and blocks[0]["kind"] != "table" else 0  # the figure that is shown with the headline
-        shown.append({"blocks": blocks, "lead": lead, **pairs, **{name: getattr(section, name) for name in fields}})
-    page = Environment(autoescape=True, trim_blocks=True).from_string((HERE / "page.html").read_text(encoding="utf-8"))
+        lead = (
+            1 if blocks and blocks[0]["kind"] != "table" else 0
+        )  # the figure that is shown with the headline
+        shown.append(
+            {"blocks": blocks, "lead": lead, **pairs, **{name: getattr(section, name) for name in fields}}
+        )
+    page = Environment(autoescape=True, trim_blocks=True).from_string(
+        (HERE / "page.html").read_text(encoding="utf-8")
+    )
     return page.render(
         title=title,
         version=__version__,
@@ -63,13 +71,27 @@ def _block(block: Table | Chart | HeadMaps, name: str, maps: list[dict[str, Any]
                     task: [[e.lesion, *(_short(v) for v in (e.value, e.low, e.high))] for e in effects]
                     for task, effects in block.effects.items()
                 },
-                "chosen": {task: [f"{layer}.{head}" for layer, head in heads] for task, heads in block.chosen.items()},
+                "chosen": {
+                    task: [f"{layer}.{head}" for layer, head in heads] for task, heads in block.chosen.items()
+                },
             }
         )
-        return {"kind": "maps", "id": maps[-1]["id"], "measure": block.measure, "single": values.sizes["task"] == 1, **common}
+        return {
+            "kind": "maps",
+            "id": maps[-1]["id"],
+            "measure": block.measure,
+            "single": values.sizes["task"] == 1,
+            **common,
+        }
     shown = shown_columns(block)
     words = [place for place, column in enumerate(shown) if column.words]
-    return {"kind": "table", "columns": [column.heading for column in shown], "rows": shown_rows(shown), "words": words, **common}
+    return {
+        "kind": "table",
+        "columns": [column.heading for column in shown],
+        "rows": shown_rows(shown),
+        "words": words,
+        **common,
+    }
 
 
 def _short(value: Any) -> float | None:
@@ -78,7 +100,11 @@ def _short(value: Any) -> float | None:
 
 def _json(value: Any) -> str:
     # "<" cannot end the script element early when it is written as an escape
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026")
+    return (
+        json.dumps(value, separators=(",", ":"), allow_nan=False)
+        .replace("<", "\\u003c")
+        .replace("&", "\\u0026")
+    )
 
 
 def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -87,5 +113,10 @@ def _pairs(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]
         if isinstance(value, Mapping):
             found += _pairs(value, f"{prefix}{key}.")
         else:
-            found.append((f"{prefix}{key}", model_label(str(value)) if key == "model" or prefix == "models." else str(value)))
+            found.append(
+                (
+                    f"{prefix}{key}",
+                    model_label(str(value)) if key == "model" or prefix == "models." else str(value),
+                )
+            )
     return found

@@ -10,7 +10,8 @@ from headwise.figures import save_figure
 from headwise.sections import Section, Table, shown_columns, shown_rows
 
 LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+    {c: f"\\{c}" for c in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 )
 SIGNS = {
     "±": r"$\pm$",

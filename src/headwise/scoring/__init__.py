@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from headwise.scoring._files import load_scores as load_scores, save_scores as save_scores
     from headwise.scoring._gradient import gate_gradient as gate_gradient
     from headwise.scoring._scores import HeadScores as HeadScores
-    from headwise.scoring._selection import bottom_heads as bottom_heads, random_heads as random_heads, top_heads as top_heads
+    from headwise.scoring._selection import (
+        bottom_heads as bottom_heads,
+        random_heads as random_heads,
+        top_heads as top_heads,
+    )
     from headwise.scoring._settings import ESTIMATORS as ESTIMATORS, Score as Score
 
 if TYPE_CHECKING:  # for other rooms, not for users

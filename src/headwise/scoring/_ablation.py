@@ -17,13 +17,17 @@ from headwise.tasks import Task
 class Ablation(Reading):
     """Settings of `ablation`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        1000, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
     measure: Literal["loss", "metric"] = option(
         "loss",
         "The rise of the loss, or the drop of the metric, which misses changes too small to turn a prediction: many heads are then equal.",
     )
     way: str = option(
-        "auto", "How lesions are run, see `headwise._passes.lesioned`; the result does not depend on it.", decides=False
+        "auto",
+        "How lesions are run, see `headwise._passes.lesioned`; the result does not depend on it.",
+        decides=False,
     )
 
 
@@ -38,8 +42,17 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     measure = settings.measure
     subject = prepare(model, task, settings)
     heads = [head for head in subject.heads.all() if bool(subject.scored[head])]
-    outcome = evaluate(subject, [HeadSet(), *(HeadSet([head]) for head in heads)], f"ablating heads, {task.name}", settings.way)
-    values = outcome.losses.mean(axis=1, dtype=float) if measure == "loss" else -metric_values(subject, outcome.predictions)
+    outcome = evaluate(
+        subject,
+        [HeadSet(), *(HeadSet([head]) for head in heads)],
+        f"ablating heads, {task.name}",
+        settings.way,
+    )
+    values = (
+        outcome.losses.mean(axis=1, dtype=float)
+        if measure == "loss"
+        else -metric_values(subject, outcome.predictions)
+    )
     scores = np.full(subject.heads.shape, np.nan)
     for number, head in enumerate(heads, start=1):
         scores[head] = values[number] - values[0]
@@ -47,7 +60,9 @@ def ablation(model: Any, task: Task, settings: Ablation) -> xr.DataArray:
     return as_scores(scores, subject, "ablation", "signed", measure=measure)
 
 
-def metric_values(subject: Subject, predictions: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def metric_values(
+    subject: Subject, predictions: np.ndarray[Any, Any]
+) -> np.ndarray[Any, np.dtype[np.float64]]:
     """The task's metric of each lesion, turned so that higher is better."""
     labels = subject.encoded.examples.labels
     gold = None if isinstance(labels, list) else labels

@@ -26,7 +26,9 @@ from headwise.tasks import Batch, Task
 class AttentionAttribution(Reading):
     """Settings of `attention_attribution`."""
 
-    examples: int | None = option(200, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        200, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
     steps: int = option(16, "Nodes of the Gauss-Legendre quadrature: passes per layer and example.", ge=1)
 
 
@@ -53,14 +55,17 @@ def attention_attribution(model: Any, task: Task, settings: AttentionAttribution
         example = subject.shortest()
         with torch.no_grad():
             entrances = find_entrances(
-                subject.heads, lambda times, opened: subject.forward(example.repeated(times), opened(subject.scored)).loss
+                subject.heads,
+                lambda times, opened: subject.forward(example.repeated(times), opened(subject.scored)).loss,
             )
         for batch in subject.read(subject.plan(), f"attributing attention, {task.name}"):
             with torch.no_grad(), entrances.recording() as kept:
                 subject.answers.keep(batch, subject.forward(batch))
             for site in subject.heads.sites:
                 below = _Below(entrances, entrances.begin(site.index), kept)
-                total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(dim=0, dtype=torch.float64)
+                total[site.index, : site.n_heads] += _largest(subject, batch, site, steps, below).sum(
+                    dim=0, dtype=torch.float64
+                )
     return as_scores(total / len(subject.encoded), subject, "attention-attribution", "magnitude", steps=steps)
 
 
@@ -88,7 +93,9 @@ class _Below:
         return self.entrances.entered(self.block, self.kept)
 
 
-def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: _Below | None = None) -> Tensor:
+def attributions(
+    subject: Subject, batch: Batch, site: Site, steps: int, below: _Below | None = None
+) -> Tensor:
     """Attr of one layer's maps, (rows, heads, queries, keys); over heads and edges it sums to F(whole) − F(layer silenced)."""
     total: Any = 0.0
     maps = None
@@ -99,7 +106,11 @@ def attributions(subject: Subject, batch: Batch, site: Site, steps: int, below: 
             gates = below.entrances.open_gates(below.block, gates)
         edges = _Edges(site)
         lowest = 0 if below is None else below.lowest
-        with with_gradients(subject.model), below.entered() if below else nullcontext(), edges.watching(subject):
+        with (
+            with_gradients(subject.model),
+            below.entered() if below else nullcontext(),
+            edges.watching(subject),
+        ):
             answer = torch.exp(-subject.forward(batch, gates, lowest).loss).sum()
             # the maps stand before the gate, so their derivative has the level as a factor that the integrand has not
             (slope,) = torch.autograd.grad(answer, edges.found(subject))
@@ -121,7 +132,9 @@ def _largest(subject: Subject, batch: Batch, site: Site, steps: int, below: _Bel
     by_row = attr.amax(dim=(2, 3))  # (rows, heads)
     largest = by_row.new_full((len(batch), site.n_heads), -torch.inf)
     owner = batch.owner[:, None].expand_as(by_row)
-    return largest.scatter_reduce_(0, owner, by_row, "amax").where(subject.scored[site.index, : site.n_heads], 0)
+    return largest.scatter_reduce_(0, owner, by_row, "amax").where(
+        subject.scored[site.index, : site.n_heads], 0
+    )
 
 
 class _Edges:
@@ -175,4 +188,6 @@ def _eager(subject: Subject) -> Iterator[None]:
             yield
     except ValueError as error:
         name = type(subject.model.encoder).__name__
-        raise HeadwiseError(f"attention-attribution needs eager attention, and {name} does not have it: {error}") from error
+        raise HeadwiseError(
+            f"attention-attribution needs eager attention, and {name} does not have it: {error}"
+        ) from error

@@ -46,7 +46,9 @@ def causal_gating(model: Any, task: Task, settings: CausalGating) -> xr.DataArra
     used = {"pressure": pressure, "force": force, "steps": steps, "lr": lr}
     scores = as_scores(closed - (1 - opened), subject, "causal-gating", "signed", **used)
     gates = {"opened": opened, "closed": closed}
-    return scores.assign_coords({name: as_scores(gate, subject, "", "magnitude").drop_attrs() for name, gate in gates.items()})
+    return scores.assign_coords(
+        {name: as_scores(gate, subject, "", "magnitude").drop_attrs() for name, gate in gates.items()}
+    )
 
 
 def _saved_per_head(subject: Subject) -> float:

@@ -55,7 +55,9 @@ def spearman(x: Array, y: Array) -> Array:
     rx, ry = (scipy.stats.rankdata(v, axis=-1) for v in (x, y))
     rx, ry = (r - r.mean(axis=-1, keepdims=True) for r in (rx, ry))
     spread = np.sqrt((rx**2).sum(-1) * (ry**2).sum(-1))
-    return np.asarray(np.divide((rx * ry).sum(-1), spread, out=np.full(spread.shape, np.nan), where=spread > 0))
+    return np.asarray(
+        np.divide((rx * ry).sum(-1), spread, out=np.full(spread.shape, np.nan), where=spread > 0)
+    )
 
 
 def top_overlap(x: Array, y: Array, n: int) -> Array:
@@ -77,7 +79,12 @@ def _agreement(x: Array, y: Array, fraction: float, level: float) -> dict[str, o
     for name, values in (("spearman", spearman(x, y)), ("overlap", top_overlap(x, y, n))):  # (seeds,)
         low, high = t_interval(values, level) if seeds >= MIN_SEEDS else (np.nan, np.nan)
         row |= {name: float(values.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
-    return row | {"chance": n / heads, "heads": n, "seeds": seeds, "over": "seeds" if seeds >= MIN_SEEDS else ""}
+    return row | {
+        "chance": n / heads,
+        "heads": n,
+        "seeds": seeds,
+        "over": "seeds" if seeds >= MIN_SEEDS else "",
+    }
 
 
 def _named(scores: xr.DataArray | Mapping[str, xr.DataArray]) -> dict[str, xr.DataArray]:
@@ -86,7 +93,9 @@ def _named(scores: xr.DataArray | Mapping[str, xr.DataArray]) -> dict[str, xr.Da
     beside = [str(dim) for dim in scores.dims if dim not in ("layer", "head")]
     along = [dim for dim in beside if dim != "seed"] or beside
     if len(along) != 1:
-        raise HeadwiseError(f"scores have dims {scores.dims}; expected layer, head and one more whose entries are compared")
+        raise HeadwiseError(
+            f"scores have dims {scores.dims}; expected layer, head and one more whose entries are compared"
+        )
     names = scores[along[0]].to_numpy() if along[0] in scores.coords else range(scores.sizes[along[0]])
     return {str(name): scores.isel({along[0]: i}) for i, name in enumerate(names)}
 

@@ -60,13 +60,20 @@ def _kept(model: Any, tasks: list[Task], several: bool, settings: Score) -> xr.D
     if settings.out is None:
         return estimate(model, tasks, several, settings)
     if settings.out.suffix == ".nc":
-        raise HeadwiseError(f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc")
+        raise HeadwiseError(
+            f"out is {settings.out}: give the name of a folder; the scores are saved in it as scores.nc"
+        )
     decided = asked("score", model, tasks, settings, settings.split, together=several)
     found, notes = kept(
-        settings.out, decided, lambda entry: keep_scores(estimate(model, tasks, several, settings), entry.folder, **entry.seals())
+        settings.out,
+        decided,
+        lambda entry: keep_scores(estimate(model, tasks, several, settings), entry.folder, **entry.seals()),
     )
     if "performance" not in found.attrs:
-        notes = [*notes, f"{settings.out} does not say how good the intact model is: scores were kept without that before"]
+        notes = [
+            *notes,
+            f"{settings.out} does not say how good the intact model is: scores were kept without that before",
+        ]
     return found.assign_attrs(notes=notes) if notes else found
 
 
@@ -90,7 +97,9 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
             found.append(_iterated(answering, one, settings, settings.iterative, options))
     read = as_trained(answering, tasks)
     facts = [_judged(answering, task, options, scores) for task, scores in zip(read, found, strict=True)]
-    by_task = {name: {task: value for one in facts for task, value in one.get(name, {}).items()} for name in JUDGED}
+    by_task = {
+        name: {task: value for one in facts for task, value in one.get(name, {}).items()} for name in JUDGED
+    }
     name, revision = identity(answering.encoder.config)
     judged = {
         **{name: values for name, values in by_task.items() if values},
@@ -104,7 +113,11 @@ def estimate(model: Any, tasks: list[Task], several: bool, settings: Score) -> x
     if not several:
         return found[0].assign_attrs(judged)
     # what differs between tasks (task, examples) cannot stand for all of them
-    shared = {key: value for key, value in found[0].attrs.items() if all(other.attrs.get(key) == value for other in found)}
+    shared = {
+        key: value
+        for key, value in found[0].attrs.items()
+        if all(other.attrs.get(key) == value for other in found)
+    }
     joined = xr.concat(found, dim="task", coords="different", compat="equals", combine_attrs="drop")
     return joined.assign_coords(task=list(names)).assign_attrs({**shared, **judged})
 
@@ -129,7 +142,9 @@ def _one(method: str | Callable[..., Any], model: Any, task: Task, options: dict
         return function(model, task, **options)
     parameters = signature(function).parameters
     takes_all = any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values())
-    values = function(model, task, **{name: value for name, value in options.items() if takes_all or name in parameters})
+    values = function(
+        model, task, **{name: value for name, value in options.items() if takes_all or name in parameters}
+    )
     label = getattr(function, "__name__", type(function).__name__)
     scores = values if isinstance(values, xr.DataArray) else _labelled(values, label, task, options)
     return scores.assign_attrs(sense=_sense(scores, function, label))
@@ -142,7 +157,9 @@ def _sense(scores: xr.DataArray, function: Callable[..., Any], label: str) -> st
         return "magnitude"
     if sense not in SENSES:
         said = "does not say what scores below 0 mean" if sense is None else f"has the sense {sense!r}"
-        raise HeadwiseError(f"method {label!r} {said}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}")
+        raise HeadwiseError(
+            f"method {label!r} {said}: set its attribute `sense`, or attrs['sense'] of its scores, to {MEANING}"
+        )
     return str(sense)
 
 
@@ -157,10 +174,14 @@ def _labelled(values: Any, label: str, task: Task, options: dict[str, Any]) -> x
     scored = options["heads"].valid.cpu().numpy() & ~(options.get("silenced") or HeadSet()).to_mask(shape)
     coords = {"layer": np.arange(shape[0]), "head": np.arange(shape[1])}
     attrs = {"method": label, "task": task.name}
-    return xr.DataArray(np.where(scored, array, np.nan), dims=("layer", "head"), coords=coords, name="score", attrs=attrs)
+    return xr.DataArray(
+        np.where(scored, array, np.nan), dims=("layer", "head"), coords=coords, name="score", attrs=attrs
+    )
 
 
-def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]) -> xr.DataArray:
+def _iterated(
+    model: Any, task: Task, settings: Score, slice_size: float | int, options: dict[str, Any]
+) -> xr.DataArray:
     """Ranks from 0 to 1 by the round in which a head was silenced, and by its score within the round."""
     silence = settings.silence
     from headwise._passes.answers import JUDGED, unjudged
@@ -168,7 +189,11 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
     heads: Heads = options["heads"]
     start = options.get("silenced") or HeadSet()
     left = HeadSet(heads.all() - start)
-    size = int(slice_size) if isinstance(slice_size, int) or slice_size > 1 else count_for(slice_size, heads.total)
+    size = (
+        int(slice_size)
+        if isinstance(slice_size, int) or slice_size > 1
+        else count_for(slice_size, heads.total)
+    )
     if size < 1:
         raise HeadwiseError(f"iterative={slice_size} is less than one head of {heads.total} at a time")
     order: list[tuple[int, int]] = []
@@ -176,7 +201,9 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
     judged: dict[str, Any] = {}
     while left:
         with nullcontext() if scores is None else unjudged():  # the first round reads the intact model
-            scores = _one(settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))})
+            scores = _one(
+                settings.method, model, task, {**options, "silenced": HeadSet(start | HeadSet(order))}
+            )
         judged = judged or {name: scores.attrs[name] for name in JUDGED if name in scores.attrs}
         first, sign = (top_heads, -1) if silence == "most" else (bottom_heads, 1)
         slice_ = first(scores, n=min(size, len(left)))
@@ -189,4 +216,6 @@ def _iterated(model: Any, task: Task, settings: Score, slice_size: float | int, 
     for place, head in enumerate(order if silence == "least" else order[::-1]):
         ranks[head] = place / max(1, len(order) - 1)
     attrs = {**scores.attrs, **judged, "iterative": slice_size, "silence": silence, "sense": "magnitude"}
-    return xr.DataArray(ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs)
+    return xr.DataArray(
+        ranks, dims=scores.dims, coords={dim: scores[dim] for dim in scores.dims}, name="score", attrs=attrs
+    )

@@ -79,7 +79,9 @@ def _from_json(record: Mapping[str, Any]) -> xr.DataArray:
         raise ValueError(f"its format is {record.get('format')!r}, not {FORMAT!r}")
     coords = {name: (tuple(one["dims"]), _array(one["values"])) for name, one in record["coords"].items()}
     values = np.array(record["scores"], dtype=float)  # null becomes NaN
-    return xr.DataArray(values, dims=tuple(record["dims"]), coords=coords, name="score", attrs=dict(record["settings"]))
+    return xr.DataArray(
+        values, dims=tuple(record["dims"]), coords=coords, name="score", attrs=dict(record["settings"])
+    )
 
 
 def _array(values: Any) -> Any:
@@ -128,5 +130,7 @@ def load_scores(path: str | Path) -> HeadScores:
             scores = data["score"].load()
         scores.attrs = json.loads(scores.attrs["settings"])
         if "task" in scores.coords:
-            scores = scores.assign_coords(task=scores["task"].astype(str))  # netCDF gives texts back as objects
+            scores = scores.assign_coords(
+                task=scores["task"].astype(str)
+            )  # netCDF gives texts back as objects
     return HeadScores(scores)

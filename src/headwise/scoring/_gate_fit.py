@@ -54,7 +54,9 @@ def fit_gates(
                 plan = subject.shuffled(epoch)
             batch = plan[used].to(subject.device)
             used += 1
-            loss = subject.forward(batch, gates_of(step, len(batch)) * subject.base).loss.mean() + penalty_of(step)
+            loss = subject.forward(batch, gates_of(step, len(batch)) * subject.base).loss.mean() + penalty_of(
+                step
+            )
             optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()

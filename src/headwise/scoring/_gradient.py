@@ -52,7 +52,9 @@ def gate_gradient(model: Any, task: Task, settings: GateGradient) -> xr.DataArra
         (layer, head), 0 or more.
     """
     given = {name: getattr(settings, name) for name in ("absolute", "divisor", "layer_norm", "min_max")}
-    chosen = _Options(**VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None})
+    chosen = _Options(
+        **VARIANTS[settings.variant] | {name: value for name, value in given.items() if value is not None}
+    )
     subject = prepare(model, task, settings)
     with frozen(subject.model):
         total = _total(subject, chosen)
@@ -77,12 +79,16 @@ def example_gradients(subject: Subject, batch: Batch, level: float = 1.0) -> Ten
 def token_gradients(subject: Subject, batch: Batch) -> Tensor:
     """Every token's own ∂L/∂ξ, (rows, tokens, layers, heads): L is the example's loss, ξ scales the head at that token only."""
     rows, tokens = batch.inputs["input_ids"].shape
-    gates = subject.base.expand(rows, tokens, -1, -1).clone().requires_grad_()  # (rows, tokens, layers, heads)
+    gates = (
+        subject.base.expand(rows, tokens, -1, -1).clone().requires_grad_()
+    )  # (rows, tokens, layers, heads)
     return _gradient(subject, batch, gates)
 
 
 def _gradient(subject: Subject, batch: Batch, gates: Tensor, intact: bool = True) -> Tensor:
-    rows = gates[batch.owner] if gates.ndim == 3 and len(batch.owner) != len(batch) else gates  # as in `Subject.forward`
+    rows = (
+        gates[batch.owner] if gates.ndim == 3 and len(batch.owner) != len(batch) else gates
+    )  # as in `Subject.forward`
     # the gates stay open until layers have been repeated, under gradient checkpointing
     with with_gradients(subject.model), subject.heads.gated(rows):
         # rows do not see each other, so the derivative of the sum by a row's gates is that of the row's own loss

@@ -19,7 +19,9 @@ from headwise.tasks import Task
 class IntegratedGradients(Reading):
     """Settings of `integrated_gradients`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        1000, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
     steps: int = option(16, "Nodes of the Gauss-Legendre quadrature: passes per example.", ge=1)
     signed: bool = option(
         False,
@@ -42,12 +44,15 @@ def integrated_gradients(model: Any, task: Task, settings: IntegratedGradients) 
     with frozen(subject.model):
         for batch in subject.read(subject.plan(), f"integrating gradients, {task.name}"):
             path = sum(
-                weight * example_gradients(subject, batch, level).double() for level, weight in zip(nodes, weights, strict=True)
+                weight * example_gradients(subject, batch, level).double()
+                for level, weight in zip(nodes, weights, strict=True)
             )  # (batch, layers, heads)
             assert isinstance(path, torch.Tensor)
             total += (-path if signed else path.abs()).sum(dim=0)
     sense: Sense = "signed" if signed else "magnitude"
-    return as_scores(total / len(subject.encoded), subject, "integrated-gradients", sense, steps=steps, signed=signed)
+    return as_scores(
+        total / len(subject.encoded), subject, "integrated-gradients", sense, steps=steps, signed=signed
+    )
 
 
 def unit_interval(steps: int) -> tuple[list[float], list[float]]:

@@ -38,7 +38,13 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     Returns:
         (layer, head): log a, higher for gates held open harder. A coordinate `gate` has the gate at test, 0–1.
     """
-    penalty, fraction, steps, lr, start = settings.penalty, settings.fraction, settings.steps, settings.lr, settings.start
+    penalty, fraction, steps, lr, start = (
+        settings.penalty,
+        settings.fraction,
+        settings.steps,
+        settings.lr,
+        settings.start,
+    )
     subject = prepare(model, task, settings)
     chance = generator(subject)
     log_a = torch.full_like(subject.base, start).requires_grad_()
@@ -47,7 +53,9 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     price = penalty if penalty is not None else 0.0
 
     def gates_of(step: int, examples: int) -> torch.Tensor:
-        noise = torch.rand((examples, *log_a.shape), generator=chance).to(subject.device)  # (examples, layers, heads)
+        noise = torch.rand((examples, *log_a.shape), generator=chance).to(
+            subject.device
+        )  # (examples, layers, heads)
         return concrete.sample(log_a, noise)
 
     def penalty_of(step: int) -> torch.Tensor:
@@ -60,7 +68,9 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
         price += float(excess.detach()) * PRICE_STEP
         return price * excess + STIFFNESS * excess.square()
 
-    fit_gates(subject, [log_a], gates_of, penalty_of, steps=steps, lr=lr, description=f"L0 gates, {task.name}")
+    fit_gates(
+        subject, [log_a], gates_of, penalty_of, steps=steps, lr=lr, description=f"L0 gates, {task.name}"
+    )
     used = {
         "penalty": penalty,
         "fraction": None if penalty is not None else fraction,
@@ -71,4 +81,6 @@ def l0(model: Any, task: Task, settings: L0) -> xr.DataArray:
     # the price of the excess share, turned into that of one gate
     final = price if penalty is not None else price / total
     scores = as_scores(log_a, subject, "l0", "magnitude", final_penalty=final, **used)
-    return scores.assign_coords(gate=as_scores(concrete.at_test(log_a), subject, "l0", "magnitude").drop_attrs())
+    return scores.assign_coords(
+        gate=as_scores(concrete.at_test(log_a), subject, "l0", "magnitude").drop_attrs()
+    )

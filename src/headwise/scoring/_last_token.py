@@ -34,9 +34,14 @@ class LastTokens:
         if not bool(mask.all()):
             inputs["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0)
         before = {name: value[:, :-1] for name, value in inputs.items()}
-        with torch.no_grad(), projecting_only(subject.model.encoder, torch.zeros_like(before["input_ids"], dtype=torch.bool)):
+        with (
+            torch.no_grad(),
+            projecting_only(subject.model.encoder, torch.zeros_like(before["input_ids"], dtype=torch.bool)),
+        ):
             self.cache = self._run(before, use_cache=True).past_key_values
-        self.inputs = {name: value if name == "attention_mask" else value[:, -1:] for name, value in inputs.items()}
+        self.inputs = {
+            name: value if name == "attention_mask" else value[:, -1:] for name, value in inputs.items()
+        }
 
     def differences(self) -> Tensor:
         """Logit of the right answer minus that of the other one after each prompt, (rows,); once, since the cache grows."""
@@ -46,7 +51,10 @@ class LastTokens:
 
     def _run(self, inputs: dict[str, Tensor], **options: Any) -> Any:
         subject = self.subject
-        with subject.model.contexts.get(subject.task.name, nullcontext)(), computing(subject.precision, subject.device):
+        with (
+            subject.model.contexts.get(subject.task.name, nullcontext)(),
+            computing(subject.precision, subject.device),
+        ):
             return subject.model.encoder(**inputs, **options)
 
 
@@ -79,7 +87,13 @@ def can_continue(subject: Subject, side: Batch, differences: Tensor) -> bool:
         return False
     longest = int(lengths.argmax())
     row = slice(longest, longest + 1)
-    one = Batch({name: value[row] for name, value in side.inputs.items()}, side.labels, side.index, side.owner[row], side.kind)
+    one = Batch(
+        {name: value[row] for name, value in side.inputs.items()},
+        side.labels,
+        side.index,
+        side.owner[row],
+        side.kind,
+    )
     try:
         with torch.no_grad():
             found = LastTokens(subject, one).differences()

@@ -29,7 +29,8 @@ class Contrasting(Reading):
     """What both take."""
 
     direction: Literal["denoise", "noise"] = option(
-        "denoise", "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt (noise)."
+        "denoise",
+        "Patch clean outputs into the corrupted prompt (denoise), or corrupted ones into the clean prompt (noise).",
     )
     tokens: Literal["all", "last"] = option(
         "all", "Patch every token, for prompts with equal numbers of tokens; or only the last one."
@@ -39,7 +40,9 @@ class Contrasting(Reading):
 class Patching(Contrasting):
     """Settings of `patching`."""
 
-    examples: int | None = option(256, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        256, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
 
 
 class AttributionPatching(Contrasting):
@@ -75,7 +78,9 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
             ends[1] += own.sum().double().cpu()
             _keep(subject, batch, carried if settings.direction == "denoise" else own)
             rows, tokens = target.inputs["input_ids"].shape
-            at_once = max(1, min(ROWS // rows, TOKENS.get(subject.device.type, TOKENS["cuda"]) // (rows * tokens)))
+            at_once = max(
+                1, min(ROWS // rows, TOKENS.get(subject.device.type, TOKENS["cuda"]) // (rows * tokens))
+            )
             for block, heads in _by_block(subject, entrances).items():
                 for start in range(0, len(heads), at_once):
                     some = heads[start : start + at_once]
@@ -92,7 +97,9 @@ def patching(model: Any, task: Task, settings: Patching) -> xr.DataArray:
                     for head, value in zip(some, found.double().cpu(), strict=True):
                         patched[head] += value
     values = (patched - ends[1]) / _span(ends, len(subject.encoded), task)
-    return as_scores(values, subject, "patching", "signed", direction=settings.direction, tokens=settings.tokens)
+    return as_scores(
+        values, subject, "patching", "signed", direction=settings.direction, tokens=settings.tokens
+    )
 
 
 @operation(AttributionPatching)
@@ -136,11 +143,20 @@ def attribution_patching(model: Any, task: Task, settings: AttributionPatching) 
                 carrying = _chosen(encoder, there.outputs[site.index], source, settings.tokens)
                 before = here.outputs[site.index]
                 if last is None:
-                    before, slope = (_chosen(encoder, values, target, settings.tokens) for values in (before, slope))
+                    before, slope = (
+                        _chosen(encoder, values, target, settings.tokens) for values in (before, slope)
+                    )
                 change = ((carrying - before) * slope).sum(dim=(0, 1, 3), dtype=torch.float64)  # (heads,)
                 summed[site.index, : site.n_heads] += change.cpu()
     values = summed / _span(ends, len(subject.encoded), task)
-    return as_scores(values, subject, "attribution-patching", "signed", direction=settings.direction, tokens=settings.tokens)
+    return as_scores(
+        values,
+        subject,
+        "attribution-patching",
+        "signed",
+        direction=settings.direction,
+        tokens=settings.tokens,
+    )
 
 
 class _Outputs:

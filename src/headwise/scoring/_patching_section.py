@@ -39,7 +39,9 @@ def section(scores: xr.DataArray) -> Section:
                 partial(heatmaps, scores, signed=True, chosen=chosen),
                 framed,
             ),
-            HeadMaps("patching", "One head at a time", "share of the logit difference", scores, chosen, framed),
+            HeadMaps(
+                "patching", "One head at a time", "share of the logit difference", scores, chosen, framed
+            ),
             Table("patching-heads", "What heads carry of the logit difference", table, ENDS),
         ],
         methods=_methods(facts),
@@ -93,4 +95,6 @@ def listed(scores: xr.DataArray) -> pd.DataFrame:
 
 
 def _places(table: pd.DataFrame, task: str) -> list[tuple[int, ...]]:
-    return [tuple(map(int, head.split("."))) for head in table.loc[table["task"] == task, "head"].head(LISTED)]
+    return [
+        tuple(map(int, head.split("."))) for head in table.loc[table["task"] == task, "head"].head(LISTED)
+    ]

@@ -12,7 +12,9 @@ from headwise._passes.subject import Subject
 from headwise.models import check_scores
 
 
-def as_scores(values: ArrayLike | Tensor, subject: Subject, method: str, sense: Sense, **settings: Any) -> xr.DataArray:
+def as_scores(
+    values: ArrayLike | Tensor, subject: Subject, method: str, sense: Sense, **settings: Any
+) -> xr.DataArray:
     """Scores (layer, head) with the settings in their attributes.
 
     Args:
@@ -28,12 +30,20 @@ def as_scores(values: ArrayLike | Tensor, subject: Subject, method: str, sense: 
     Raises:
         HeadwiseError: a head that is scored has no finite score, or losses were NaN.
     """
-    array = values.detach().double().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values, dtype=float)
+    array = (
+        values.detach().double().cpu().numpy()
+        if isinstance(values, Tensor)
+        else np.asarray(values, dtype=float)
+    )
     scored = subject.scored.cpu().numpy()
     check_scores(array, scored, method, subject.task.name)
     subject.check_losses()
     array = np.where(scored, array, np.nan)  # (layers, heads)
     coords = {"layer": np.arange(array.shape[0]), "head": np.arange(array.shape[1])}
     return xr.DataArray(
-        array, dims=("layer", "head"), coords=coords, name="score", attrs=subject.describe(method, sense=sense, **settings)
+        array,
+        dims=("layer", "head"),
+        coords=coords,
+        name="score",
+        attrs=subject.describe(method, sense=sense, **settings),
     )

@@ -29,7 +29,11 @@ class HeadScores(xr.DataArray):  # type: ignore[no-untyped-call]
         from headwise.scoring import _patching_section as patching
 
         scores = self if "task" in self.dims else self.expand_dims(task=[self.attrs.get("task", "task")])
-        return patching.section(scores) if self.attrs.get("method") in patching.METHODS else _section(scores, fraction)
+        return (
+            patching.section(scores)
+            if self.attrs.get("method") in patching.METHODS
+            else _section(scores, fraction)
+        )
 
     def _repr_html_(self) -> str:
         described = {"layer", "head"} <= set(self.dims) <= {"task", "layer", "head"}
@@ -46,26 +50,44 @@ def _section(scores: xr.DataArray, fraction: float) -> Section:
     first = "of the largest size (scores are signed)" if signed else "highest"
     framed = f"{len(next(iter(sets.values())))} {first} of {int(scores.isel(task=0).notnull().sum())} heads"
     spread = "; σ: how much the number of top heads in a layer differs between tasks" if len(sets) > 1 else ""
-    named = f"{facts['method']} ({facts['variant']})" if facts.get("variant") else facts.get("method", "a method that was given")
+    named = (
+        f"{facts['method']} ({facts['variant']})"
+        if facts.get("variant")
+        else facts.get("method", "a method that was given")
+    )
     return Section(
         title="Importance of every head",
         findings=[f"{'; '.join(f'{name}: head {best[name]} {size}' for name in sets if name in best)}."],
         blocks=[
-            HeadMaps("scores", "Importance of every head", "importance", scores, sets, f"Framed: the {framed} of a task."),
-            Table("heads-by-layer", "Top heads of each task", _by_layer(scores, sets), f"The {framed}{spread}."),
+            HeadMaps(
+                "scores",
+                "Importance of every head",
+                "importance",
+                scores,
+                sets,
+                f"Framed: the {framed} of a task.",
+            ),
+            Table(
+                "heads-by-layer", "Top heads of each task", _by_layer(scores, sets), f"The {framed}{spread}."
+            ),
             *language_modelling(facts),
             Table("top-heads", "Top heads and their scores", table, detail=True),
         ],
         methods=f"Heads were scored by {named}; head 2.5 is the sixth of the third layer.{_judged(facts)}",
         settings={str(name): value for name, value in facts.items()},
         notes=[*facts.get("at_chance", {}).values(), *facts.get("notes", [])],
-        values={**values(scores), "top": {name: [list(head) for head in chosen] for name, chosen in sets.items()}},
+        values={
+            **values(scores),
+            "top": {name: [list(head) for head in chosen] for name, chosen in sets.items()},
+        },
     )
 
 
 def values(scores: xr.DataArray) -> dict[str, Any]:
     """The scores of every head, for machines."""
-    return {"scores": {str(name): scores.sel(task=name).to_numpy().tolist() for name in scores["task"].values}}
+    return {
+        "scores": {str(name): scores.sel(task=name).to_numpy().tolist() for name in scores["task"].values}
+    }
 
 
 def _judged(facts: Mapping[Any, Any]) -> str:
@@ -102,7 +124,12 @@ def language_modelling(facts: Mapping[Any, Any]) -> list[Table]:
     """Every metric of the intact model where it was asked to predict text."""
     from headwise.tasks import metric_label
 
-    performance = {task: found for task, found in facts.get("performance", {}).items() if "perplexity" in found}
-    rows = [{"task": task, **{metric_label(name): value for name, value in found.items()}} for task, found in performance.items()]
+    performance = {
+        task: found for task, found in facts.get("performance", {}).items() if "perplexity" in found
+    }
+    rows = [
+        {"task": task, **{metric_label(name): value for name, value in found.items()}}
+        for task, found in performance.items()
+    ]
     caption = "Of the intact model, on the examples that were scored."
     return [Table("language-modelling", "Language modelling", pd.DataFrame(rows), caption)] if rows else []

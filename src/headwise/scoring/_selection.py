@@ -25,17 +25,25 @@ def count_for(fraction: float, total: int) -> int:
 
 def _amount(fraction: float | None, n: int | None, total: int) -> int:
     if (fraction is None) == (n is None):
-        raise HeadwiseError(f"give either fraction or n, not both and not neither; got fraction={fraction}, n={n}")
+        raise HeadwiseError(
+            f"give either fraction or n, not both and not neither; got fraction={fraction}, n={n}"
+        )
     if fraction is not None:
         if not isinstance(fraction, Real):
-            raise HeadwiseError(f"fraction is {shown(fraction)}; it must be a number: a fraction is between 0 and 1")
+            raise HeadwiseError(
+                f"fraction is {shown(fraction)}; it must be a number: a fraction is between 0 and 1"
+            )
         if isinstance(fraction, Integral) and fraction == 1:  # as one head, or as all of them?
             raise HeadwiseError(f"fraction is {fraction}: for 1 head say n=1, for all heads fraction=1.0")
         if fraction > 1 and float(fraction).is_integer():
-            raise HeadwiseError(f"fraction is {fraction}; {as_fraction(fraction)}: for {fraction:g} heads say n={fraction:g}")
+            raise HeadwiseError(
+                f"fraction is {fraction}; {as_fraction(fraction)}: for {fraction:g} heads say n={fraction:g}"
+            )
         return count_for(fraction, total)
     if not isinstance(n, Integral) or isinstance(n, bool) or not 0 <= n <= total:
-        raise HeadwiseError(f"n is {shown(n)}; it must be a whole number from 0 to {total}, the number of the model's heads")
+        raise HeadwiseError(
+            f"n is {shown(n)}; it must be a whole number from 0 to {total}, the number of the model's heads"
+        )
     return int(n)
 
 
@@ -93,11 +101,17 @@ def bottom_heads(
 
 
 def _first(
-    scores: xr.DataArray, values: NDArray[np.float64], fraction: float | None, n: int | None, min_per_layer: int
+    scores: xr.DataArray,
+    values: NDArray[np.float64],
+    fraction: float | None,
+    n: int | None,
+    min_per_layer: int,
 ) -> HeadSet:
     """The heads with the highest `values`, which have the shape of the scores."""
     if scores.dims != ("layer", "head"):
-        raise HeadwiseError(f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or average")
+        raise HeadwiseError(
+            f"scores have dims {scores.dims}; expected ('layer', 'head'): pick one with .sel(task=…), or average"
+        )
     valid = ~np.isnan(values)  # (layers, heads)
     if np.isinf(values).any():
         raise HeadwiseError("scores hold infinite values; they cannot be ranked reliably")
@@ -143,7 +157,9 @@ def random_heads(
     if per_layer is not None:
         if fraction is not None or n is not None:
             raise HeadwiseError("per_layer already says how many heads to draw; leave out fraction and n")
-        if len(per_layer) != len(sizes) or any(not 0 <= want <= have for want, have in zip(per_layer, sizes, strict=True)):
+        if len(per_layer) != len(sizes) or any(
+            not 0 <= want <= have for want, have in zip(per_layer, sizes, strict=True)
+        ):
             raise HeadwiseError(f"per_layer is {list(per_layer)}; the layers have {sizes.tolist()} heads")
         return [_draw(grid, per_layer, rng) for _ in range(draws)]
     amount = _amount(fraction, n, int(sizes.sum()))
@@ -167,7 +183,9 @@ def _ways(sizes: NDArray[np.intp], room: NDArray[np.intp], n: int) -> list[list[
     ways = [[1] + [0] * n]
     for size, limit in zip(sizes[::-1].tolist(), room[::-1].tolist(), strict=True):
         above = ways[0]
-        ways.insert(0, [sum(comb(size, c) * above[m - c] for c in range(min(limit, m) + 1)) for m in range(n + 1)])
+        ways.insert(
+            0, [sum(comb(size, c) * above[m - c] for c in range(min(limit, m) + 1)) for m in range(n + 1)]
+        )
     return ways
 
 
@@ -180,7 +198,9 @@ def _layer_counts(
     counts = []
     for layer, (size, limit) in enumerate(zip(sizes.tolist(), room.tolist(), strict=True)):
         # divided as integers by Python, which rounds correctly however large they are
-        odds = np.array([comb(size, c) * ways[layer + 1][n - c] / ways[layer][n] for c in range(min(limit, n) + 1)])
+        odds = np.array(
+            [comb(size, c) * ways[layer + 1][n - c] / ways[layer][n] for c in range(min(limit, n) + 1)]
+        )
         counts.append(int(rng.choice(len(odds), p=odds / odds.sum())))
         n -= counts[-1]
     return counts

@@ -44,10 +44,15 @@ class Estimation(Reading):
     """Which estimator scores the heads, and its own options."""
 
     method: str | Callable[..., Any] = option(
-        "gate-gradient", f"How heads are scored: {', '.join(ESTIMATORS)}; in Python also a function of a model and a task."
+        "gate-gradient",
+        f"How heads are scored: {', '.join(ESTIMATORS)}; in Python also a function of a model and a task.",
     )
-    variant: str | None = option(None, "Variant of gate-gradient: eq4 (default), michel, iap, iat, bertology, super-tickets.")
-    options: dict[str, Any] = option({}, "More options of the method, e.g. permutations=20 for shapley.", flag="--set")
+    variant: str | None = option(
+        None, "Variant of gate-gradient: eq4 (default), michel, iap, iat, bertology, super-tickets."
+    )
+    options: dict[str, Any] = option(
+        {}, "More options of the method, e.g. permutations=20 for shapley.", flag="--set"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -55,7 +60,9 @@ class Estimation(Reading):
         """Options of the method may stand beside the others: `score(..., method="l0", steps=100)`."""
         if not isinstance(given, dict):
             return given
-        given = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}  # JSON has no tuples
+        given = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+        }  # JSON has no tuples
         further = [name for name in given if name not in cls.model_fields]
         method = given.get("method", cls.model_fields["method"].default)
         if not further or not (callable(method) or method in ESTIMATORS):
@@ -72,7 +79,9 @@ class Estimation(Reading):
     @classmethod
     def _known(cls, method: Any) -> Any:
         if not callable(method) and method not in ESTIMATORS:
-            raise ValueError(f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of {', '.join(ESTIMATORS)}")
+            raise ValueError(
+                f"{method!r} is unknown{did_you_mean(method, ESTIMATORS)}; choose one of {', '.join(ESTIMATORS)}"
+            )
         return method
 
     @property
@@ -90,13 +99,19 @@ class Estimation(Reading):
 class Score(Estimation):
     """Settings of `headwise.score`."""
 
-    out: Path | None = option(None, "Save the scores in this folder; finished ones are shown again.", short="-o", decides=False)
+    out: Path | None = option(
+        None, "Save the scores in this folder; finished ones are shown again.", short="-o", decides=False
+    )
 
     examples: int | None = option(
-        None, "At most this many examples of the split, drawn at random; default: depends on the method.", ge=1
+        None,
+        "At most this many examples of the split, drawn at random; default: depends on the method.",
+        ge=1,
     )
     iterative: float | int | None = option(
-        None, "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a number (5).", gt=0
+        None,
+        "Silence this many heads, score the rest again, and repeat; a fraction of all heads (0.1) or a number (5).",
+        gt=0,
     )
     silence: Literal["most", "least"] = option(
         "most",
@@ -123,7 +138,9 @@ def option_names(method: str | Callable[..., Any]) -> list[str] | None:
     return [one.name for one in parameters if one.name not in Reading.model_fields]
 
 
-def check_options(method: str | Callable[..., Any], given: Mapping[str, Any], beside: type[Settings] = Reading) -> None:
+def check_options(
+    method: str | Callable[..., Any], given: Mapping[str, Any], beside: type[Settings] = Reading
+) -> None:
     """Checks the options of a method: their names, and their values where the method declares them.
 
     Raises:

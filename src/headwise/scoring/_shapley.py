@@ -18,7 +18,9 @@ from headwise.tasks import Task
 class Shapley(Reading):
     """Settings of `shapley`."""
 
-    examples: int | None = option(100, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        100, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
     permutations: int = option(
         10, "Random orders of the heads, each forwards and backwards: two passes per head and order.", ge=1
     )
@@ -52,6 +54,14 @@ def shapley(model: Any, task: Task, settings: Shapley) -> xr.DataArray:
             subject.answers.fill(outcome.predictions[0], outcome.losses[0])
             for place, head in enumerate(sequence):
                 shares[(draw, *head)] += (value[place] - value[place + 1]) / 2
-    scores = as_scores(shares.mean(axis=0), subject, "shapley", "signed", permutations=permutations, measure=measure)
-    spread = shares.std(axis=0, ddof=1) / np.sqrt(permutations) if permutations > 1 else np.full(subject.heads.shape, np.nan)
-    return scores.assign_coords(error=(("layer", "head"), np.where(subject.scored.cpu().numpy(), spread, np.nan)))
+    scores = as_scores(
+        shares.mean(axis=0), subject, "shapley", "signed", permutations=permutations, measure=measure
+    )
+    spread = (
+        shares.std(axis=0, ddof=1) / np.sqrt(permutations)
+        if permutations > 1
+        else np.full(subject.heads.shape, np.nan)
+    )
+    return scores.assign_coords(
+        error=(("layer", "head"), np.where(subject.scored.cpu().numpy(), spread, np.nan))
+    )

@@ -25,7 +25,9 @@ class Subset(Reading):
     k: int | None = option(None, "Number of heads to keep, instead of a fraction.")
     steps: int = option(300, "Batches of training.", ge=1)
     lr: float = option(0.1, "Learning rate of Adam.", gt=0)
-    straight_through: bool = option(False, "Gates are exactly 0 or 1 in the forward pass, and soft in the backward pass.")
+    straight_through: bool = option(
+        False, "Gates are exactly 0 or 1 in the forward pass, and soft in the backward pass."
+    )
 
 
 @operation(Subset)
@@ -54,7 +56,15 @@ def subset(model: Any, task: Task, settings: Subset) -> xr.DataArray:
         return torch.zeros_like(subject.base).masked_scatter(subject.scored, soft)  # (layers, heads)
 
     no_penalty = torch.zeros((), device=subject.device)
-    fit_gates(subject, [learnt], gates_of, lambda step: no_penalty, steps=steps, lr=lr, description=f"subset, {task.name}")
+    fit_gates(
+        subject,
+        [learnt],
+        gates_of,
+        lambda step: no_penalty,
+        steps=steps,
+        lr=lr,
+        description=f"subset, {task.name}",
+    )
     values = torch.zeros_like(subject.base).masked_scatter(subject.scored, learnt.detach())
     used = {"k": wanted, "steps": steps, "lr": lr, "straight_through": straight_through}
     scores = as_scores(values, subject, "subset", "magnitude", **used)

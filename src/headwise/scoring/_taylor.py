@@ -21,7 +21,9 @@ from headwise.tasks import Batch, Task
 class TaylorMean(Reading):
     """Settings of `taylor_mean`."""
 
-    examples: int | None = option(1000, "At most this many examples of the split, drawn at random; None: all.", ge=1)
+    examples: int | None = option(
+        1000, "At most this many examples of the split, drawn at random; None: all.", ge=1
+    )
 
 
 @operation(TaylorMean)
@@ -79,7 +81,9 @@ def _effects(subject: Subject, batch: Batch, mean: Tensor) -> Tensor:
     shift = _Shift()
     with with_gradients(subject.model), subject.lesioned(), subject.heads.edited(shift):
         intact = subject.forward(batch)
-        gradients = torch.autograd.grad(intact.loss.sum(), [shift.added[site.index] for site in subject.heads.sites])
+        gradients = torch.autograd.grad(
+            intact.loss.sum(), [shift.added[site.index] for site in subject.heads.sites]
+        )
     subject.answers.keep(batch, intact)
     real = real_columns(subject.model.encoder, batch.inputs).float()  # (rows, tokens)
     for site, gradient in zip(subject.heads.sites, gradients, strict=True):

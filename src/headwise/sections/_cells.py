@@ -28,14 +28,22 @@ def shown_columns(table: Table) -> list[Column]:
     """A table as people read it: metrics by their names, the two ends of an interval as one column, columns that say nothing left out."""
     from headwise.tasks import metric_label
 
-    frame = table.frame.assign(metric=table.frame["metric"].map(metric_label)) if "metric" in table.frame else table.frame
+    frame = (
+        table.frame.assign(metric=table.frame["metric"].map(metric_label))
+        if "metric" in table.frame
+        else table.frame
+    )
     names = [str(name) for name in frame.columns]
     by_name = {name: _column(name, frame.iloc[:, place]) for place, name in enumerate(names)}
     for name in names:
         stem = name.removesuffix("low")
         if stem != name and f"{stem}high" in by_name:
             by_name[name] = _interval(by_name[name], by_name.pop(f"{stem}high"), stem)
-    spoken = [column for column in by_name.values() if not len(frame) or any(cell not in ("", NOTHING) for cell in column.cells)]
+    spoken = [
+        column
+        for column in by_name.values()
+        if not len(frame) or any(cell not in ("", NOTHING) for cell in column.cells)
+    ]
     return spoken or list(by_name.values())
 
 
@@ -46,7 +54,9 @@ def shown_rows(shown: list[Column]) -> list[tuple[str, ...]]:
 
 def _column(heading: str, values: "pd.Series[Any]") -> Column:
     digits = decimals(values)
-    words = not all(isinstance(value, Real) and not isinstance(value, bool) for value in values if value is not None)
+    words = not all(
+        isinstance(value, Real) and not isinstance(value, bool) for value in values if value is not None
+    )
     return Column(heading, [cell(value, digits) for value in values], words)
 
 
@@ -58,7 +68,9 @@ def _interval(low: Column, high: Column, stem: str) -> Column:
 
 def decimals(values: Iterable[Any]) -> int:
     """Decimals of a column: as many as show three digits of its largest value, at least one and at most four."""
-    sizes = [abs(float(value)) for value in values if isinstance(value, Real) and not isinstance(value, Integral)]
+    sizes = [
+        abs(float(value)) for value in values if isinstance(value, Real) and not isinstance(value, Integral)
+    ]
     largest = max((size for size in sizes if math.isfinite(size)), default=0.0)
     if largest == 0:
         return LEAST

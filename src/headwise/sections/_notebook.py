@@ -11,7 +11,9 @@ def html(section: Section) -> str:
     """Title, finding, tables, further findings and notes as HTML."""
     parts = [f"<h4>{escape(section.title)}</h4>", *_paragraphs([section.finding])]
     parts += [_table(table) for table in section.tables if not table.detail]
-    parts += _paragraphs([*section.findings[1 : ROWS + 1], *(f"Note: {note}" for note in section.notes), section.methods])
+    parts += _paragraphs(
+        [*section.findings[1 : ROWS + 1], *(f"Note: {note}" for note in section.notes), section.methods]
+    )
     return f"<div>{''.join(parts)}</div>"
 
 
@@ -22,7 +24,10 @@ def _paragraphs(sentences: list[str]) -> list[str]:
 def _table(table: Table) -> str:
     shown = shown_columns(table)
     sides = ["left" if column.words else "right" for column in shown]
-    head = "".join(f'<th style="text-align:{side}">{escape(one.heading)}</th>' for one, side in zip(shown, sides, strict=True))
+    head = "".join(
+        f'<th style="text-align:{side}">{escape(one.heading)}</th>'
+        for one, side in zip(shown, sides, strict=True)
+    )
     lines = []
     for cells in shown_rows(shown)[:ROWS]:
         aligned = zip(cells, sides, strict=True)

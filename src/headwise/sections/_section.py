@@ -63,7 +63,9 @@ class HeadMaps:
         from headwise.figures import heatmaps
 
         values = self.values.transpose("task", "layer", "head")
-        return heatmaps(values, chosen=self.chosen, legend=self.measure, effects=self.effects, effect=self.effect)
+        return heatmaps(
+            values, chosen=self.chosen, legend=self.measure, effects=self.effects, effect=self.effect
+        )
 
 
 @dataclass(frozen=True, repr=False)

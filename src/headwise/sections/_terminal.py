@@ -36,7 +36,13 @@ def _underlined(title: str) -> str:
 def paragraph(sentence: str, width: int, first: str = "") -> str:
     """A sentence in lines of `width`, those after the first one indented below it."""
     rest = " " * len(first)
-    lines = wrap(legible(sentence), min(width, PARAGRAPH), initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = wrap(
+        legible(sentence),
+        min(width, PARAGRAPH),
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_on_hyphens=False,
+    )
     return "\n".join(lines)
 
 
@@ -46,7 +52,10 @@ def table_text(table: Table, width: int) -> str:
     Where it is too wide, headings and columns of words are wrapped; where that is not enough, the columns that have no room continue below,
     beside the first ones, which name the rows.
     """
-    shown = [Column(legible(one.heading), [*map(legible, one.cells[:ROWS])], one.words) for one in shown_columns(table)]
+    shown = [
+        Column(legible(one.heading), [*map(legible, one.cells[:ROWS])], one.words)
+        for one in shown_columns(table)
+    ]
     shown, reasons = _numbered(shown)
     lines = [legible(table.title), *_body(shown, width)]
     if (more := len(table.frame) - ROWS) > 0:
@@ -62,7 +71,9 @@ def _numbered(shown: list[Column]) -> tuple[list[Column], list[str]]:
     for column in notes:
         reasons += [cell for cell in dict.fromkeys(column.cells) if cell not in ("", NOTHING, *reasons)]
     marks = {reason: f"[{number}]" for number, reason in enumerate(reasons, 1)}
-    marked = {id(column): replace(column, cells=[marks.get(cell, "") for cell in column.cells]) for column in notes}
+    marked = {
+        id(column): replace(column, cells=[marks.get(cell, "") for cell in column.cells]) for column in notes
+    }
     return [marked.get(id(column), column) for column in shown], reasons
 
 
@@ -84,7 +95,10 @@ def _body(shown: list[Column], width: int) -> list[str]:
 
 def _block(shown: list[Column], width: int) -> list[str]:
     """Columns beside one another; what has room to spare gives it first."""
-    widths, least = [max(len(cell) for cell in (one.heading, *one.cells)) for one in shown], [*map(_least, shown)]
+    widths, least = (
+        [max(len(cell) for cell in (one.heading, *one.cells)) for one in shown],
+        [*map(_least, shown)],
+    )
     while _across(widths) > width and widths != least:
         widest = max(range(len(shown)), key=lambda place: widths[place] - least[place])
         widths[widest] -= 1
@@ -113,11 +127,15 @@ def _across(widths: Iterable[int]) -> int:
 
 def _row(cells: Sequence[str], shown: list[Column], widths: list[int]) -> list[str]:
     """One row, whose cells may take several lines."""
-    folded = [wrap(cell, size, break_on_hyphens=False) or [""] for cell, size in zip(cells, widths, strict=True)]
+    folded = [
+        wrap(cell, size, break_on_hyphens=False) or [""] for cell, size in zip(cells, widths, strict=True)
+    ]
     lines = []
     for number in range(max(map(len, folded))):
         pieces = [piece[number] if number < len(piece) else "" for piece in folded]
         aligned = zip(pieces, shown, widths, strict=True)
-        line = GAP.join(piece.ljust(size) if column.words else piece.rjust(size) for piece, column, size in aligned)
+        line = GAP.join(
+            piece.ljust(size) if column.words else piece.rjust(size) for piece, column, size in aligned
+        )
         lines.append(line.rstrip())
     return lines

@@ -108,7 +108,14 @@ class Shown:
                 notes.append(f"(No picture: {error}.)")
         picture = [f"![{self.caption}]({PICTURE})", f"*{self.caption}*"] if files else notes
         library = "transformers" if self.plain else "headwise"
-        front = ["---", f"library_name: {library}", "tags:", "- headwise", "- attention-heads", f"- {self.record['kind']}"]
+        front = [
+            "---",
+            f"library_name: {library}",
+            "tags:",
+            "- headwise",
+            "- attention-heads",
+            f"- {self.record['kind']}",
+        ]
         front += [f"base_model: {self.base}"] * ("/" in self.base and not self.base.startswith("/")) + ["---"]
         title = self.title or f"{self.name.rpartition('/')[2]}: {self.record['kind']}"
         made = self.record.get("command")
@@ -125,7 +132,9 @@ class Shown:
         ours = f'import headwise as hw\n\nloaded = hw.from_pretrained("{self.name}")  # or hw.load(folder)'
         if not self.plain:
             return f"```python\n{ours}\n```"
-        theirs = f'from transformers import {self.plain}\n\nmodel = {self.plain}.from_pretrained("{self.name}")'
+        theirs = (
+            f'from transformers import {self.plain}\n\nmodel = {self.plain}.from_pretrained("{self.name}")'
+        )
         return f"It is an ordinary model of transformers:\n\n```python\n{theirs}\n```"
 
 
@@ -193,19 +202,28 @@ def _trained(shown: Shown) -> None:
     if config := next((read_json(file) for file in configs if file.is_file()), None):
         shown.base = str(config.get("_name_or_path") or "")
     shown.title = f"A model of {len(names)} task{'s' * (len(names) != 1)}: {', '.join(names)}"
-    one = {"multi-task": "One encoder with a decoder for each task.", "single-task": "One model for each task."}
-    shown.done.append(one.get(shown.record["kind"], "A model for the tasks.") + f" Tasks: {_text(', '.join(names))}.")
+    one = {
+        "multi-task": "One encoder with a decoder for each task.",
+        "single-task": "One model for each task.",
+    }
+    shown.done.append(
+        one.get(shown.record["kind"], "A model for the tasks.") + f" Tasks: {_text(', '.join(names))}."
+    )
     if not (shown.folder / "training.json").is_file():
         return
     from headwise.training import TrainingResult
 
     trained = TrainingResult.load(shown.folder)
     shown.base = str(trained.description.get("model") or shown.base)
-    shown.done.append(f"Trained by the method {_text(trained.description['method'])} from {_text(Path(shown.base).name)}.")
+    shown.done.append(
+        f"Trained by the method {_text(trained.description['method'])} from {_text(Path(shown.base).name)}."
+    )
     kinds = {task["name"]: task["kind"] for task in tasks if not isinstance(task, str)}
     rows = [_with_interval(row, kinds.get(row["task"], "")) for row in trained.scores.to_dict("records")]
     shown.results.append(_markdown(pd.DataFrame(rows)))
-    shown.results.append("Scores in percent. Intervals: 95 %, exact, over examples, where the score is a share of them.")
+    shown.results.append(
+        "Scores in percent. Intervals: 95 %, exact, over examples, where the score is a share of them."
+    )
     sections = sections_of(shown.folder)
     _first_figure(shown, sections[0])
 

@@ -14,7 +14,18 @@ from headwise.sharing._card import card as card_of
 from headwise.store import LOADERS, load, manifest
 
 # what a saved folder may hold beside what it is of: parts of unfinished work, and files that run code when they are opened
-LEFT = ["checkpoint/*", "**/checkpoint/*", ".*", "**/.*", "started.json", "*.pt", "*.pth", "*.bin", "*.pkl", "*.pickle"]
+LEFT = [
+    "checkpoint/*",
+    "**/checkpoint/*",
+    ".*",
+    "**/.*",
+    "started.json",
+    "*.pt",
+    "*.pth",
+    "*.bin",
+    "*.pkl",
+    "*.pickle",
+]
 SAFE = ["*.safetensors", "*.json", "*.txt", "*.model", "*.nc", "*.parquet", "*.csv", "*.md", "*.toml"]
 
 
@@ -51,11 +62,13 @@ def push_to_hub(
         made.write(Path(aside))
         api = HfApi(token=token)
         place = api.create_repo(name, private=private, exist_ok=True)
-        own = (folder / "README.md").is_file() and not (folder / "README.md").read_text(encoding="utf-8").startswith(
-            "Open this folder"
-        )
+        own = (folder / "README.md").is_file() and not (folder / "README.md").read_text(
+            encoding="utf-8"
+        ).startswith("Open this folder")
         ignored = LEFT if own else [*LEFT, "README.md"]  # the user's README stays
-        api.upload_folder(repo_id=name, folder_path=str(folder), commit_message=message, ignore_patterns=ignored)
+        api.upload_folder(
+            repo_id=name, folder_path=str(folder), commit_message=message, ignore_patterns=ignored
+        )
         if not own:
             api.upload_folder(repo_id=name, folder_path=aside, commit_message="Model card")
         return str(place)
@@ -86,7 +99,9 @@ def from_pretrained(
     from huggingface_hub import snapshot_download
 
     with _hub(str(name)):
-        where = snapshot_download(str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=SAFE)
+        where = snapshot_download(
+            str(name), revision=revision, token=token, cache_dir=cache_dir, allow_patterns=SAFE
+        )
     return load(where, trust_remote_code=trust_remote_code)
 
 
@@ -127,7 +142,9 @@ def _save(thing: Any, folder: Path) -> None:
 
     if isinstance(thing, xr.DataArray):
         if not {"layer", "head"} <= set(thing.dims) <= {"task", "layer", "head"}:
-            raise HeadwiseError(f"an array with dims {thing.dims} is not scores of heads: give the folder that headwise saved")
+            raise HeadwiseError(
+                f"an array with dims {thing.dims} is not scores of heads: give the folder that headwise saved"
+            )
         keep_scores(thing, folder)
     elif hasattr(thing, "save"):
         thing.save(folder)

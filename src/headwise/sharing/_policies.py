@@ -46,7 +46,9 @@ def save_cache_policy(
     sites = heads.sites
     groups = {site.n_groups for site in sites}
     if len(groups) > 1 or any(site.kind == "cross" for site in sites):
-        raise HeadwiseError("a cache policy is for left-to-right models whose layers all have the same number of key/value heads")
+        raise HeadwiseError(
+            "a cache policy is for left-to-right models whose layers all have the same number of key/value heads"
+        )
     if min(sink_size, recent_size) < 1:
         raise HeadwiseError(f"sink_size is {sink_size} and recent_size {recent_size}; both must be 1 or more")
     values = _values(full, heads)  # (layers, heads), in 0..1
@@ -70,7 +72,9 @@ def _values(full: Any, heads: Heads) -> NDArray[np.float64]:
         return heads.check(full).to_mask(heads.shape).astype(float)
     scores = np.asarray(full, dtype=float)
     if scores.shape != heads.shape or not np.isfinite(scores).all():
-        raise HeadwiseError(f"scores have shape {scores.shape} or gaps; this model needs a finite one for each of {heads.shape}")
+        raise HeadwiseError(
+            f"scores have shape {scores.shape} or gaps; this model needs a finite one for each of {heads.shape}"
+        )
     spread = float(np.ptp(scores))
     if spread == 0:
         raise HeadwiseError("all scores are equal: they do not say which heads need their whole cache")

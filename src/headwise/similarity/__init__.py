@@ -14,9 +14,17 @@ if TYPE_CHECKING:
     )
     from headwise.similarity._heads import head_similarity as head_similarity
     from headwise.similarity._link import LinkResult as LinkResult, agreement as agreement, link as link
-    from headwise.similarity._mantel import MantelResult as MantelResult, mantel as mantel, partial_mantel as partial_mantel
+    from headwise.similarity._mantel import (
+        MantelResult as MantelResult,
+        mantel as mantel,
+        partial_mantel as partial_mantel,
+    )
     from headwise.similarity._matrices import labelled as labelled
-    from headwise.similarity._representations import cra as cra, dse as dse, sentence_vectors as sentence_vectors
+    from headwise.similarity._representations import (
+        cra as cra,
+        dse as dse,
+        sentence_vectors as sentence_vectors,
+    )
     from headwise.similarity._settings import Similarity as Similarity
 
 __getattr__, __all__ = lazily(__name__)

@@ -41,9 +41,13 @@ def transfer_affinity(
         rows = [np.asarray(losses[target][name], dtype=float) for name in names]
         if len({row.shape for row in rows}) != 1 or rows[0].ndim != 1 or not rows[0].size:
             shapes = {name: row.shape for name, row in zip(names, rows, strict=True)}
-            raise HeadwiseError(f"every source needs one loss per held-out example of {target}, got shapes {shapes}")
+            raise HeadwiseError(
+                f"every source needs one loss per held-out example of {target}, got shapes {shapes}"
+            )
         if np.isnan(rows).any():
-            raise HeadwiseError(f"a held-out loss of {target} is NaN (source {names[int(np.isnan(rows).any(1).argmax())]})")
+            raise HeadwiseError(
+                f"a held-out loss of {target} is NaN (source {names[int(np.isnan(rows).any(1).argmax())]})"
+            )
         shares = principal_shares(win_rates(np.stack(rows)), clip)
         shares = shares / (shares.max() if scale == "best" else shares.sum())
         for name, share in zip(names, shares, strict=True):

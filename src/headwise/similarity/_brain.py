@@ -95,12 +95,16 @@ def encoding_scores(
         seed: of the folds.
         progress: wraps the iteration over participants (a progress bar).
     """
-    features = {task: data.stimulus_vectors(np.asarray(value, dtype=float)) for task, value in vectors.items()}
+    features = {
+        task: data.stimulus_vectors(np.asarray(value, dtype=float)) for task, value in vectors.items()
+    }
     fold_of = _folds(data, folds, seed)
     out: dict[str, Encoding] = {}
     for participant in progress(list(data.responses)):
         responses = np.asarray(data.responses[participant], dtype=float)
-        responses = responses[:, responses.std(0) > 0]  # empty voxels (outside the brain, or an empty last component) say nothing
+        responses = responses[
+            :, responses.std(0) > 0
+        ]  # empty voxels (outside the brain, or an empty last component) say nothing
         scores, weights = [], []
         for fold in range(folds):
             train, test = fold_of != fold, fold_of == fold
@@ -108,7 +112,10 @@ def encoding_scores(
             informative = np.mean([fit.inner for fit in fits.values()], axis=0)  # (voxels,)
             kept = np.sort(np.argsort(-informative, kind="stable")[:voxels])
             held_out = [
-                column_correlation(features[task][test] @ fit.weights[:, kept] + fit.intercept[kept], responses[test][:, kept])
+                column_correlation(
+                    features[task][test] @ fit.weights[:, kept] + fit.intercept[kept],
+                    responses[test][:, kept],
+                )
                 for task, fit in fits.items()
             ]
             scores.append(np.stack(held_out))  # (tasks, kept)
@@ -135,14 +142,18 @@ def cnm(vectors: Mapping[str, Array], data: BrainData, **settings: Any) -> xr.Da
         rows = scores * np.sqrt(weights)
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         if (length == 0).any():
-            raise HeadwiseError(f"the vectors of {names[int((length == 0).argmax())]} predict nothing at all: they are constant")
+            raise HeadwiseError(
+                f"the vectors of {names[int((length == 0).argmax())]} predict nothing at all: they are constant"
+            )
         rows = rows / length
         matrices.append(rows @ rows.T)
     mean_score = {
         name: float(np.mean([np.average(e.scores[i], weights=e.weights) for e in encodings.values()]))
         for i, name in enumerate(names)
     }
-    return labelled(np.mean(matrices, axis=0), names, "CNM", participants=list(encodings), mean_score=mean_score)
+    return labelled(
+        np.mean(matrices, axis=0), names, "CNM", participants=list(encodings), mean_score=mean_score
+    )
 
 
 def read_pereira(
@@ -160,18 +171,27 @@ def read_pereira(
     if (path / "responses.npz").is_file():
         check_zip(path / "responses.npz")
         with np.load(path / "responses.npz", allow_pickle=False) as stored:
-            responses = {str(name): rows for name, rows in zip(stored["participants"], stored["responses"], strict=True)}
+            responses = {
+                str(name): rows
+                for name, rows in zip(stored["participants"], stored["responses"], strict=True)
+            }
             concepts = tuple(str(name) for name in stored["concepts"])
         return _with_concepts(concepts, responses, path / "sentences.parquet", True, str(path))
     from scipy.io import loadmat
 
     files = sorted(path.glob(f"*/data_{experiment}.mat")) + sorted(path.glob(f"*/examples_{experiment}.mat"))
     if not files:
-        raise HeadwiseError(f"no */data_{experiment}.mat or */examples_{experiment}.mat under {path}, and no responses.npz in it")
+        raise HeadwiseError(
+            f"no */data_{experiment}.mat or */examples_{experiment}.mat under {path}, and no responses.npz in it"
+        )
     responses, stimuli, groups = {}, None, None
     for file in files:
         content = loadmat(file, simplify_cells=True)
-        values, names = ("examples", "keyConcept") if "examples" in content else ("examples_passagesentences", "keySentences")
+        values, names = (
+            ("examples", "keyConcept")
+            if "examples" in content
+            else ("examples_passagesentences", "keySentences")
+        )
         if values not in content or names not in content:
             found = sorted(key for key in content if not key.startswith("__"))
             raise HeadwiseError(
@@ -198,20 +218,32 @@ def _with_concepts(
     concepts: tuple[str, ...], responses: dict[str, Array], table: Path, components: bool, source: str
 ) -> BrainData:
     if not table.is_file():
-        raise HeadwiseError(f"{table} is missing: it gives the sentences of each concept (columns concept, sentence)")
+        raise HeadwiseError(
+            f"{table} is missing: it gives the sentences of each concept (columns concept, sentence)"
+        )
     frame = read_table(table)
     row = {name: i for i, name in enumerate(concepts)}
     unknown = sorted(set(frame["concept"]) - set(row))
     if unknown:
         raise HeadwiseError(f"{table} has sentences for concepts without responses: {unknown[:5]}")
     where = frame["concept"].map(row).to_numpy()
-    return BrainData(concepts, responses, tuple(frame["sentence"]), where, components=components, source=source)
+    return BrainData(
+        concepts, responses, tuple(frame["sentence"]), where, components=components, source=source
+    )
 
 
 def _folds(data: BrainData, folds: int, seed: int) -> Array:
     groups = np.asarray(data.groups if data.groups is not None else data.stimuli)
     names = np.unique(groups)
     if len(names) < folds or folds < 2:
-        raise HeadwiseError(f"{folds} folds need at least 2 and at most as many stimuli or groups as there are: {len(names)}")
-    fold_of = dict(zip(names[np.random.default_rng(seed).permutation(len(names))], np.arange(len(names)) % folds, strict=True))
+        raise HeadwiseError(
+            f"{folds} folds need at least 2 and at most as many stimuli or groups as there are: {len(names)}"
+        )
+    fold_of = dict(
+        zip(
+            names[np.random.default_rng(seed).permutation(len(names))],
+            np.arange(len(names)) % folds,
+            strict=True,
+        )
+    )
     return np.array([fold_of[group] for group in groups])

@@ -51,7 +51,9 @@ def fit_ridge(features: Array, responses: Array, strengths: Sequence[float] = ST
     for k, strength in enumerate(strengths):
         shrink = s**2 / (s**2 + strength * unit)  # (r,)
         hat = (u**2) @ shrink + 1.0 / len(x)  # (n,) the diagonal, intercept included
-        left_out = y - (y - (u * shrink) @ projected) / (1.0 - hat)[:, None]  # (n, voxels) predictions of the centred responses
+        left_out = (
+            y - (y - (u * shrink) @ projected) / (1.0 - hat)[:, None]
+        )  # (n, voxels) predictions of the centred responses
         error = ((y - left_out) ** 2).sum(0)
         better = error < best_error
         best_error = np.where(better, error, best_error)

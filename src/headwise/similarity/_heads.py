@@ -12,7 +12,10 @@ from headwise.similarity._matrices import pairwise
 
 
 def head_similarity(
-    scores: xr.DataArray, how: Literal["spearman", "pearson", "cosine", "overlap"] = "spearman", *, fraction: float = 0.3
+    scores: xr.DataArray,
+    how: Literal["spearman", "pearson", "cosine", "overlap"] = "spearman",
+    *,
+    fraction: float = 0.3,
 ) -> xr.DataArray:
     """Similarity of tasks from their head scores (or gates).
 
@@ -27,7 +30,9 @@ def head_similarity(
     """
     missing = {"task", "layer", "head"} - set(map(str, scores.dims))
     if missing:
-        raise HeadwiseError(f"head scores need the dims task, layer and head; {sorted(missing)} missing, got {list(scores.dims)}")
+        raise HeadwiseError(
+            f"head scores need the dims task, layer and head; {sorted(missing)} missing, got {list(scores.dims)}"
+        )
     extra = [dim for dim in scores.dims if dim not in ("task", "layer", "head")]
     mean = scores.mean(extra, keep_attrs=True).transpose("task", "layer", "head")
     ranked = importance(mean) if how == "overlap" else mean.to_numpy()
@@ -40,7 +45,9 @@ def head_similarity(
     if how == "overlap":
         count = int(np.floor(fraction * table.shape[1] + 1e-9))
         if not count > 0:
-            raise HeadwiseError(f"the top {fraction:g} of {table.shape[1]} heads is none: choose a larger fraction")
+            raise HeadwiseError(
+                f"the top {fraction:g} of {table.shape[1]} heads is none: choose a larger fraction"
+            )
         chosen = np.zeros_like(table)
         np.put_along_axis(chosen, np.argsort(-table, axis=1, kind="stable")[:, :count], 1.0, axis=1)
         table = chosen
@@ -53,6 +60,8 @@ def head_similarity(
     length = np.linalg.norm(table, axis=1, keepdims=True)
     names = [str(name) for name in scores["task"].values]
     if (length == 0).any():
-        raise HeadwiseError(f"all heads of {names[int((length == 0).argmax())]} have the same score: nothing to compare")
+        raise HeadwiseError(
+            f"all heads of {names[int((length == 0).argmax())]} have the same score: nothing to compare"
+        )
     rows = dict(zip(names, table / length, strict=True))
     return pairwise(rows, lambda a, b: float(a @ b), f"heads-{how}", heads=int(table.shape[1]))

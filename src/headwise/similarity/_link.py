@@ -52,7 +52,9 @@ def link(
         same = labelled((kinds[:, None] == kinds[None, :]).astype(float), tasks, "paradigm")
     upper = np.triu_indices(len(tasks), 1)
     d = off_diagonal(dissociation, tasks)
-    pairs = pd.DataFrame({"task": np.array(tasks)[upper[0]], "other": np.array(tasks)[upper[1]], "dissociation": d[upper]})
+    pairs = pd.DataFrame(
+        {"task": np.array(tasks)[upper[0]], "other": np.array(tasks)[upper[1]], "dissociation": d[upper]}
+    )
     if same is not None:
         pairs["same_paradigm"] = off_diagonal(same, tasks)[upper].astype(bool)
     rows = []
@@ -71,8 +73,14 @@ def link(
                 "note": plain.note,
             }
             if same is not None and 0 < pairs["same_paradigm"].mean() < 1:
-                partial = _or_nan(partial_mantel, matrix, dissociation, same, kind=kind, alternative=alternative, seed=seed)
-                row |= {"partial_correlation": partial.correlation, "partial_p": partial.p, "partial_note": partial.note}
+                partial = _or_nan(
+                    partial_mantel, matrix, dissociation, same, kind=kind, alternative=alternative, seed=seed
+                )
+                row |= {
+                    "partial_correlation": partial.correlation,
+                    "partial_p": partial.p,
+                    "partial_note": partial.note,
+                }
             rows.append(row)
     means = None
     if same is not None:
@@ -82,7 +90,10 @@ def link(
 
 
 def agreement(
-    similarities: Mapping[str, xr.DataArray], *, kind: Literal["pearson", "spearman"] = "spearman", seed: int = 0
+    similarities: Mapping[str, xr.DataArray],
+    *,
+    kind: Literal["pearson", "spearman"] = "spearman",
+    seed: int = 0,
 ) -> pd.DataFrame:
     """How far the similarity metrics agree: the correlation over task pairs of every two metrics, with Mantel p-values, or why there
     is none (`note`)."""
@@ -90,8 +101,18 @@ def agreement(
     rows = []
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
-            result = _or_nan(mantel, similarities[first], similarities[second], kind=kind, alternative="greater", seed=seed)
-            rows.append({"first": first, "second": second, "correlation": result.correlation, "p": result.p, "note": result.note})
+            result = _or_nan(
+                mantel, similarities[first], similarities[second], kind=kind, alternative="greater", seed=seed
+            )
+            rows.append(
+                {
+                    "first": first,
+                    "second": second,
+                    "correlation": result.correlation,
+                    "p": result.p,
+                    "note": result.note,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -100,5 +121,7 @@ def _or_nan(test: Any, *matrices: xr.DataArray, **options: Any) -> MantelResult:
     try:
         result: MantelResult = test(*matrices, **options)
     except NoCorrelation as why:
-        return MantelResult(float("nan"), float("nan"), 0, False, options["kind"], options["alternative"], f"no test: {why}")
+        return MantelResult(
+            float("nan"), float("nan"), 0, False, options["kind"], options["alternative"], f"no test: {why}"
+        )
     return result

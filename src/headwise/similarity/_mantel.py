@@ -95,7 +95,9 @@ def _groups(given: Array) -> list[list[int]]:
     return [np.flatnonzero(row).tolist() for row in np.unique(same, axis=0)]
 
 
-def _test(a: Array, b: Array, kind: str, alternative: Alternative, orders: Array, exact: bool) -> MantelResult:
+def _test(
+    a: Array, b: Array, kind: str, alternative: Alternative, orders: Array, exact: bool
+) -> MantelResult:
     upper = np.triu_indices(len(a), 1)
     relabelled = a[orders[:, :, None], orders[:, None, :]][:, upper[0], upper[1]]  # (relabellings, pairs)
     other = b[upper]

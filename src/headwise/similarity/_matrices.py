@@ -24,7 +24,9 @@ def labelled(values: Array, tasks: list[str], method: str, **settings: Any) -> x
     )
 
 
-def pairwise(items: Mapping[str, T], similarity: Callable[[T, T], float], method: str, **settings: Any) -> xr.DataArray:
+def pairwise(
+    items: Mapping[str, T], similarity: Callable[[T, T], float], method: str, **settings: Any
+) -> xr.DataArray:
     """The matrix of a symmetric similarity between named items; each pair is computed once, the diagonal too."""
     names = list(items)
     values = np.empty((len(names), len(names)))
@@ -42,12 +44,16 @@ def same_tasks(*matrices: xr.DataArray) -> list[str]:
     """
     names = [str(name) for name in matrices[0]["task"].values]
     for matrix in matrices:
-        if set(map(str, matrix["task"].values)) != set(names) or set(map(str, matrix["other"].values)) != set(names):
+        if set(map(str, matrix["task"].values)) != set(names) or set(map(str, matrix["other"].values)) != set(
+            names
+        ):
             raise HeadwiseError(
                 f"the matrices hold different tasks: {sorted(names)} and {sorted(map(str, matrix['task'].values))}"
             )
     if len(names) < 3:
-        raise HeadwiseError(f"a correlation over task pairs needs at least three tasks, got {len(names)}: {names}")
+        raise HeadwiseError(
+            f"a correlation over task pairs needs at least three tasks, got {len(names)}: {names}"
+        )
     return names
 
 

@@ -57,9 +57,13 @@ def sentence_vectors(
                 max_length=length,
                 return_tensors="pt",
             ).to(opened.device)
-            check_tokens(encoder, tokenizer, batch["input_ids"][batch["attention_mask"] > 0].cpu(), "the sentences")
+            check_tokens(
+                encoder, tokenizer, batch["input_ids"][batch["attention_mask"] > 0].cpu(), "the sentences"
+            )
             states = token_states(encoder, batch).float()  # (batch, tokens, dim)
-            for i, vector in zip(rows, pool(states, batch["attention_mask"], pooling).cpu().numpy(), strict=True):
+            for i, vector in zip(
+                rows, pool(states, batch["attention_mask"], pooling).cpu().numpy(), strict=True
+            ):
                 vectors[i] = vector
     return np.stack(vectors)
 
@@ -80,7 +84,9 @@ def dse(vectors: Mapping[str, Array]) -> xr.DataArray:
         raise HeadwiseError(
             f"DSE compares vectors of one size, got {sizes}: the models must share an architecture (CRA does not need that)"
         )
-    return pairwise(unit, lambda a, b: float((a * b).sum(1).mean()), "DSE", sentences=len(next(iter(unit.values()))))
+    return pairwise(
+        unit, lambda a, b: float((a * b).sum(1).mean()), "DSE", sentences=len(next(iter(unit.values())))
+    )
 
 
 def cra(vectors: Mapping[str, Array]) -> xr.DataArray:

@@ -12,7 +12,18 @@ import torch
 from torch import Tensor
 
 from headwise.errors import HeadwiseError
-from headwise.probing import NOT_KEPT, SPLIT_NAMES, Encoder, Labels, Probe, Recording, fit, probe_heads, ranked_heads, record
+from headwise.probing import (
+    NOT_KEPT,
+    SPLIT_NAMES,
+    Encoder,
+    Labels,
+    Probe,
+    Recording,
+    fit,
+    probe_heads,
+    ranked_heads,
+    record,
+)
 from headwise.steering._settings import Steer
 from headwise.tasks import Examples
 
@@ -46,7 +57,9 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
     arrays = [(np.asarray(splits[name].labels) == target).astype(np.int64) for name in SPLIT_NAMES]
     for name, one in zip(SPLIT_NAMES, arrays, strict=True):
         if len(np.unique(one)) < 2:
-            raise HeadwiseError(f"the {name} split has statements of one kind only: both the target class and others are needed")
+            raise HeadwiseError(
+                f"the {name} split has statements of one kind only: both the target class and others are needed"
+            )
     labels = Labels("classes", "accuracy", 2, arrays[0], arrays[1], arrays[2])
     probing = Probe(device=str(encoder.device), quiet=settings.quiet, seed=settings.seed)
     options: dict[str, Any] = {
@@ -64,14 +77,21 @@ def find(encoder: Encoder, splits: Mapping[str, Examples], target: int, settings
             raise HeadwiseError(f"top is {count}; the model has {total} heads")
         rows, vectors = [], {}
         for place in ranked_heads(grid["validation"])[:count]:
-            vectors[place], sigma = _vector(recordings["train"], place, labels, float(grid["strength"][place]), settings, probing)
+            vectors[place], sigma = _vector(
+                recordings["train"], place, labels, float(grid["strength"][place]), settings, probing
+            )
             scores = {"validation": grid["validation"][place], "test": grid["test"][place], "sigma": sigma}
             rows.append({"layer": place[0], "head": place[1], **scores})
     return Found(pd.DataFrame(rows), vectors)
 
 
 def _vector(
-    recording: Recording, place: tuple[int, int], labels: Labels, strength: float, settings: Steer, probing: Probe
+    recording: Recording,
+    place: tuple[int, int],
+    labels: Labels,
+    strength: float,
+    settings: Steer,
+    probing: Probe,
 ) -> tuple[Tensor, float]:
     """σ times the unit direction, and σ: the standard deviation of the outputs along it."""
     x = recording.heads([place])[0].double()  # (examples, dim)
@@ -79,10 +99,16 @@ def _vector(
     if settings.directions == "mean":
         direction = x[y == 1].mean(0) - x[y == 0].mean(0)
     else:
-        direction = fit(x[None].float(), y, [strength], classes=2, tolerance=probing.tolerance).weights[0, 0, 0, 0].double()
+        direction = (
+            fit(x[None].float(), y, [strength], classes=2, tolerance=probing.tolerance)
+            .weights[0, 0, 0, 0]
+            .double()
+        )
     length = direction.norm()
     if not float(length) > 0:
-        raise HeadwiseError(f"head {place} gives both kinds of statement the same output, so it has no direction: lower top")
+        raise HeadwiseError(
+            f"head {place} gives both kinds of statement the same output, so it has no direction: lower top"
+        )
     unit = direction / length
     sigma = float((x @ unit).std(correction=0))
     return (sigma * unit).float(), sigma

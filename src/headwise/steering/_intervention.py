@@ -50,7 +50,12 @@ def steer(model: Any, tasks: Task | Iterable[Task], settings: Steer) -> Steering
         return _steer(model, statements, pairs, settings)[0]
     given = [task for task in (statements, pairs) if task is not None]
     decided = decision(
-        "steer", settings, model=model, tokenizer=settings.tokenizer, tasks=given, splits=("train", CHOOSE, REPORT)
+        "steer",
+        settings,
+        model=model,
+        tokenizer=settings.tokenizer,
+        tasks=given,
+        splits=("train", CHOOSE, REPORT),
     )
 
     def compute(entry: Entry) -> Steering:
@@ -86,7 +91,9 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
     answering = as_task_model(live, tokenizer, judged)
     heads, encoder = Heads(live), Encoder.of(live, tokenizer, "last")
     if encoder.heads.shape != heads.shape:
-        raise HeadwiseError(f"{type(live).__name__} has heads outside its text model: steering reads left-to-right models")
+        raise HeadwiseError(
+            f"{type(live).__name__} has heads outside its text model: steering reads left-to-right models"
+        )
     target = statements.classes.index(settings.target) if settings.target else len(statements.classes) - 1
     splits = three_splits(statements, settings.examples, settings.seed)
     found = find(encoder, splits, target, settings)
@@ -108,28 +115,40 @@ def _steer(model: Any, statements: Task, pairs: Task | None, settings: Steer) ->
         "heads_total": heads.total,
         **{name: getattr(settings, name) for name in noted},
     }
-    notes = [] if strength else ["no strength raised the effect on the validation split within the limit on KL: strength is 0"]
+    notes = (
+        []
+        if strength
+        else ["no strength raised the effect on the validation split within the limit on KL: strength is 0"]
+    )
     if strength and strength == max(settings.strengths):
         notes.append(
             f"the strongest of the strengths tried was chosen ({strength:g}): a stronger one may do more, see strengths="
         )
-    result = Steering(pd.concat(tables, ignore_index=True), found.heads, found.vectors, strength, facts, notes)
+    result = Steering(
+        pd.concat(tables, ignore_index=True), found.heads, found.vectors, strength, facts, notes
+    )
     return result, heads, tokenizer
 
 
-def _judging(splits: dict[str, Examples], pairs: Task | None, target: int, settings: Steer) -> dict[str, tuple[Examples, Any]]:
+def _judging(
+    splits: dict[str, Examples], pairs: Task | None, target: int, settings: Steer
+) -> dict[str, tuple[Examples, Any]]:
     """What chooses the strength and what is reported; of statements also which are of the target class."""
     if pairs is None:
         found = {}
         for name in (CHOOSE, REPORT):
             labels = np.asarray(splits[name].labels)
-            running = replace(splits[name], labels=np.zeros(len(labels), np.int64), kind="next-token", classes=())
+            running = replace(
+                splits[name], labels=np.zeros(len(labels), np.int64), kind="next-token", classes=()
+            )
             found[name] = (running, labels == target)
         return found
     held = {name: pairs.split(name) for name in (CHOOSE, REPORT) if name in pairs.splits}
     if len(held) < 2:  # one split is divided, so that nothing is chosen on what is reported
         whole = next(iter(held.values()), pairs.split(pairs.splits[0]))
-        rows = by_fraction((text_key(text) for text in whole.texts), {CHOOSE: 0.5, REPORT: 0.5}, settings.seed)
+        rows = by_fraction(
+            (text_key(text) for text in whole.texts), {CHOOSE: 0.5, REPORT: 0.5}, settings.seed
+        )
         held = {name: whole.subset(rows[name]) for name in (CHOOSE, REPORT)}
     if settings.examples is not None:
         held = {name: one.sample(settings.examples, settings.seed) for name, one in held.items()}

@@ -70,8 +70,12 @@ class Judged:
             low, high = np.array(bounds if settings.bootstrap else np.full((len(bounds), 2), np.nan)).T
             columns |= {"accuracy": preferred / n, "accuracy_low": low, "accuracy_high": high}
         draws = sum(sign * counts[:, rows] @ self.values[:, rows].T / len(rows) for rows, sign in contrast)
-        reasons = (why_none(each, settings.level, examples=min(map(len, strata))) for each in np.asarray(draws).T)
-        return pd.DataFrame({**columns, "examples": n, "note": [f"no interval: {why}" if why else "" for why in reasons]})
+        reasons = (
+            why_none(each, settings.level, examples=min(map(len, strata))) for each in np.asarray(draws).T
+        )
+        return pd.DataFrame(
+            {**columns, "examples": n, "note": [f"no interval: {why}" if why else "" for why in reasons]}
+        )
 
 
 def judge(
@@ -120,7 +124,9 @@ def _log_p(model: TaskModel, name: str, batch: Any) -> Tensor:
     return logits.float().log_softmax(-1)
 
 
-def _by_example(model: TaskModel, name: str, batch: Any, intact: Tensor, found: Tensor) -> tuple[Array, Array]:
+def _by_example(
+    model: TaskModel, name: str, batch: Any, intact: Tensor, found: Tensor
+) -> tuple[Array, Array]:
     kind = model.tasks[name].kind
     gold = gold_tokens(kind, batch)
     counted = gold != IGNORED

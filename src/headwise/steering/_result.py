@@ -69,10 +69,14 @@ class Steering(Described):
         """
         scale = self.strength if strength is None else strength
         if not scale:
-            raise HeadwiseError("the chosen strength is 0: no strength raised the effect, so there is nothing to write")
+            raise HeadwiseError(
+                "the chosen strength is 0: no strength raised the effect, so there is nothing to write"
+            )
         return heads.bake(self.vectors, scale)
 
-    def save(self, folder: str | Path, heads: Heads | None = None, tokenizer: Any = None, **noted: Any) -> None:
+    def save(
+        self, folder: str | Path, heads: Heads | None = None, tokenizer: Any = None, **noted: Any
+    ) -> None:
         """Writes a folder that `headwise.load` and `headwise eval --steer` read.
 
         Args:
@@ -85,11 +89,16 @@ class Steering(Described):
             if heads is not None:
                 try:
                     name = str(self.settings["task"])
-                    baked = as_task_model(self.bake(heads), tokenizer, SavedTask(name, "next-token", (), "token-accuracy"))
+                    baked = as_task_model(
+                        self.bake(heads), tokenizer, SavedTask(name, "next-token", (), "token-accuracy")
+                    )
                     baked.save(aside / MODEL)
                 except (UnsupportedModel, HeadwiseError) as error:
                     self.notes.append(f"no steered model was saved: {error}")
-            save_tensors({f"{layer}.{head}": v.contiguous() for (layer, head), v in self.vectors.items()}, aside / VECTORS)
+            save_tensors(
+                {f"{layer}.{head}": v.contiguous() for (layer, head), v in self.vectors.items()},
+                aside / VECTORS,
+            )
             for name in TABLES:
                 write_text(aside / f"{name}.csv", csv_text(getattr(self, name)))
             facts = {"strength": self.strength, "settings": self.settings, "notes": self.notes}
@@ -104,8 +113,15 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Steering:
         layer, head = map(int, name.split("."))
         vectors[layer, head] = vector
     table, heads = (read_csv(folder / f"{name}.csv") for name in TABLES)
-    table["note"] = table["note"].astype(object).fillna("") if "note" in table else ""  # older results have none
+    table["note"] = (
+        table["note"].astype(object).fillna("") if "note" in table else ""
+    )  # older results have none
     order = [(int(layer), int(head)) for layer, head in heads[["layer", "head"]].to_numpy()]
     return Steering(
-        table, heads, {place: vectors[place] for place in order}, float(facts["strength"]), facts["settings"], facts["notes"]
+        table,
+        heads,
+        {place: vectors[place] for place in order},
+        float(facts["strength"]),
+        facts["settings"],
+        facts["notes"],
     )

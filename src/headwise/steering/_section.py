@@ -18,8 +18,14 @@ REPORTED = "test"
 
 def section(result: "Steering") -> Section:
     """The section of a steering."""
-    effect = "log p(good) − log p(bad)" if result.settings["pairs"] else f"log p per token, {result.settings['target']} − others"
-    heads = result.heads.assign(head=[f"{layer}.{head}" for layer, head in result.heads[["layer", "head"]].to_numpy()])
+    effect = (
+        "log p(good) − log p(bad)"
+        if result.settings["pairs"]
+        else f"log p per token, {result.settings['target']} − others"
+    )
+    heads = result.heads.assign(
+        head=[f"{layer}.{head}" for layer, head in result.heads[["layer", "head"]].to_numpy()]
+    )
     level = f"{100 * result.settings['level']:g} % intervals over examples"
     bounds = "no intervals" if pd.isna(result.table["effect_low"]).all() else level
     probes = "Accuracy of a head's probe; sigma: standard deviation of its output along the direction."
@@ -30,7 +36,9 @@ def section(result: "Steering") -> Section:
             Chart(
                 "steering",
                 "Effect and distance from the intact model, by strength",
-                partial(figures.strengths, result.table, result.strength, effect.replace("token, ", "token,\n")),
+                partial(
+                    figures.strengths, result.table, result.strength, effect.replace("token, ", "token,\n")
+                ),
                 f"The validation split chose the strength (dotted: {result.strength:g}); the test split is reported.",
             ),
             Table(
@@ -89,7 +97,10 @@ def findings(result: "Steering") -> list[str]:
 
 
 def _methods(result: "Steering") -> str:
-    way = {"mean": "the mean output on the target class minus that on the others", "probe": "its probe's weights"}
+    way = {
+        "mean": "the mean output on the target class minus that on the others",
+        "probe": "its probe's weights",
+    }
     facts = result.settings
     return (
         "Inference-time intervention (Li et al. 2023): a logistic probe of every head's output at the last token, fitted on the training "

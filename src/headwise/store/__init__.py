@@ -21,7 +21,13 @@ if TYPE_CHECKING:  # for other rooms, not for users
     from headwise.store._atomic import flush_to_disk, publish, sealed_text, write_sealed, write_text
     from headwise.store._decision import Decision, decision, key_of, model_parts
     from headwise.store._entry import Entry, claimed_folder, kept
-    from headwise.store._fingerprints import cache_folder, content_hash, model_content, noting_files, remembering_files
+    from headwise.store._fingerprints import (
+        cache_folder,
+        content_hash,
+        model_content,
+        noting_files,
+        remembering_files,
+    )
     from headwise.store._live import tokenizer_content
     from headwise.store._loading import LOADERS
     from headwise.store._provenance import peak_memory, reset_peak_memory, surroundings

@@ -93,7 +93,9 @@ def read_sealed(path: Path) -> dict[str, Any]:
         record = parse_json(path.read_bytes(), path.name)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        raise ValueError(f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}") from None
+        raise ValueError(
+            f"{path.name} is missing" if missing else f"{path.name} cannot be read: {error.strerror}"
+        ) from None
     except HeadwiseError:
         raise ValueError(f"{path.name} is not whole JSON: truncated or overwritten") from None
     if not isinstance(record, dict) or record.pop("seal", None) != seal(record):

@@ -107,7 +107,9 @@ class Checkpoint:
                     raise ValueError(f"{TENSORS} does not match its checksum: truncated or damaged")
                 saved = unflatten(record["tree"], load_file(folder / TENSORS))
             except (ValueError, OSError, LookupError, TypeError, AttributeError, SafetensorError) as error:
-                warnings.warn(f"checkpoint {folder} is damaged ({error}); using the previous one", stacklevel=2)
+                warnings.warn(
+                    f"checkpoint {folder} is damaged ({error}); using the previous one", stacklevel=2
+                )
                 _remove(folder)
                 continue
             if saved["parts"].keys() != parts.keys():
@@ -137,12 +139,18 @@ class Checkpoint:
             return []
         for rest in self.folder.glob(f"{ASIDE}*"):
             _remove(rest)
-        return sorted(path for path in self.folder.iterdir() if whole_number(path.name) is not None and path.is_dir())
+        return sorted(
+            path for path in self.folder.iterdir() if whole_number(path.name) is not None and path.is_dir()
+        )
 
 
 def random_state() -> dict[str, Any]:
     """State of the global random generators: python, numpy, torch on the CPU and on every GPU."""
-    state: dict[str, Any] = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}  # noqa: NPY002
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),  # noqa: NPY002
+        "torch": torch.get_rng_state(),
+    }
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
@@ -164,7 +172,10 @@ def _exact_optimizer_state(optimizer: Optimizer, saved: Mapping[str, Any]) -> No
     for number, param in zip(numbers, params, strict=True):
         for name, value in saved["state"].get(number, {}).items():
             loaded = optimizer.state[param][name]
-            if isinstance(value, torch.Tensor) and (loaded.dtype, loaded.stride()) != (value.dtype, value.stride()):
+            if isinstance(value, torch.Tensor) and (loaded.dtype, loaded.stride()) != (
+                value.dtype,
+                value.stride(),
+            ):
                 optimizer.state[param][name] = value.to(loaded.device)
 
 

@@ -54,7 +54,9 @@ def check_listing(folder: Path, files: Any) -> None:
             if not isinstance(size, int) or not isinstance(digest, str):
                 raise TypeError
         except (HeadwiseError, TypeError, ValueError):
-            raise ValueError(f"it names a file outside the folder, or one without size and checksum: {shown(name)}") from None
+            raise ValueError(
+                f"it names a file outside the folder, or one without size and checksum: {shown(name)}"
+            ) from None
 
 
 def verify(folder: Path, files: Mapping[str, Any], finished: float, remedy: str = "") -> None:
@@ -67,7 +69,13 @@ def verify(folder: Path, files: Mapping[str, Any], finished: float, remedy: str 
         path = folder / name
         try:
             stat = path.stat()
-            stamp: tuple[Any, ...] = (str(path.absolute()), known[1], stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns)
+            stamp: tuple[Any, ...] = (
+                str(path.absolute()),
+                known[1],
+                stat.st_ino,
+                stat.st_mtime_ns,
+                stat.st_ctime_ns,
+            )
         except OSError:
             stamp = ()
         if stamp in _sound:

@@ -53,7 +53,10 @@ def function_code(value: Any, contents: Contents) -> Any:
     if not isinstance(value, FunctionType) or not is_own(value):
         inside = [_cell(cell) for cell in getattr(value, "__closure__", None) or ()]
         # of a library's closure what it was made with; the rest are its own notes, which calls may change
-        return {"function": _versioned(value), "with": [contents(one) for one in inside if _plain(one) or is_foreign(one)]}
+        return {
+            "function": _versioned(value),
+            "with": [contents(one) for one in inside if _plain(one) or is_foreign(one)],
+        }
     reads = sorted(set(_names(value.__code__)) & value.__globals__.keys())
     return {
         "own": value.__qualname__,
@@ -68,10 +71,16 @@ def class_code(kind: type, contents: Contents) -> Any:
     """What a class is, as JSON: of a library's its name and what was put into it since, of any other all that stands in it."""
     if not is_own(kind):
         bases = [base for base in kind.__mro__ if base.__name__ != "Module" and not is_own(base)]
-        changed = [[base.__qualname__, name, contents(code)] for base in bases for name, code in _changed(base)]
+        changed = [
+            [base.__qualname__, name, contents(code)] for base in bases for name, code in _changed(base)
+        ]
         # parametrized modules have classes of torch's making
         below = [contents(base) for base in kind.__bases__ if any(map(is_own, base.__mro__))]
-        return {"class": _versioned(kind), **({"changed": changed} if changed else {}), **({"below": below} if below else {})}
+        return {
+            "class": _versioned(kind),
+            **({"changed": changed} if changed else {}),
+            **({"below": below} if below else {}),
+        }
     body = {name: value for name, value in vars(kind).items() if name not in WITHOUT_CODE}
     return {
         "own class": kind.__qualname__,
@@ -161,9 +170,12 @@ def _names(code: CodeType) -> Iterator[str]:
 def _instructions(code: CodeType, contents: Contents) -> Any:
     """Instructions without where they stand in a file."""
     constants = [
-        _instructions(constant, contents) if isinstance(constant, CodeType) else contents(constant) for constant in code.co_consts
+        _instructions(constant, contents) if isinstance(constant, CodeType) else contents(constant)
+        for constant in code.co_consts
     ]
-    return digest([code.co_code.hex(), code.co_names, code.co_argcount, code.co_exceptiontable.hex(), constants])
+    return digest(
+        [code.co_code.hex(), code.co_names, code.co_argcount, code.co_exceptiontable.hex(), constants]
+    )
 
 
 def is_code(value: Any) -> bool:

@@ -21,7 +21,11 @@ PASSING = re.compile(
     r"_skip_keys_device_placement|_keep_in_fp32_modules\w*|_keys_to_ignore_on_\w+|\w*tied_weights_keys|"
     r"generation_config|__deepcopy__)$"
 )
-TABLES = {"numpy": ("ndarray", "generic"), "pandas": ("DataFrame", "Series"), "xarray": ("DataArray", "Dataset")}
+TABLES = {
+    "numpy": ("ndarray", "generic"),
+    "pandas": ("DataFrame", "Series"),
+    "xarray": ("DataArray", "Dataset"),
+}
 # of a configuration: says nothing about what a model computes
 VOLATILE = {"transformers_version", "dtype", "torch_dtype", "architectures", "use_cache", "output_attentions", "output_hidden_states",
             "return_dict", "model_type", "ignore_keys_at_rope_validation"}  # fmt: skip
@@ -80,7 +84,11 @@ class Contents:
 
     def configuration(self, config: Any) -> dict[str, Any]:
         """The values of a configuration of transformers by name, and code of the user's that it names."""
-        values = {name: value for name, value in vars(config).items() if not name.startswith("_") and name not in VOLATILE}
+        values = {
+            name: value
+            for name, value in vars(config).items()
+            if not name.startswith("_") and name not in VOLATILE
+        }
         values |= self._settled.get(id(config), {})
         values |= {f"{name} function": function for name, function in _own_attention(config).items()}
         return {name: self.of(_without_volatile(value)) for name, value in sorted(values.items())}
@@ -90,7 +98,11 @@ class Contents:
         if kind is dict and all(type(key) is str and type(item) in (int, str) for key, item in value.items()):
             return {"dict": sorted(value.items())}  # vocabularies are long
         if isinstance(value, Mapping):
-            return {"dict": sorted(([self.of(key), self.of(item)] for key, item in _ordered(value)), key=json.dumps)}
+            return {
+                "dict": sorted(
+                    ([self.of(key), self.of(item)] for key, item in _ordered(value)), key=json.dumps
+                )
+            }
         if isinstance(value, list | tuple):
             return [self.of(item) for item in value]
         if isinstance(value, set | frozenset):
@@ -149,13 +161,19 @@ def is_configuration(value: Any) -> bool:
 
 def _is_table(value: Any) -> bool:
     """Whether `value` is an array or a table of a library that is in use."""
-    classes = [getattr(sys.modules[name], kind, ()) for name, kinds in TABLES.items() if name in sys.modules for kind in kinds]
+    classes = [
+        getattr(sys.modules[name], kind, ())
+        for name, kinds in TABLES.items()
+        if name in sys.modules
+        for kind in kinds
+    ]
     return isinstance(value, tuple(classes))
 
 
 def _ordered(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
     return sorted(
-        value.items(), key=lambda pair: (str(type(pair[0])), str(pair[0])) if isinstance(pair[0], str | int) else ("", "")
+        value.items(),
+        key=lambda pair: (str(type(pair[0])), str(pair[0])) if isinstance(pair[0], str | int) else ("", ""),
     )
 
 
@@ -169,12 +187,19 @@ def _without_volatile(value: Any) -> Any:
     """A table within a configuration: a part's own settings, or plain values."""
     if not isinstance(value, dict):
         return value
-    return {key: _without_volatile(item) for key, item in value.items() if key not in VOLATILE and key != "_name_or_path"}
+    return {
+        key: _without_volatile(item)
+        for key, item in value.items()
+        if key not in VOLATILE and key != "_name_or_path"
+    }
 
 
 def _own_attention(config: Any) -> dict[str, Any]:
     """Functions for attention and its masks that the user has registered and a configuration names."""
-    library, name = sys.modules.get("transformers.modeling_utils"), getattr(config, "_attn_implementation", None)
+    library, name = (
+        sys.modules.get("transformers.modeling_utils"),
+        getattr(config, "_attn_implementation", None),
+    )
     masks = sys.modules.get("transformers.masking_utils")
     tables = {
         "attention": getattr(library, "ALL_ATTENTION_FUNCTIONS", {}),

@@ -102,7 +102,9 @@ def differences(before: Decision, now: Decision) -> list[str]:
     else:
         pairs = zip(before["tasks"], now["tasks"], strict=True)
         found += [line for (name, old), (_, new) in pairs for line in _data(name, old, new)]
-    old_also, new_also = ({(a, b): facts for a, b, facts in decided.get("also", [])} for decided in (before, now))
+    old_also, new_also = (
+        {(a, b): facts for a, b, facts in decided.get("also", [])} for decided in (before, now)
+    )
     for place in {**old_also, **new_also}:
         if place not in old_also or place not in new_also:
             found.append(f"{place[1]} {'was' if place in old_also else 'is now'} evaluated too")
@@ -155,7 +157,9 @@ def _changed(part: str, before: Any, now: Any) -> str:
 def _data(name: str, before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     words = {"train": "training", "validation": "validation", "test": "test"}
     found = [
-        f"the {what} of {name} was {before[what]} and is {now[what]}" for what in ("kind", "metric") if before[what] != now[what]
+        f"the {what} of {name} was {before[what]} and is {now[what]}"
+        for what in ("kind", "metric")
+        if before[what] != now[what]
     ]
     for split in {**before["splits"], **now["splits"]}:
         old, new = before["splits"].get(split), now["splits"].get(split)
@@ -174,14 +178,22 @@ def _files(folder: Path) -> dict[str, list[Any]]:
     if (folder / manifest.NAME).is_file():
         record = manifest.read(folder)
         names = [*record.get("files", names)]
-        parts["configuration"].append({name: value for name, value in record.items() if name not in manifest.AROUND})
+        parts["configuration"].append(
+            {name: value for name, value in record.items() if name not in manifest.AROUND}
+        )
     for name in names:
         path = folder / name
         if path.name == manifest.NAME and path.parent != folder:  # a model within: those of single tasks
             for part, held in _files(path.parent).items():
                 parts[part].append([name, held])
         elif path.suffix in MODEL_FILES and name not in (manifest.NAME, "training.json", "started.json"):
-            part = "weights" if path.suffix == ".safetensors" else "tokenizer" if TOKENIZER.search(path.name) else "configuration"
+            part = (
+                "weights"
+                if path.suffix == ".safetensors"
+                else "tokenizer"
+                if TOKENIZER.search(path.name)
+                else "configuration"
+            )
             parts[part].append([name, content_hash(path)])
     if not parts["weights"]:
         raise HeadwiseError(f"{folder.absolute()} is not a model: it holds no weights as *.safetensors")

@@ -45,7 +45,9 @@ class Entry:
         """Notes in the folder which result it is for, so that whatever continues it is compared with that."""
         if self.empty or not (self.folder / STARTED_FILE).is_file():
             make_folder(self.folder)
-            write_text(self.folder / STARTED_FILE, sealed_text({"decision": self.decided, "versions": versions()}))
+            write_text(
+                self.folder / STARTED_FILE, sealed_text({"decision": self.decided, "versions": versions()})
+            )
 
     def seals(self) -> dict[str, Any]:
         """The fields of a manifest that say what decided the result, and where it was computed."""
@@ -81,7 +83,9 @@ class Entry:
 
     def _refuse_other(self, before: Decision, computed_with: dict[str, str]) -> None:
         if wrong := differences(before, self.decided):
-            raise HeadwiseError(f"{self.folder} holds another result: {'; '.join(wrong)}; choose another folder, or remove it")
+            raise HeadwiseError(
+                f"{self.folder} holds another result: {'; '.join(wrong)}; choose another folder, or remove it"
+            )
         now = versions()
         changed = [name for name in COMPARED if computed_with.get(name) != now.get(name)]
         if changed:
@@ -105,7 +109,9 @@ def kept(folder: str | Path, decided: Decision, compute: Callable[[Entry], T]) -
     """
     if not (entry := Entry(folder, decided)).finished:
         with claimed_folder(folder):
-            if not (entry := Entry(folder, decided)).finished:  # else another process has finished it meanwhile
+            if not (
+                entry := Entry(folder, decided)
+            ).finished:  # else another process has finished it meanwhile
                 manifest.check_absent(folder)
                 return compute(entry), []
     return load(folder), entry.notes
@@ -126,7 +132,9 @@ def claimed_folder(folder: str | Path, wanted: bool = True) -> Iterator[None]:
     path = place.parent / f".{place.name}.running"
     lock = locks.acquire(path)
     if lock is None:
-        raise HeadwiseError(f"{folder} is being written by {_holder(path)}: wait until it is done, or choose another folder")
+        raise HeadwiseError(
+            f"{folder} is being written by {_holder(path)}: wait until it is done, or choose another folder"
+        )
     lock.write({"host": socket.gethostname(), "pid": os.getpid(), "started": time.time()})
     try:
         yield

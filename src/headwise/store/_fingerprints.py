@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import torch
 
 INDEXED_BYTES = 1 << 20  # smaller files are hashed again each time: that is quicker than looking them up
-SETTLED_S = 2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
+SETTLED_S = (
+    2.0  # a file changed this recently may change again within one tick of its clock, so it is not indexed
+)
 MODEL_FILES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 
 _remembered: ContextVar[dict[Path, str] | None] = ContextVar("headwise_remembered_files", default=None)
@@ -48,7 +50,9 @@ def fingerprint(*values: Any) -> str:
     Raises:
         HeadwiseError: a file is missing, an object is of a kind whose contents cannot be read, or code of the user's hangs on a model.
     """
-    return hashlib.sha256(json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([canonical(value) for value in values], separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def canonical(value: Any) -> Any:
@@ -150,7 +154,9 @@ def _file(path: Path) -> str:
     if remembered is None:
         found = _indexed(path.resolve())
     else:
-        found = remembered[path] if path in remembered else remembered.setdefault(path, _indexed(path.resolve()))
+        found = (
+            remembered[path] if path in remembered else remembered.setdefault(path, _indexed(path.resolve()))
+        )
     if (noted := _noted.get()) is not None:
         noted[str(path.absolute())] = found
     return found
@@ -197,9 +203,21 @@ def _of_library(value: Any) -> Any:
         return _frame(value)
     if "xarray" in loaded and isinstance(value, loaded["xarray"].DataArray):
         labels = {str(name): coord.values for name, coord in value.coords.items()}
-        return {"xarray": [list(map(str, value.dims)), canonical(value.values), canonical(labels), canonical(dict(value.attrs))]}
+        return {
+            "xarray": [
+                list(map(str, value.dims)),
+                canonical(value.values),
+                canonical(labels),
+                canonical(dict(value.attrs)),
+            ]
+        }
     if "xarray" in loaded and isinstance(value, loaded["xarray"].Dataset):
-        return {"xarray": [canonical({str(k): v for k, v in value.data_vars.items()}), canonical(dict(value.attrs))]}
+        return {
+            "xarray": [
+                canonical({str(k): v for k, v in value.data_vars.items()}),
+                canonical(dict(value.attrs)),
+            ]
+        }
     raise HeadwiseError(
         f"cannot fingerprint a {type(value).__module__}.{type(value).__name__}: give numbers, strings, paths, arrays, tables, "
         "dataclasses, pydantic models or models, or give the class a fingerprint() method"

@@ -14,7 +14,11 @@ from headwise.store._fingerprints import fingerprint
 from headwise.store._structure import bare, refuse_code, structure
 from headwise.store._tokenizers import tokenizer_state
 
-GENERATION = {"transformers_version", "_from_model_config", "_commit_hash"}  # of its settings: say nothing of what is generated
+GENERATION = {
+    "transformers_version",
+    "_from_model_config",
+    "_commit_hash",
+}  # of its settings: say nothing of what is generated
 
 
 def live_parts(model: Any, tokenizer: Any = None, training: bool = False) -> dict[str, Any]:
@@ -29,7 +33,11 @@ def live_parts(model: Any, tokenizer: Any = None, training: bool = False) -> dic
         HeadwiseError: it has no tokenizer, or code of the user's hangs on it.
     """
     tokenizer = tokenizer if tokenizer is not None else tokenizer_beside(model)
-    frozen = {"frozen": digest(sorted(bare(n) for n, p in model.named_parameters() if not p.requires_grad))} if training else {}
+    frozen = (
+        {"frozen": digest(sorted(bare(n) for n, p in model.named_parameters() if not p.requires_grad))}
+        if training
+        else {}
+    )
     return {**model_content(model, tokenizer), **frozen, "tokenizer": tokenizer_content(tokenizer)}
 
 
@@ -51,10 +59,14 @@ def model_content(model: Any, tokenizer: Any = None) -> dict[str, Any]:
     contents = Contents(settled=settled)
     values: dict[str, Any] = contents.configuration(config) if is_configuration(config) else {}
     if generation is not None:
-        values["generation"] = [[k, contents.of(v)] for k, v in sorted(generation.to_dict().items()) if k not in GENERATION]
+        values["generation"] = [
+            [k, contents.of(v)] for k, v in sorted(generation.to_dict().items()) if k not in GENERATION
+        ]
     if ours:
         values |= _answers(model, contents)
-    by_task = {"_active_adapter"} if ours and "lora" in model.notes else set()  # each task's passes set their own
+    by_task = (
+        {"_active_adapter"} if ours and "lora" in model.notes else set()
+    )  # each task's passes set their own
     return {
         "weights": fingerprint(_weights(model)),
         "configuration": {name: digest(value) for name, value in sorted(values.items())},
@@ -65,8 +77,12 @@ def model_content(model: Any, tokenizer: Any = None) -> dict[str, Any]:
 def tokenizer_content(tokenizer: Any) -> str:
     """Hash of how a tokenizer reads texts, whatever was last asked of its padding and truncation."""
     named = {**tokenizer.special_tokens_map, "pad_token": _padding(tokenizer)}
-    sides = [getattr(tokenizer, name, None) for name in ("model_max_length", "padding_side", "truncation_side")]
-    return fingerprint([tokenizer_state(tokenizer), {name: str(token) for name, token in named.items()}, sides])
+    sides = [
+        getattr(tokenizer, name, None) for name in ("model_max_length", "padding_side", "truncation_side")
+    ]
+    return fingerprint(
+        [tokenizer_state(tokenizer), {name: str(token) for name, token in named.items()}, sides]
+    )
 
 
 def _answers(model: Any, contents: Contents) -> dict[str, Any]:
@@ -108,7 +124,11 @@ def _weights(model: Any) -> dict[str, Any]:
         from accelerate.utils.modeling import get_state_dict_offloaded_model
 
         weights |= get_state_dict_offloaded_model(model)
-    empty = [name for name, tensor in weights.items() if isinstance(tensor, Tensor) and tensor.device.type == "meta"]
+    empty = [
+        name
+        for name, tensor in weights.items()
+        if isinstance(tensor, Tensor) and tensor.device.type == "meta"
+    ]
     if empty:
         raise HeadwiseError(
             f"{empty[0]} of this {type(model).__name__} has no values (it is on the device meta): load its weights first"

@@ -48,7 +48,9 @@ def load(path: str | Path, *, trust_remote_code: bool = False) -> Any:
     record = manifest.read(path)
     kind = record["kind"]
     if kind not in LOADERS:
-        raise HeadwiseError(f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}")
+        raise HeadwiseError(
+            f"{path} holds a {shown(kind)}; this headwise can load: {', '.join(sorted(LOADERS))}"
+        )
     loader = _function(LOADERS[kind])
     manifest.check(Path(path), record)
     with reading(path, f"a saved {kind!r}, so it is damaged"), trusting(trust_remote_code):

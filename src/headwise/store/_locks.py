@@ -15,7 +15,9 @@ class Lock:
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
         self._descriptor = descriptor
-        self._guard = threading.Lock()  # a write after the release could land in whatever file got the number next
+        self._guard = (
+            threading.Lock()
+        )  # a write after the release could land in whatever file got the number next
         self._held = True
 
     def write(self, status: dict[str, Any]) -> None:

@@ -27,7 +27,9 @@ APART = (
     "modules.json",  # of sentence-transformers, which writes it again beside a head embedding
 )  # in a folder, but no part of what it holds
 # what a manifest says beside the facts that its loader needs
-AROUND = frozenset({"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"})
+AROUND = frozenset(
+    {"format", "headwise", "files", "finished", "seal", "key", "decision", "provenance", "command"}
+)
 
 
 def write(folder: Path, kind: str, **fields: Any) -> None:
@@ -35,7 +37,14 @@ def write(folder: Path, kind: str, **fields: Any) -> None:
     from headwise import __version__
 
     listed = contents(folder, APART, NAME)
-    record = {"format": FORMAT, "kind": kind, "headwise": __version__, **fields, "files": listed, "finished": time.time()}
+    record = {
+        "format": FORMAT,
+        "kind": kind,
+        "headwise": __version__,
+        **fields,
+        "files": listed,
+        "finished": time.time(),
+    }
     write_text(folder / NAME, sealed_text(record))
 
 
@@ -61,7 +70,11 @@ def new_folder(target: str | Path, kind: str, **fields: Any) -> Iterator[Path]:
 def amend(folder: Path, **fields: Any) -> None:
     """Writes the manifest of `folder` again, with further fields and with the files that have joined."""
     before = read(folder)
-    kept = {name: value for name, value in before.items() if name not in ("format", "headwise", "files", "finished")}
+    kept = {
+        name: value
+        for name, value in before.items()
+        if name not in ("format", "headwise", "files", "finished")
+    }
     write(folder, **{**kept, **fields})
 
 
@@ -75,10 +88,22 @@ def read(folder: str | Path) -> dict[str, Any]:
     if not path.is_file():
         if not Path(folder).is_dir():
             before = sorted(Path(folder).parent.glob(f"{ASIDE}{Path(folder).name}-before-*"))
-            hint = f"; a save that was interrupted has left what was there in {before[-1]}: rename that folder" if before else ""
+            hint = (
+                f"; a save that was interrupted has left what was there in {before[-1]}: rename that folder"
+                if before
+                else ""
+            )
             raise HeadwiseError(f"there is no folder {str(folder)!r}{hint}")
-        inside = [str(found.parent) for depth in ("*", "*/*") for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))]
-        hint = f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these" if inside else ""
+        inside = [
+            str(found.parent)
+            for depth in ("*", "*/*")
+            for found in sorted(Path(folder).glob(f"{depth}/{NAME}"))
+        ]
+        hint = (
+            f", but in {', '.join(inside[:4])}{', ...' if len(inside) > 4 else ''}: open one of these"
+            if inside
+            else ""
+        )
         raise HeadwiseError(f"{folder} was not saved by headwise: there is no {NAME} in it{hint}")
     record = read_json(path)
     number, kind = record.get("format"), record.get("kind")
@@ -87,9 +112,13 @@ def read(folder: str | Path) -> dict[str, Any]:
             f"{path} is damaged: its format is {shown(number)} and its kind {shown(kind)}, where a number and a name are expected"
         )
     if number > FORMAT:
-        raise HeadwiseError(f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise")
+        raise HeadwiseError(
+            f"{path} has format {shown(number)}, this headwise reads up to {FORMAT}: upgrade headwise"
+        )
     if number > 1 and record.pop("seal", None) != seal(record):
-        raise DamagedResult(f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits")
+        raise DamagedResult(
+            f"{path} is damaged: it does not match its own seal, so it was edited or has flipped bits"
+        )
     if number > 1 or "files" in record:  # a folder of format 1 has none
         try:
             check_listing(Path(folder), record.get("files"))
@@ -107,4 +136,9 @@ def check(folder: Path, record: dict[str, Any], *names: str) -> None:
     """
     files = record.get("files", {})
     chosen = {name: known for name, known in files.items() if not names or name in names}
-    verify(folder, chosen, float(record.get("finished", 0)), "; save or compute it again, or fetch an undamaged copy")
+    verify(
+        folder,
+        chosen,
+        float(record.get("finished", 0)),
+        "; save or compute it again, or fetch an undamaged copy",
+    )

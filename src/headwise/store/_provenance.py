@@ -11,7 +11,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-LIBRARIES = ("torch", "transformers", "accelerate", "peft", "numpy", "pandas", "xarray", "scipy", "scikit-learn")
+LIBRARIES = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "peft",
+    "numpy",
+    "pandas",
+    "xarray",
+    "scipy",
+    "scikit-learn",
+)
 
 
 def surroundings() -> dict[str, Any]:
@@ -21,7 +31,9 @@ def surroundings() -> dict[str, Any]:
 
 def reset_peak_memory() -> None:
     """Makes the current memory the peak so far; where the system cannot (not Linux), the peak is the process's."""
-    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():  # a cell that computes on the CPU starts none
+    if (
+        torch := sys.modules.get("torch")
+    ) and torch.cuda.is_initialized():  # a cell that computes on the CPU starts none
         with suppress(RuntimeError):
             torch.cuda.reset_peak_memory_stats()
     with suppress(OSError):
@@ -30,7 +42,9 @@ def reset_peak_memory() -> None:
 
 def peak_memory() -> dict[str, int]:
     """Peak memory of the step in bytes: {"cpu": resident, "gpu": allocated, where there is one}."""
-    peak = {"cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)}
+    peak = {
+        "cpu": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    }
     with suppress(OSError, IndexError):
         peak["cpu"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
     if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
@@ -58,7 +72,9 @@ def _commit() -> str | None:
     here = Path(__file__).resolve().parent
     try:
         git = ["git", "-C", str(here)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
         changed = subprocess.run(
             [*git, "status", "--porcelain", "--", "."], capture_output=True, text=True, check=True
         ).stdout.strip()
@@ -73,4 +89,8 @@ def _device() -> dict[str, Any]:
 
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {"kind": "cuda", "name": torch.cuda.get_device_name(0), "threads": torch.get_num_threads()}
-    return {"kind": "cpu", "name": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+    return {
+        "kind": "cpu",
+        "name": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+    }

@@ -77,12 +77,15 @@ class Out:
     def tensors(self, name: str, tensors: "Mapping[str, torch.Tensor]") -> None:
         """Saves tensors by name as safetensors."""
         save_tensors(
-            {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self._new(name, ".safetensors")
+            {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()},
+            self._new(name, ".safetensors"),
         )
 
     def json(self, name: str, value: Any) -> None:
         """Saves numbers, strings, lists and dicts as JSON."""
-        self._new(name, ".json").write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        self._new(name, ".json").write_text(
+            json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8"
+        )
 
     def model(self, name: str, model: Saveable | Pretrained | Callable[[Path], Any]) -> None:
         """Saves a model into the folder `name`: by its `save` (which makes it), its `save_pretrained`, or by calling it with it."""
@@ -108,7 +111,9 @@ class Out:
 
     def _new(self, name: str, suffix: str) -> Path:
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or name == "provenance":
-            raise HeadwiseError(f"cannot save under the name {name!r}: use lower-case letters, digits, - and _")
+            raise HeadwiseError(
+                f"cannot save under the name {name!r}: use lower-case letters, digits, - and _"
+            )
         path = self._folder / f"{name}{suffix}"
         if path.exists():
             raise HeadwiseError(f"{path.name} is saved twice by one step: give each its own name")
@@ -173,7 +178,9 @@ class Result:
 
     def _checked(self, file: str) -> Path:
         if file not in self.provenance["files"]:
-            raise HeadwiseError(f"{self.folder} has no {file}; it holds: {', '.join(self.names) or 'nothing'}")
+            raise HeadwiseError(
+                f"{self.folder} has no {file}; it holds: {', '.join(self.names) or 'nothing'}"
+            )
         if file not in self._sound:
             known = {file: self.provenance["files"][file]}
             verify(self.folder, known, self.provenance["finished"], "; rerun the study to compute it again")
@@ -190,7 +197,9 @@ def saved_files(folder: Path) -> dict[str, list[Any]]:
     found = contents(folder)
     for name in found:
         if Path(name).suffix in PICKLES:
-            raise HeadwiseError(f"a step saved {name}, a pickle: save weights as safetensors, the rest as JSON")
+            raise HeadwiseError(
+                f"a step saved {name}, a pickle: save weights as safetensors, the rest as JSON"
+            )
     return found
 
 
@@ -201,7 +210,10 @@ def damaged_files(folder: Path) -> list[str]:
     except ValueError as error:
         return [str(error)]
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    wrong = [file_damage(folder / name, known, record["finished"]) for name, known in sorted(record["files"].items())]
+    wrong = [
+        file_damage(folder / name, known, record["finished"])
+        for name, known in sorted(record["files"].items())
+    ]
     wrong += [f"{name} was added later" for name in sorted(present - record["files"].keys() - {PROVENANCE})]
     return [message for message in wrong if message]
 

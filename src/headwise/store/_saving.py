@@ -32,15 +32,30 @@ WEIGHTS = (
     "adapter_*",
     "*.gguf",
 )
-TOKENIZER = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "spiece.model", "*.jinja")
+TOKENIZER = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges.txt",
+    "spiece.model",
+    "*.jinja",
+)
 README_NOTE = "Open this folder with "  # begins the README.md that is written beside a model
-LAST = ("config.json", "training.json")  # without which nobody takes a folder for a model, or for a finished training
+LAST = (
+    "config.json",
+    "training.json",
+)  # without which nobody takes a folder for a model, or for a finished training
 EXCHANGE = 2  # of the system call renameat2
 HERE = -100  # its AT_FDCWD: names are relative to the current folder
 
 
 def save_model(
-    target: str | Path, write: Callable[[Path], dict[str, Any]], overwrite: bool = False, *, begun: bool = False
+    target: str | Path,
+    write: Callable[[Path], dict[str, Any]],
+    overwrite: bool = False,
+    *,
+    begun: bool = False,
 ) -> None:
     """Writes a model, with a manifest where it says what it needs.
 
@@ -58,14 +73,18 @@ def save_model(
         raise HeadwiseError(f"{target} is a file: give the name of a folder")
     unfinished = (target / STARTED_FILE).is_file()
     if unfinished and not begun:
-        raise HeadwiseError(f"{target} holds a result that is not finished: finish it, choose another folder, or remove it first")
+        raise HeadwiseError(
+            f"{target} holds a result that is not finished: finish it, choose another folder, or remove it first"
+        )
     occupied = target.is_dir() and not unfinished and _holds_model(target)
     if occupied and overwrite:
         _check_replaceable(target)
     make_folder(target.parent)
     # beside what it replaces; else inside, where the folder may be a mounted disk or the current folder
     inside = target.is_dir() and not (occupied and overwrite)
-    aside = (target if inside else target.parent) / f"{ASIDE}{target.name or 'model'}-{os.getpid()}-{secrets.token_hex(4)}"
+    aside = (
+        target if inside else target.parent
+    ) / f"{ASIDE}{target.name or 'model'}-{os.getpid()}-{secrets.token_hex(4)}"
     with room_in(target):
         try:
             aside.mkdir()
@@ -127,7 +146,9 @@ def _check_replaceable(target: Path) -> None:
     """Raises a HeadwiseError where replacing a folder would take more than a model, or the ground from under this process."""
     kind = manifest.read(target)["kind"] if (target / manifest.NAME).is_file() else MODELS[0]
     if kind not in MODELS:
-        raise HeadwiseError(f"{target} holds a {kind!r}, which is no model: choose another folder, or remove it first")
+        raise HeadwiseError(
+            f"{target} holds a {kind!r}, which is no model: choose another folder, or remove it first"
+        )
     if Path.cwd().is_relative_to(target.resolve()):
         raise HeadwiseError(
             f"{target} is the current folder, which cannot be replaced: give a folder in it, or change to another"
@@ -166,7 +187,9 @@ def _rename(aside: Path, target: Path) -> None:
     except OSError:
         if not target.exists():
             raise
-        raise HeadwiseError(f"{target} has been written by another process meanwhile: choose another folder") from None
+        raise HeadwiseError(
+            f"{target} has been written by another process meanwhile: choose another folder"
+        ) from None
 
 
 def _carry(target: Path, aside: Path) -> None:
@@ -178,7 +201,9 @@ def _carry(target: Path, aside: Path) -> None:
         if _like(path.name, TOKENIZER):
             stays = not reads
         else:
-            stays = not (path.name in own or _like(path.name, WEIGHTS) or path.name.startswith(ASIDE) or is_note(path))
+            stays = not (
+                path.name in own or _like(path.name, WEIGHTS) or path.name.startswith(ASIDE) or is_note(path)
+            )
         if not stays or (aside / path.name).exists():
             continue
         if path.is_dir() and not path.is_symlink():
@@ -196,7 +221,9 @@ def _linked(source: str | Path, place: str | Path) -> None:
 
 def is_note(path: Path) -> bool:
     """Whether a file is the README.md that headwise writes beside a model."""
-    return path.name == "README.md" and path.read_text(encoding="utf-8", errors="replace").startswith(README_NOTE)
+    return path.name == "README.md" and path.read_text(encoding="utf-8", errors="replace").startswith(
+        README_NOTE
+    )
 
 
 def _like(name: str, patterns: tuple[str, ...]) -> bool:
@@ -211,7 +238,11 @@ def _same(aside: Path, target: Path, fields: dict[str, Any]) -> bool:
         _facts(one) != _facts(target / one.relative_to(aside)) for one in inner
     ):
         return False
-    return not any(file_damage(target / name, known, 0.0) for name, known in names.items() if not name.endswith(manifest.NAME))
+    return not any(
+        file_damage(target / name, known, 0.0)
+        for name, known in names.items()
+        if not name.endswith(manifest.NAME)
+    )
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -14,7 +14,9 @@ from headwise.store._contents import Contents, passes_by
 
 Parts = dict[str, dict[str, str]]  # part of the structure -> what it holds, by name -> a hash
 
-OF_TORCH = frozenset(vars(nn.Module())) | {"forward"}  # what torch keeps of every module; `forward` is read by itself
+OF_TORCH = frozenset(vars(nn.Module())) | {
+    "forward"
+}  # what torch keeps of every module; `forward` is read by itself
 HOOKS = {
     "_forward_pre_hooks": "forward pre-hook",
     "_forward_hooks": "forward hook",
@@ -23,7 +25,9 @@ HOOKS = {
 }
 EVERYWHERE = [f"_global{name}" for name in HOOKS]  # of all modules of the process
 COUNTING = ("torch", "headwise")  # hooks of other libraries move tensors about and collect outputs
-OPEN_BLOCKS: list[Callable[[nn.Module], bool]] = []  # ask whether interventions are open on a model in this thread or task
+OPEN_BLOCKS: list[
+    Callable[[nn.Module], bool]
+] = []  # ask whether interventions are open on a model in this thread or task
 
 
 def structure(
@@ -70,7 +74,12 @@ class _Survey:
     """One reading of a model and the modules that its attributes hold."""
 
     def __init__(
-        self, model: nn.Module, config: Any, settled: Mapping[int, Mapping[str, Any]] | None, leave: frozenset[str], root: bool
+        self,
+        model: nn.Module,
+        config: Any,
+        settled: Mapping[int, Mapping[str, Any]] | None,
+        leave: frozenset[str],
+        root: bool,
     ) -> None:
         self.paths: dict[int, str] = {}
         self.leave, self.root = leave, root
@@ -78,7 +87,9 @@ class _Survey:
         for name, parameter in model.named_parameters(remove_duplicate=False):
             names[id(parameter)].append(bare(name))
         self.ties = sorted(found for found in names.values() if len(found) > 1)
-        self.contents = Contents(self._module, {number: min(found) for number, found in names.items()}, settled)
+        self.contents = Contents(
+            self._module, {number: min(found) for number, found in names.items()}, settled
+        )
         self.config = self.contents.of(config)
 
     def parts(self, model: nn.Module, prefix: str = "") -> Parts:
@@ -103,11 +114,16 @@ class _Survey:
             for name, buffer in _unsaved(module):
                 listed["buffers"][name].append([path, self.contents.of(buffer)])
             for name, code in _library_code(module):
-                ours = name_of(code).startswith("headwise.")  # whose state other parts of the model tell, and passes change
+                ours = name_of(code).startswith(
+                    "headwise."
+                )  # whose state other parts of the model tell, and passes change
                 listed["hooks"][name].append([path, name_of(code) if ours else self.contents.of(code)])
         if self.ties and not prefix:
             listed["classes"]["shared parameters"] = [self.ties]
-        return {part: {name: digest(rows) for name, rows in sorted(found.items())} for part, found in listed.items()}
+        return {
+            part: {name: digest(rows) for name, rows in sorted(found.items())}
+            for part, found in listed.items()
+        }
 
     def _module(self, module: nn.Module) -> Any:
         """A module that an attribute holds: one of the model's own, or another, whose weights `state_dict` does not have."""
@@ -117,7 +133,9 @@ class _Survey:
         from headwise.store._fingerprints import canonical
 
         held = self.parts(module, f"beside {len(self.paths)}: ")
-        return {"beside": [held, {name: canonical(value) for name, value in sorted(module.state_dict().items())}]}
+        return {
+            "beside": [held, {name: canonical(value) for name, value in sorted(module.state_dict().items())}]
+        }
 
 
 def bare(name: str) -> str:
@@ -167,12 +185,17 @@ def _unsaved(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _grown(module: Any, prefix: str, buffer: Any) -> bool:
     """Whether a pass, and not the user, has put other frequencies into a rotary embedding: it does for long texts."""
-    kind = module.rope_type if isinstance(getattr(module, "rope_type", ""), str) else module.rope_type.get(prefix[:-1], "")
+    kind = (
+        module.rope_type
+        if isinstance(getattr(module, "rope_type", ""), str)
+        else module.rope_type.get(prefix[:-1], "")
+    )
     if kind == "longrope":
         long = getattr(module, f"{prefix}long_inv_freq", None)
         return long is not None and torch.equal(long.to(buffer), buffer)
     return "dynamic" in kind and bool(
-        getattr(module, f"{prefix}max_seq_len_cached", module.max_seq_len_cached) > module.original_max_seq_len
+        getattr(module, f"{prefix}max_seq_len_cached", module.max_seq_len_cached)
+        > module.original_max_seq_len
     )
 
 
@@ -182,7 +205,9 @@ def _hooks(module: nn.Module) -> Iterator[tuple[str, Any]]:
         for hook in list(getattr(module, store).values()):  # which other threads may put on and take off
             yield kind, hook
     forward = _beneath(vars(module).get("forward"))
-    if forward is not None and hasattr(module, "_hf_hook"):  # of accelerate, which moves tensors between devices
+    if forward is not None and hasattr(
+        module, "_hf_hook"
+    ):  # of accelerate, which moves tensors between devices
         hook = module._hf_hook
         for one in getattr(hook, "hooks", (hook,)):
             yield "hook of accelerate", one
@@ -209,7 +234,10 @@ def _code_of_the_users(model: nn.Module, contexts: Mapping[str, Any]) -> Iterato
             if is_foreign(code):
                 yield f"{kind} {name_of(code)}", path or type(module).__name__
     for name, parameter in model.named_parameters():
-        held = {**(parameter._backward_hooks or {}), **(getattr(parameter, "_post_accumulate_grad_hooks", None) or {})}
+        held = {
+            **(parameter._backward_hooks or {}),
+            **(getattr(parameter, "_post_accumulate_grad_hooks", None) or {}),
+        }
         for hook in held.values():
             if is_foreign(hook):
                 yield f"gradient hook {name_of(hook)}", name

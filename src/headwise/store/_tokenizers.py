@@ -7,7 +7,15 @@ from headwise.store._code import digest, is_foreign
 from headwise.store._contents import Contents, passes_by
 
 # where one came from, and what it looks its own tokens up in
-ASIDE = {"is_local", "local_files_only", "use_fast", "trust_remote_code", "verbose", "init_kwargs", "tokens_trie"}
+ASIDE = {
+    "is_local",
+    "local_files_only",
+    "use_fast",
+    "trust_remote_code",
+    "verbose",
+    "init_kwargs",
+    "tokens_trie",
+}
 PLACES = ("_file", "_files", "_path", "_dir")  # how names of such attributes end
 PASSING_STATE = ("padding", "truncation")  # what was last asked of the program of a fast one
 
@@ -23,7 +31,10 @@ def tokenizer_state(tokenizer: Any, program: str | None = None) -> dict[str, Any
     if backend is None:
         return {"vocabulary": tokenizer.get_vocab(), "choices": tokenizer_choices(tokenizer)}
     inner = json.loads(backend.to_str() if program is None else program)
-    return {"program": {k: v for k, v in inner.items() if k not in PASSING_STATE}, "choices": tokenizer_choices(tokenizer)}
+    return {
+        "program": {k: v for k, v in inner.items() if k not in PASSING_STATE},
+        "choices": tokenizer_choices(tokenizer),
+    }
 
 
 def tokenizer_choices(tokenizer: Any) -> dict[str, Any]:

@@ -34,7 +34,9 @@ def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
         return _put_tensor(value.detach(), tensors)
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biufc":
-            raise HeadwiseError(f"cannot checkpoint {path.lstrip('.')}: its array holds {value.dtype}, only numbers can be kept")
+            raise HeadwiseError(
+                f"cannot checkpoint {path.lstrip('.')}: its array holds {value.dtype}, only numbers can be kept"
+            )
         return {"array": _put_tensor(torch.from_numpy(np.array(value, order="C")), tensors)}
     if isinstance(value, np.generic):
         return {"scalar": [value.dtype.str, value.item()]}
@@ -43,7 +45,9 @@ def flatten(value: Any, tensors: Flat, path: str = "") -> Any:
     if isinstance(value, tuple):
         return {"tuple": [flatten(item, tensors, f"{path}[{i}]") for i, item in enumerate(value)]}
     if isinstance(value, Mapping):
-        kind = "counter" if isinstance(value, Counter) else "dict"  # MultiStepLR keeps its milestones in a Counter
+        kind = (
+            "counter" if isinstance(value, Counter) else "dict"
+        )  # MultiStepLR keeps its milestones in a Counter
         return {kind: [[_key(k, path), flatten(v, tensors, f"{path}.{k}")] for k, v in value.items()]}
     raise HeadwiseError(
         f"cannot checkpoint {path.lstrip('.') or 'the state'}: it is a {type(value).__name__}; "
@@ -72,7 +76,9 @@ def unflatten(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _key(key: Any, path: str) -> Any:
     if isinstance(key, bool) or not isinstance(key, str | int):
-        raise HeadwiseError(f"cannot checkpoint {path.lstrip('.')}: its key {key!r} is neither a string nor a whole number")
+        raise HeadwiseError(
+            f"cannot checkpoint {path.lstrip('.')}: its key {key!r} is neither a string nor a whole number"
+        )
     return key
 
 

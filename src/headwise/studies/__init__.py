@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from headwise.studies._stemcells_effects import stem_cell_effect as stem_cell_effect
     from headwise.studies._stemcells_settings import SMALL as SMALL, StemCells as StemCells
     from headwise.studies._stemcells_study import stem_cell_study as stem_cell_study
-    from headwise.studies._transfer import compare_transfers as compare_transfers, summary as summary, transfer as transfer
+    from headwise.studies._transfer import (
+        compare_transfers as compare_transfers,
+        summary as summary,
+        transfer as transfer,
+    )
 
 # kind of study in a recipe -> "module:object", the object being a `headwise.engine.Study`; imported when a recipe asks for it
 STUDIES: dict[str, str] = {

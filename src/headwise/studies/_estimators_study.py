@@ -42,9 +42,14 @@ class EstimatorsRecipe(engine.Recipe):
     tasks: TaskSource
     train: bool = True
     estimators: dict[str, Score] = Field(
-        default_factory=lambda: {name: Score(method=name) for name in ESTIMATORS if name not in NOT_EVERYWHERE}, min_length=1
+        default_factory=lambda: {
+            name: Score(method=name) for name in ESTIMATORS if name not in NOT_EVERYWHERE
+        },
+        min_length=1,
     )
-    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field((0.05, 0.1, 0.2, 0.3, 0.5), min_length=1)
+    fractions: tuple[Annotated[float, Field(gt=0, lt=1)], ...] = Field(
+        (0.05, 0.1, 0.2, 0.3, 0.5), min_length=1
+    )
     random_draws: int = Field(10, ge=1)
     seeds: int = Field(3, ge=1)
     lesions: Lesion = Lesion()
@@ -57,7 +62,8 @@ class EstimatorsRecipe(engine.Recipe):
         if not isinstance(given, dict):
             return given
         return {
-            name: {"method": name, **own} if isinstance(own, dict) and name in ESTIMATORS else own for name, own in given.items()
+            name: {"method": name, **own} if isinstance(own, dict) and name in ESTIMATORS else own
+            for name, own in given.items()
         }
 
 
@@ -82,7 +88,12 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     if config.model is None:
         model: Any = open_model(inputs["trained"].model("multi-task"), device="auto")
     else:
-        model = open_model(str(config.model.folder()), [task], device=config.lesions.device or "auto", dtype=config.lesions.dtype)
+        model = open_model(
+            str(config.model.folder()),
+            [task],
+            device=config.lesions.device or "auto",
+            dtype=config.lesions.dtype,
+        )
     if not METRICS[task.metric].higher_is_better:
         raise HeadwiseError(
             f"{task.name} is judged by {task.metric}, where lower is better: choose another metric; losses are in the tables too"
@@ -96,24 +107,42 @@ def judge(config: JudgeConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     for name, settings in config.estimators.items():
         length = settings.max_length or config.lesions.max_length
         clock = time.perf_counter()
-        scores[name] = score(model, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given())
+        scores[name] = score(
+            model, task, **settings.with_changes(seed=out.seed, quiet=True, max_length=length).given()
+        )
         seconds[name] = time.perf_counter() - clock
     sets = head_sets(scores, drawn, config.fractions)
     each = list(dict.fromkeys(sets.values()))  # two estimators may choose the same heads
-    found = lesion(model, task, each, **config.lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[task.name]
+    found = lesion(model, task, each, **config.lesions.with_changes(seed=out.seed, quiet=True).given()).tasks[
+        task.name
+    ]
     at = {head_set: 1 + i for i, head_set in enumerate(each)}  # the intact model comes first
     value, loss = 100 * found.values, found.losses.mean(axis=1)
-    rows = [(name, order, fraction, len(one), value[at[one]], loss[at[one]]) for (name, order, fraction, _), one in sets.items()]
+    rows = [
+        (name, order, fraction, len(one), value[at[one]], loss[at[one]])
+        for (name, order, fraction, _), one in sets.items()
+    ]
     named = pd.DataFrame(rows, columns=["estimator", "order", "fraction", "heads", "performance", "loss"])
-    curves = named.groupby(["estimator", "order", "fraction"], sort=False).mean().reset_index()  # over the draws of random heads
+    curves = (
+        named.groupby(["estimator", "order", "fraction"], sort=False).mean().reset_index()
+    )  # over the draws of random heads
     out.table("curves", curves)
-    intact = {"intact": value[0], "intact_loss": loss[0], "chance": 100 * found.chance, "at_chance": found.at_chance}
+    intact = {
+        "intact": value[0],
+        "intact_loss": loss[0],
+        "chance": 100 * found.chance,
+        "at_chance": found.at_chance,
+    }
     intact |= {"metric": found.metric, "examples": found.losses.shape[1], "synthetic": task.synthetic}
     league = areas(curves, value[0], loss[0]).assign(**intact)
     out.table("areas", league.assign(seconds=league["estimator"].map(seconds)))
     senses = {name: array.attrs["sense"] for name, array in scores.items()}
     joined = xr.concat(
-        scores.values(), pd.Index(list(scores), name="estimator"), coords="minimal", compat="override", combine_attrs="drop"
+        scores.values(),
+        pd.Index(list(scores), name="estimator"),
+        coords="minimal",
+        compat="override",
+        combine_attrs="drop",
     )
     out.array("scores", joined.assign_attrs(senses=senses))
 
@@ -129,9 +158,9 @@ def head_sets(
         *((RANDOM_ESTIMATOR, draw, array) for draw, array in enumerate(drawn)),
     ]
     return {
-        (name, order, fraction, draw): (bottom_heads if order == "least" and name != RANDOM_ESTIMATOR else top_heads)(
-            array, fraction
-        )
+        (name, order, fraction, draw): (
+            bottom_heads if order == "least" and name != RANDOM_ESTIMATOR else top_heads
+        )(array, fraction)
         for (name, draw, array), order, fraction in product(ranked, ORDERS, fractions)
     }
 
@@ -147,7 +176,9 @@ def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFra
         share = np.array([0.0, *some["fraction"]])
         drop = np.array([0.0, *(intact - some["performance"])])
         rise = np.array([0.0, *(some["loss"] - intact_loss)])
-        mean = {name: float(np.trapezoid(y, share) / share[-1]) for name, y in (("drop", drop), ("rise", rise))}
+        mean = {
+            name: float(np.trapezoid(y, share) / share[-1]) for name, y in (("drop", drop), ("rise", rise))
+        }
         rows.append({"estimator": place[0], "order": place[1], **mean})
     return pd.DataFrame(rows)
 
@@ -156,7 +187,9 @@ def areas(curves: pd.DataFrame, intact: float, intact_loss: float) -> pd.DataFra
 def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """The league: means over trainings or draws of examples, the distance to random heads, and how far the estimators agree."""
     places, unit = config["places"], config["unit"]
-    frames = [result.table("areas").assign(**place) for result, place in zip(inputs["judged"], places, strict=True)]
+    frames = [
+        result.table("areas").assign(**place) for result, place in zip(inputs["judged"], places, strict=True)
+    ]
     out.table("league", league_of(pd.concat(frames, ignore_index=True), unit))
     agreement = []
     by_place: dict[tuple[str, str], list[xr.DataArray]] = {}
@@ -166,8 +199,14 @@ def tables(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> N
         if arrays[0].sizes["estimator"] > 1:
             both = xr.concat(arrays, "seed", coords="minimal", compat="override")
             senses = arrays[0].attrs["senses"]
-            named = {name: both.sel(estimator=name).assign_attrs(sense=sense) for name, sense in senses.items()}
-            table = compare_scores(named).rename(columns={"seeds": "units"}).assign(unit=unit, model=model, task=task)
+            named = {
+                name: both.sel(estimator=name).assign_attrs(sense=sense) for name, sense in senses.items()
+            }
+            table = (
+                compare_scores(named)
+                .rename(columns={"seeds": "units"})
+                .assign(unit=unit, model=model, task=task)
+            )
             agreement.append(table.assign(over=table["over"].where(table["over"] == "", several(unit))))
     if agreement:
         out.table("agreement", pd.concat(agreement, ignore_index=True))
@@ -180,7 +219,9 @@ def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
     a larger drop for its most important heads, a smaller one for its least important. Intervals by t over units; NaN below eight.
     """
     keys = ["model", "task", "order", "seed"]
-    by_chance = found.loc[found["estimator"] == RANDOM_ESTIMATOR, [*keys, "drop"]].rename(columns={"drop": "by_chance"})
+    by_chance = found.loc[found["estimator"] == RANDOM_ESTIMATOR, [*keys, "drop"]].rename(
+        columns={"drop": "by_chance"}
+    )
     paired = found.merge(by_chance, on=keys, validate="many_to_one")
     paired["over_random"] = paired["drop"] - paired["by_chance"]
     rows = []
@@ -200,9 +241,14 @@ def league_of(found: pd.DataFrame, unit: str = TRAINING) -> pd.DataFrame:
         rows.append(row)
     table = pd.DataFrame(rows)
     wished = table["drop"].where(table["order"] == "least", -table["drop"])  # the first has the smallest
-    table["rank"] = wished.groupby([table[name] for name in ("model", "task", "order")]).rank(method="min").astype(int)
+    table["rank"] = (
+        wished.groupby([table[name] for name in ("model", "task", "order")]).rank(method="min").astype(int)
+    )
     return table.sort_values(
-        ["model", "task", "order", "rank"], ascending=[True, True, False, True], kind="stable", ignore_index=True
+        ["model", "task", "order", "rank"],
+        ascending=[True, True, False, True],
+        kind="stable",
+        ignore_index=True,
     )
 
 
@@ -225,7 +271,11 @@ def cells(recipe: EstimatorsRecipe) -> Iterator[engine.Cell]:
             )
             inputs = {
                 "trained": engine.Cell(
-                    train_methods, config, {"model": label, "group": name, "seed": seed}, seed=seed, megabytes=200
+                    train_methods,
+                    config,
+                    {"model": label, "group": name, "seed": seed},
+                    seed=seed,
+                    megabytes=200,
                 )
             }
         settings = JudgeConfig(

@@ -78,7 +78,9 @@ def load_folder(folder: Path, record: Mapping[str, Any]) -> Induction:
     """Opens what `Induction.save` wrote."""
     with xr.open_dataset(folder / SCORES, engine="scipy") as data:
         scores = data["score"].load()
-    return Induction(scores, HeadSet.from_json(record["heads"]), pd.read_parquet(folder / ACCURACY), record["model"])
+    return Induction(
+        scores, HeadSet.from_json(record["heads"]), pd.read_parquet(folder / ACCURACY), record["model"]
+    )
 
 
 def small_language_model() -> Any | None:
@@ -108,7 +110,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
     rows = []
     for sequence in tokens[SEARCHED:]:
         others = HeadSet(other_heads(random, ranked[:strongest], heads))
-        silent = torch.stack([torch.from_numpy(one.to_mask(heads.shape)) for one in (HeadSet(), chosen, others)])
+        silent = torch.stack(
+            [torch.from_numpy(one.to_mask(heads.shape)) for one in (HeadSet(), chosen, others)]
+        )
         with torch.inference_mode(), heads.gated(~silent):  # one lesion a row
             rows_read = sequence.expand(len(silent), -1)
             right, _ = copied(model(input_ids=rows_read, use_cache=False).logits, rows_read, LENGTH, LENGTH)
@@ -120,7 +124,9 @@ def induction(model: Any, *, name: str = NAME, strongest: int = 5, seed: int = 0
 def repeated(random: np.random.Generator, vocabulary: int, count: int) -> Tensor:
     """Random common tokens, each sequence twice in a row: (count, 2 · LENGTH); byte-pair vocabularies begin with special tokens, then go
     from common to rare."""
-    half = torch.from_numpy(random.integers(min(100, vocabulary // 2), min(10_000, vocabulary), (count, LENGTH)))
+    half = torch.from_numpy(
+        random.integers(min(100, vocabulary // 2), min(10_000, vocabulary), (count, LENGTH))
+    )
     return torch.cat([half, half], dim=1)
 
 
@@ -134,12 +140,18 @@ def induction_scores(heads: Heads, tokens: Tensor) -> NDArray[np.float64]:
     none = torch.zeros_like(tokens, dtype=torch.bool)
     watch = Watch(heads, ["induction"], Roles(), first=tokens.shape[1] // 2)
     with torch.inference_mode():
-        watch.read(Reading({"input_ids": tokens, "use_cache": False}, Tokens(tokens, ~none, delimiters=none, rare=none)))
+        watch.read(
+            Reading(
+                {"input_ids": tokens, "use_cache": False}, Tokens(tokens, ~none, delimiters=none, rare=none)
+            )
+        )
     watch.finish()
     return watch.values[0]
 
 
-def other_heads(random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads) -> list[tuple[int, int]]:
+def other_heads(
+    random: np.random.Generator, chosen: Sequence[tuple[int, int]], heads: Heads
+) -> list[tuple[int, int]]:
     """As many heads in the same layers, none of them chosen."""
     spare = spare_heads(chosen, heads)
     return [(layer, spare[layer].pop(int(random.integers(len(spare[layer]))))) for layer, _ in chosen]

@@ -38,13 +38,20 @@ def read_dissociation(path: Path, tasks: Iterable[str], model: str | None = None
 
     names = list(tasks)
     found = _of_one(_pairs(path), path, model)
-    short = {name.removeprefix("grammar:"): name for name in names}  # results call a grammar task by its own name
+    short = {
+        name.removeprefix("grammar:"): name for name in names
+    }  # results call a grammar task by its own name
     values = np.full((len(names), len(names)), np.nan)
     np.fill_diagonal(values, 0)
-    known = {side: found[side].map(lambda name: short.get(str(name), str(name))) for side in ("task", "other")}
+    known = {
+        side: found[side].map(lambda name: short.get(str(name), str(name))) for side in ("task", "other")
+    }
     for i, a in enumerate(names):
         for j, b in enumerate(names[:i]):
-            rows = found[((known["task"] == a) & (known["other"] == b)) | ((known["task"] == b) & (known["other"] == a))]
+            rows = found[
+                ((known["task"] == a) & (known["other"] == b))
+                | ((known["task"] == b) & (known["other"] == a))
+            ]
             _check_rows(rows, f"{path} has {len(rows)} values of D for the pair {b} and {a}")
             values[i, j] = values[j, i] = rows["d"].mean()
     lacking = [(names[i], names[j]) for i, j in np.argwhere(np.isnan(values)) if i < j]
@@ -65,7 +72,9 @@ def _pairs(path: Path) -> pd.DataFrame:
         frame = frame.assign(task=frame["A"], other=frame["B"], d=frame["D"] / 100)
     missing = {"task", "other", "d"} - set(frame.columns)
     if missing:
-        raise HeadwiseError(f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed")
+        raise HeadwiseError(
+            f"{path} lacks the columns {sorted(missing)}: one row per pair with task, other and d is needed"
+        )
     return frame
 
 
@@ -98,14 +107,18 @@ def _of_one(frame: pd.DataFrame, path: Path, model: str | None) -> pd.DataFrame:
         known = frame["model"].drop_duplicates().tolist()
         frame = frame[frame["model"] == model]
         if frame.empty:
-            raise HeadwiseError(f"{path} has no D of the model {model!r}; dissociation_model is one of: {', '.join(known)}")
+            raise HeadwiseError(
+                f"{path} has no D of the model {model!r}; dissociation_model is one of: {', '.join(known)}"
+            )
     elif "model" in frame and frame["model"].nunique() > 1:
         several = ", ".join(frame["model"].drop_duplicates())
         raise HeadwiseError(f"{path} has D of several models: choose one as dissociation_model: {several}")
     if "method" in frame and frame["method"].nunique() > 1:
         if PLAIN not in set(frame["method"]):
             several = ", ".join(frame["method"].drop_duplicates())
-            raise HeadwiseError(f"{path} has D of several methods ({several}), but none of {PLAIN}: give a table of one of them")
+            raise HeadwiseError(
+                f"{path} has D of several methods ({several}), but none of {PLAIN}: give a table of one of them"
+            )
         frame = frame[frame["method"] == PLAIN]
     return frame
 

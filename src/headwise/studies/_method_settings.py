@@ -23,10 +23,14 @@ def shared_options(method: str) -> dict[str, FieldInfo]:
 def of_methods(training: Train, methods: Sequence[str]) -> Train:
     """The settings of one cell's trainings: where the recipe says nothing, a setting that a method has too (lora its rate) is the method's."""
     own = {name: option.default for method in methods for name, option in shared_options(method).items()}
-    return training.with_changes(**{name: value for name, value in own.items() if name not in training.model_fields_set})
+    return training.with_changes(
+        **{name: value for name, value in own.items() if name not in training.model_fields_set}
+    )
 
 
-def warn_of_replaced(training: Train, methods: Iterable[str], options: Mapping[str, Mapping[str, Any]]) -> None:
+def warn_of_replaced(
+    training: Train, methods: Iterable[str], options: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Warns of settings that methods have of their own (lora its rate) and the recipe replaces for all of them."""
     for method in dict.fromkeys(methods):
         for name, option in shared_options(method).items():

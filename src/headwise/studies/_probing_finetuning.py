@@ -70,10 +70,16 @@ def fine_tune(config: FineTuneConfig, inputs: dict[str, Any], out: engine.Out) -
     TrainingRun(model, [task], settings=config.training.with_changes(seed=out.seed)).train()
     result = evaluate(model, task, split="test", max_length=config.training.max_length)
     scores = {
-        name: metrics.score(name, task.kind, result.predictions, splits["test"].labels) for name in KINDS[task.kind].metrics
+        name: metrics.score(name, task.kind, result.predictions, splits["test"].labels)
+        for name in KINDS[task.kind].metrics
     }
-    where = {"source": source.to_json() if isinstance(source, HeadSet) else str(source), "synthetic": task.synthetic}
-    out.table("scores", pd.DataFrame([{"metric": name, "score": score, **where} for name, score in scores.items()]))
+    where = {
+        "source": source.to_json() if isinstance(source, HeadSet) else str(source),
+        "synthetic": task.synthetic,
+    }
+    out.table(
+        "scores", pd.DataFrame([{"metric": name, "score": score, **where} for name, score in scores.items()])
+    )
     out.table("predictions", pd.DataFrame({"prediction": result.predictions, "label": splits["test"].labels}))
     if config.after:
         changes: dict[str, Any] = {"controls": (), "sweep": (), "tokenizer": opened.tokenizer}
@@ -93,7 +99,10 @@ def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> 
     by = ["model", "task", "metric", "embedding"]
     table = scores.groupby(by, sort=False)["score"].agg(["median", "mean", "std", "count"]).reset_index()
     out.table("fine-tuning", table)
-    before = {(p["model"], p["task"]): load(r.model("probes")) for r, p in zip(inputs["probes"], config["probed"], strict=True)}
+    before = {
+        (p["model"], p["task"]): load(r.model("probes"))
+        for r, p in zip(inputs["probes"], config["probed"], strict=True)
+    }
     rows = []
     for result, place in pairs:
         if place["after"]:
@@ -108,17 +117,33 @@ def cells(recipe: FineTuningRecipe) -> Iterator[engine.Cell]:
     tuned, places, probed, where = [], [], [], []
     for label, model in recipe.models.items():
         for name in task_names(recipe.tasks):
-            shared: dict[str, Any] = {"model": model, "task": name, "tasks": recipe.tasks, "probing": recipe.probing}
+            shared: dict[str, Any] = {
+                "model": model,
+                "task": name,
+                "tasks": recipe.tasks,
+                "probing": recipe.probing,
+            }
             first = engine.Cell(
-                probe_task, ProbeConfig(**shared), {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10
+                probe_task,
+                ProbeConfig(**shared),
+                {"model": label, "task": name},
+                seed=recipe.probing.seed,
+                megabytes=10,
             )
             probed.append(first)
             where.append({"model": label, "task": name})
             for embedding in recipe.embeddings:
                 for seed in range(recipe.seeds):
                     after = recipe.after and seed == 0
-                    config = FineTuneConfig(**shared, embedding=embedding, training=recipe.training, after=after)
-                    place: dict[str, Any] = {"model": label, "task": name, "embedding": embedding, "seed": seed}
+                    config = FineTuneConfig(
+                        **shared, embedding=embedding, training=recipe.training, after=after
+                    )
+                    place: dict[str, Any] = {
+                        "model": label,
+                        "task": name,
+                        "embedding": embedding,
+                        "seed": seed,
+                    }
                     tuned.append(engine.Cell(fine_tune, config, place, {"probes": first}, seed=seed))
                     places.append({**place, "after": after})
     yield from probed

@@ -41,7 +41,9 @@ def probe_task(config: ProbeConfig, inputs: dict[str, Any], out: engine.Out) -> 
         if name in found.data:
             out.array(name.replace("_", "-"), found.data[name].squeeze("task", drop=True))
     metric = str(found.data["metric"].item())  # the model's own where it was trained on the task
-    out.table("embeddings", found.embeddings.drop(columns="task").assign(metric=metric, synthetic=task.synthetic))
+    out.table(
+        "embeddings", found.embeddings.drop(columns="task").assign(metric=metric, synthetic=task.synthetic)
+    )
     out.table("sweep", found.sweep.drop(columns="task"))
     out.model("probes", found)
 
@@ -66,7 +68,11 @@ def cells(recipe: ProbingRecipe) -> Iterator[engine.Cell]:
         parts = []
         for name in names:
             config = ProbeConfig(model=model, task=name, tasks=recipe.tasks, probing=recipe.probing)
-            parts.append(engine.Cell(probe_task, config, {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10))
+            parts.append(
+                engine.Cell(
+                    probe_task, config, {"model": label, "task": name}, seed=recipe.probing.seed, megabytes=10
+                )
+            )
         yield from parts
         yield engine.Cell(summarise, {}, {"model": label}, {"tasks": parts})
 
@@ -84,7 +90,9 @@ def check(recipe: ProbingRecipe) -> Iterable[str]:
         try:
             task_names(tasks)
             if tasks.place in ("senteval", "tasks"):
-                open_tasks(tasks)  # a name that is misspelt, or not in the folder, fails here rather than in a cell
+                open_tasks(
+                    tasks
+                )  # a name that is misspelt, or not in the folder, fails here rather than in a cell
         except HeadwiseError as error:
             yield f"tasks: {error}" + (
                 "; presets and tables of a tasks file need source = 'tasks'" if tasks.place != "tasks" else ""
@@ -141,5 +149,7 @@ def probes_of(run: str | Path, model: str | None = None) -> Probes:
     found = list(engine.open(run).results("probe-task", **where))
     labels = {task["coords"]["model"] for task, _ in found}
     if len(labels) != 1:
-        raise HeadwiseError(f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model=")
+        raise HeadwiseError(
+            f"{run} holds probes of {', '.join(sorted(labels)) or 'no model'}: name one with model="
+        )
     return Probes.join([load(result.model("probes")) for _, result in found])

@@ -17,7 +17,9 @@ from headwise.behaviour import Roles
 from headwise.errors import HeadwiseError
 from headwise.studies._sections.lesioned_roles import of_roles
 
-Repeated = Literal["previous-token", "duplicate-token", "induction"]  # the roles that repeated random tokens show
+Repeated = Literal[
+    "previous-token", "duplicate-token", "induction"
+]  # the roles that repeated random tokens show
 NONE, STRONGEST, RANDOM = "none", "strongest", "random"
 FEW = 3  # distinct values below which an interval by t has no meaning
 BATCH = 4  # sequences read at once
@@ -88,7 +90,9 @@ def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
         )
     if config.top > len(heads.all()):
         raise HeadwiseError(f"top = {config.top}: {config.model} has {len(heads.all())} heads")
-    ranked = {role: sorted(heads.all(), key=lambda place: -float(one[place])) for role, one in _by_role(scores)}
+    ranked = {
+        role: sorted(heads.all(), key=lambda place: -float(one[place])) for role, one in _by_role(scores)
+    }
     out.array("scores", scores)
     best = [strongest(scores, role, ranked[role][: config.top]) for role in config.roles]
     out.table("strongest", pd.concat(best, ignore_index=True))
@@ -96,14 +100,22 @@ def measure(config: RolesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
     spare, rng = spare_heads(chosen, heads), np.random.default_rng(out.seed)
     others = [
         HeadSet(
-            (layer, int(head)) for layer, own in chosen.layers().items() for head in rng.choice(spare[layer], len(own), False)
+            (layer, int(head))
+            for layer, own in chosen.layers().items()
+            for head in rng.choice(spare[layer], len(own), False)
         )
         for _ in range(config.draws)
     ]
     # seeds apart: not the sequences on which the heads were found
-    rows = torch.tensor(reader.random(config.held_out, config.repeated, seed=out.seed + 1000)).to(reader.device)
+    rows = torch.tensor(reader.random(config.held_out, config.repeated, seed=out.seed + 1000)).to(
+        reader.device
+    )
     start = len(reader.before) + config.repeated
-    lesions = [(NONE, 0, HeadSet()), (STRONGEST, 0, chosen), *((RANDOM, draw, one) for draw, one in enumerate(others))]
+    lesions = [
+        (NONE, 0, HeadSet()),
+        (STRONGEST, 0, chosen),
+        *((RANDOM, draw, one) for draw, one in enumerate(others)),
+    ]
     found = []
     for name, draw, silenced in out.progress(lesions, "silencing heads"):
         hits, losses = [], []

@@ -54,11 +54,15 @@ def vectors(config: VectorsConfig, inputs: dict[str, Any], out: engine.Out) -> N
     if config.sentences is not None:
         texts = read_texts(config.sentences, config.count)
         out.array(
-            "sentence-vectors", xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim"))
+            "sentence-vectors",
+            xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")),
         )
     if config.brain is not None:
         texts = list(read_pereira(config.brain).sentences)
-        out.array("brain-vectors", xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")))
+        out.array(
+            "brain-vectors",
+            xr.DataArray(sentence_vectors(model, texts, pooling=config.pooling), dims=("sentence", "dim")),
+        )
 
 
 class ScoresConfig(engine.Settings):
@@ -75,7 +79,9 @@ def head_scores(config: ScoresConfig, inputs: dict[str, Any], out: engine.Out) -
 
     tasks = remembered_tasks(str(config.model), config.tasks)
     scores = score(str(config.model), tasks, examples=config.examples)
-    out.array("scores", scores.assign_coords(task=list(config.tasks.names)))  # a grammar task's own name lacks its prefix
+    out.array(
+        "scores", scores.assign_coords(task=list(config.tasks.names))
+    )  # a grammar task's own name lacks its prefix
 
 
 class LinkConfig(engine.Settings):
@@ -94,18 +100,23 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
     from headwise import similarity
 
     out.table(
-        "similarity-tasks", pd.DataFrame({"task": config.tasks, "synthetic": [t in config.synthetic for t in config.tasks]})
+        "similarity-tasks",
+        pd.DataFrame({"task": config.tasks, "synthetic": [t in config.synthetic for t in config.tasks]}),
     )
     found: dict[str, xr.DataArray] = {}
     by_task = dict(zip(config.tasks, inputs.get("vectors", []), strict=False))
     plain = {
-        task: result.array("sentence-vectors").values for task, result in by_task.items() if "sentence-vectors.nc" in result.names
+        task: result.array("sentence-vectors").values
+        for task, result in by_task.items()
+        if "sentence-vectors.nc" in result.names
     }
     if plain:
         found |= {"DSE": similarity.dse(plain), "CRA": similarity.cra(plain)}
     if config.brain is not None:
         data = similarity.read_pereira(config.brain)
-        found["CNM"] = similarity.cnm({task: result.array("brain-vectors").values for task, result in by_task.items()}, data)
+        found["CNM"] = similarity.cnm(
+            {task: result.array("brain-vectors").values for task, result in by_task.items()}, data
+        )
     if config.pairs:
         losses: dict[str, dict[str, Any]] = {task: {} for task in config.tasks}
         for (source, target), result in zip(config.pairs, inputs["transfers"], strict=True):
@@ -128,7 +139,10 @@ def similarities(config: LinkConfig, inputs: dict[str, Any], out: engine.Out) ->
     else:
         names = list(config.tasks)
         upper = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-        rows = [{"task": a, "other": b, **{m: float(v.sel(task=a, other=b)) for m, v in found.items()}} for a, b in upper]
+        rows = [
+            {"task": a, "other": b, **{m: float(v.sel(task=a, other=b)) for m, v in found.items()}}
+            for a, b in upper
+        ]
         out.table("similarity-pairs", pd.DataFrame(rows))
 
 
@@ -201,7 +215,9 @@ def check(recipe: SimilarityRecipe) -> Iterable[str]:
         return
     if len(recipe.models) < 3:
         known = (
-            f"given {', '.join(recipe.models)}" if recipe.models else "name them, or give trained, the run of a training study"
+            f"given {', '.join(recipe.models)}"
+            if recipe.models
+            else "name them, or give trained, the run of a training study"
         )
         yield f"models: three tasks or more are compared, each with a model trained on it alone; {known}"
         return
@@ -245,7 +261,9 @@ def _dissociation(recipe: SimilarityRecipe) -> tuple[tuple[float, ...], ...] | N
 def _paradigms(recipe: SimilarityRecipe) -> dict[str, str]:
     from headwise.models import remembered_tasks
 
-    found = {name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()}
+    found = {
+        name: remembered_tasks(str(model), _source(recipe, name))[0] for name, model in recipe.models.items()
+    }
     return {name: "two" if task.pairs else "one" for name, task in found.items()}
 
 
@@ -288,5 +306,9 @@ def similarity_study(models: Mapping[str, str | Path], out: str | Path, settings
     Returns:
         the run: `table("similarity-pairs")`, `array("dse")`, ..., `table("similarity-link")`.
     """
-    recipe = {"kind": "similarity", "models": {task: str(place) for task, place in models.items()}, **settings.to_table()}
+    recipe = {
+        "kind": "similarity",
+        "models": {task: str(place) for task, place in models.items()},
+        **settings.to_table(),
+    }
     return engine.run_recipe(SIMILARITY, recipe, out, quiet=True)

@@ -15,7 +15,13 @@ from headwise.lesions import Dissociate
 from headwise.scoring import check_options
 from headwise.studies._method_settings import megabytes_of, of_methods, warn_of_replaced
 from headwise.studies._sections.grids import of_specialization
-from headwise.studies._specialization_steps import SCORING, DissociationConfig, TablesConfig, dissociation, tables
+from headwise.studies._specialization_steps import (
+    SCORING,
+    DissociationConfig,
+    TablesConfig,
+    dissociation,
+    tables,
+)
 from headwise.studies._training import (
     CellConfig,
     MethodName,
@@ -88,16 +94,31 @@ def cells(recipe: SpecializationRecipe) -> Iterator[engine.Cell]:
                 keep_models=recipe.keep_models or recipe.dissociate,
                 training=of_methods(training, methods),
             )
-            needed = megabytes_of(recipe.models[label], len(grid_entries(methods, swept)) if config.keep_models else 0)
-            cell = engine.Cell(train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=needed)
+            needed = megabytes_of(
+                recipe.models[label], len(grid_entries(methods, swept)) if config.keep_models else 0
+            )
+            cell = engine.Cell(
+                train_methods, config, {**place, "methods": "+".join(methods)}, seed=seed, megabytes=needed
+            )
             trained.append(cell)
             yield cell
             trainings = grid_entries(methods, swept) if recipe.dissociate else {}
-            for (name, (method, own)), (scoring, changes) in product(trainings.items(), (recipe.scorings or {"": {}}).items()):
-                lesions = recipe.lesions.with_changes(max_length=recipe.lesions.max_length or training.max_length, **changes)
+            for (name, (method, own)), (scoring, changes) in product(
+                trainings.items(), (recipe.scorings or {"": {}}).items()
+            ):
+                lesions = recipe.lesions.with_changes(
+                    max_length=recipe.lesions.max_length or training.max_length, **changes
+                )
                 settings = DissociationConfig(tasks=names, model=model_name(name), lesions=lesions)
-                where = {**place, **alpha_and_delta(own), "method": method, **({SCORING: scoring} if scoring else {})}
-                lesioned.append(engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20))
+                where = {
+                    **place,
+                    **alpha_and_delta(own),
+                    "method": method,
+                    **({SCORING: scoring} if scoring else {}),
+                }
+                lesioned.append(
+                    engine.Cell(dissociation, settings, where, {"trained": cell}, seed=seed, megabytes=20)
+                )
     yield from lesioned
     places = TablesConfig(
         tasks=recipe.tasks,

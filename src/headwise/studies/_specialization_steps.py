@@ -34,7 +34,12 @@ def dissociation(config: DissociationConfig, inputs: dict[str, Any], out: engine
     out.table("summary", result.table("summary").reset_index().assign(permutation_p=result.permutation.p))
     out.table("overlap", result.table("overlap").reset_index().melt("B", var_name="A", value_name="overlap"))
     layers = result.table("layers")
-    out.table("layers", layers.drop(columns=["mean", "sigma"]).reset_index().melt("layer", var_name="task", value_name="heads"))
+    out.table(
+        "layers",
+        layers.drop(columns=["mean", "sigma"])
+        .reset_index()
+        .melt("layer", var_name="task", value_name="heads"),
+    )
     out.table("sweep", result.table("sweep"))
     out.json("notes", {"notes": result.notes})
 
@@ -59,8 +64,12 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
         for name in ("summary", "performance", "overlap", "layers", "sweep")
     }
     results = [load(result.model("dissociation") / "result") for result in inputs["lesioned"]]
-    weak = [{name for name, outcome in result.lesions.tasks.items() if outcome.at_chance} for result in results]
-    pairs = [t.marked(result.table("pairs"), names) for result, names in zip(inputs["lesioned"], weak, strict=True)]
+    weak = [
+        {name for name, outcome in result.lesions.tasks.items() if outcome.at_chance} for result in results
+    ]
+    pairs = [
+        t.marked(result.table("pairs"), names) for result, names in zip(inputs["lesioned"], weak, strict=True)
+    ]
     found["pairs"] = t.corrected(t.stacked(pairs, config.lesioned))
     out.table("pairs-all", found["pairs"])
     out.table("pairs-mean", t.pairs_over_seeds(found["pairs"]))
@@ -69,7 +78,10 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
     out.table("d", d)
     if SCORING in d:
         out.table(
-            "scorings", t.scorings(d, [result.sets for result in results], [result.scores.sizes["layer"] for result in results])
+            "scorings",
+            t.scorings(
+                d, [result.sets for result in results], [result.scores.sizes["layer"] for result in results]
+            ),
         )
     out.table("performance-mean", t.performance_over_seeds(found["performance"]))
     out.table("overlap-mean", t.over_seeds(found["overlap"], ["A", "B"], ["overlap"]))
@@ -81,5 +93,7 @@ def tables(config: TablesConfig, inputs: dict[str, Any], out: engine.Out) -> Non
 
 def _training_scores(config: TablesConfig, results: list[Any]) -> pd.DataFrame:
     """Scores of every training with its place."""
-    frames = [result.table("scores").assign(**place) for result, place in zip(results, config.trained, strict=True)]
+    frames = [
+        result.table("scores").assign(**place) for result, place in zip(results, config.trained, strict=True)
+    ]
     return pd.concat(frames, ignore_index=True)

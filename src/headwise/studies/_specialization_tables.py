@@ -27,7 +27,9 @@ def places(table: pd.DataFrame) -> list[str]:
 
 def stacked(frames: Sequence[pd.DataFrame], places: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """Tables of single results as one, each row with its place."""
-    return pd.concat([frame.assign(**place) for frame, place in zip(frames, places, strict=True)], ignore_index=True)
+    return pd.concat(
+        [frame.assign(**place) for frame, place in zip(frames, places, strict=True)], ignore_index=True
+    )
 
 
 def marked(pairs: pd.DataFrame, weak: Collection[str]) -> pd.DataFrame:
@@ -68,7 +70,9 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
                 "verdict": said,
                 "seeds_agreeing": int((some["verdict"] == said).sum()),
                 "seeds_significant": float((some["p_fdr"] <= LEVEL).sum()) if tested else float("nan"),
-                "seeds_at_chance": int((some["at_chance"] if "at_chance" in some else some["D_corrected"].isna()).sum()),
+                "seeds_at_chance": int(
+                    (some["at_chance"] if "at_chance" in some else some["D_corrected"].isna()).sum()
+                ),
                 "seeds": len(some),
             }
         )
@@ -77,7 +81,10 @@ def pairs_over_seeds(pairs: pd.DataFrame) -> pd.DataFrame:
 
 def grid(pairs: pd.DataFrame) -> pd.DataFrame:
     """Fig. 2: mean D of every model (rows; * = frozen encoder) on every pair (columns), and the average over the pairs that all of them have."""
-    labels = [label(*place) for place in pairs[[name for name in ("model", "method", SCORING) if name in pairs]].to_numpy()]
+    labels = [
+        label(*place)
+        for place in pairs[[name for name in ("model", "method", SCORING) if name in pairs]].to_numpy()
+    ]
     labelled = pairs.assign(label=labels, pair=pairs["A"] + " – " + pairs["B"])
     wide = labelled.pivot_table(index="label", columns="pair", values="D", sort=False)
     return wide.assign(average=common_average(wide, "label")).reset_index()
@@ -103,7 +110,9 @@ def over_seeds(table: pd.DataFrame, keys: Sequence[str], values: Sequence[str]) 
 def overall(summaries: pd.DataFrame) -> pd.DataFrame:
     """D of every result, seed by seed (Fig. 8 compares methods): the row "all" of each summary."""
     rows = summaries[summaries["task"] == "all"]
-    return rows[[*places(rows), "seed", "D", "D low", "D high", "D corrected", "permutation_p"]].reset_index(drop=True)
+    return rows[[*places(rows), "seed", "D", "D low", "D high", "D corrected", "permutation_p"]].reset_index(
+        drop=True
+    )
 
 
 def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFrame:
@@ -117,7 +126,9 @@ def paradigms(pairs: pd.DataFrame, two_texts: Mapping[str, bool]) -> pd.DataFram
     )
 
 
-def scorings(d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers: Sequence[int]) -> pd.DataFrame:
+def scorings(
+    d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers: Sequence[int]
+) -> pd.DataFrame:
     """How D depends on the way heads are scored: one row per scoring and seed.
 
     `overlap_of_tasks` is the share of heads that two tasks have in common, mean over pairs; `overlap_with_first` the share of a task's
@@ -135,7 +146,11 @@ def scorings(d: pd.DataFrame, chosen: "Sequence[Mapping[str, HeadSet]]", layers:
         pairs = [len(set(a) & set(b)) / len(a) for a, b in combinations(sets.values(), 2)]
         same = [len(set(sets[task]) & set(own[task])) / len(own[task]) for task in sets]
         last = [sum(layer == depth - 1 for layer, _ in heads) for heads in sets.values()]
-        row |= {"overlap_of_tasks": 100 * np.mean(pairs), "overlap_with_first": 100 * np.mean(same), "last_layer": np.mean(last)}
+        row |= {
+            "overlap_of_tasks": 100 * np.mean(pairs),
+            "overlap_with_first": 100 * np.mean(same),
+            "last_layer": np.mean(last),
+        }
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -155,14 +170,22 @@ def averages(scores: pd.DataFrame) -> pd.DataFrame:
     for (model, group), some in rows.groupby(["model", "group"], sort=False):
         wide = 100 * some.pivot_table(index=[*own_place, "seed"], columns="task", values="score", sort=False)
         by_seed = common_average(wide, own_place).groupby(level=own_place, sort=False)
-        found.append(by_seed.agg(average="mean", sd="std", seeds="count").reset_index().assign(model=model, group=group))
+        found.append(
+            by_seed.agg(average="mean", sd="std", seeds="count")
+            .reset_index()
+            .assign(model=model, group=group)
+        )
     table = pd.concat(found, ignore_index=True)[[*PLACE, "average", "sd", "seeds"]]
     by_task: dict[Any, float] = dict(rows.groupby([*PLACE, "task"], sort=False)["score"].mean().items())
     improved: list[float] = []
     for row in table.to_dict("records"):
-        own = {key[-1]: value for key, value in by_task.items() if key[:-1] == tuple(row[name] for name in PLACE)}
+        own = {
+            key[-1]: value for key, value in by_task.items() if key[:-1] == tuple(row[name] for name in PLACE)
+        }
         here = (row["model"], PLAIN, row["group"])
         base = {key[-1]: value for key, value in by_task.items() if (key[0], key[1], key[4]) == here}
         known = base and row["method"] != PLAIN
-        improved.append(float(sum(own[task] > base[task] for task in own if task in base)) if known else float("nan"))
+        improved.append(
+            float(sum(own[task] > base[task] for task in own if task in base)) if known else float("nan")
+        )
     return table.assign(tasks_improved=improved)

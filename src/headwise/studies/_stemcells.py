@@ -61,7 +61,9 @@ def not_learnt(trainings: Sequence[pd.DataFrame]) -> list[str] | None:
     return [str(task) for task in share.index[share >= 0.5]]
 
 
-def learnt_in(claims: xr.DataArray, weak: Mapping[str, list[str] | None], *groups: str) -> tuple[xr.DataArray, str]:
+def learnt_in(
+    claims: xr.DataArray, weak: Mapping[str, list[str] | None], *groups: str
+) -> tuple[xr.DataArray, str]:
     """The claims of the tasks that trainings of all these groups have learnt, and the others' names.
 
     Args:
@@ -80,7 +82,13 @@ def per_layer(claims: xr.DataArray) -> pd.DataFrame:
     """Claimed heads per layer: task, layer, mean over runs, and lowest and highest run."""
     counts = claims.sum("head")
     rows = [
-        {"task": str(task), "layer": int(layer), "mean": float(here.mean()), "low": int(here.min()), "high": int(here.max())}
+        {
+            "task": str(task),
+            "layer": int(layer),
+            "mean": float(here.mean()),
+            "low": int(here.min()),
+            "high": int(here.max()),
+        }
         for task in claims.task.values
         for layer in claims.layer.values
         for here in [counts.sel(task=task, layer=layer)]
@@ -110,7 +118,9 @@ def claim_agreement(claims: xr.DataArray, scores: xr.DataArray) -> pd.DataFrame:
     ranks = scipy.stats.rankdata(values, axis=-1)
     rows = []
     for a, b in [(i, j) for i in range(len(tasks)) for j in range(i, len(tasks))]:
-        across = list(combinations(range(runs), 2)) + ([(s, r) for r, s in combinations(range(runs), 2)] if a != b else [])
+        across = list(combinations(range(runs), 2)) + (
+            [(s, r) for r, s in combinations(range(runs), 2)] if a != b else []
+        )
         within = across if a == b else [(r, r) for r in range(runs)]
         rows.append(
             {
@@ -196,7 +206,9 @@ def stem_cell_test(
     groups = _groups(tied, exists)
     drawn: list[NDArray[np.int64]] = []
     for start in range(0, draws, 500):
-        orders = _relabellings(exists, (min(500, draws - start), sets.shape[1]), rng)  # (draws, task, layer, head)
+        orders = _relabellings(
+            exists, (min(500, draws - start), sets.shape[1]), rng
+        )  # (draws, task, layer, head)
         for group in groups:
             orders[..., group, :] = orders[..., group[:1], :]
         drawn.append(stem_in(np.take_along_axis(sets[None], orders[:, None], axis=-1), share).sum((-2, -1)))
@@ -204,7 +216,11 @@ def stem_cell_test(
     low, high = np.quantile(null, [0.025, 0.975])
     p = (1 + int((null >= found).sum())) / (1 + draws)
     drew = {"expected": float(null.mean()), "low": float(low), "high": float(high), "p": p, "draws": draws}
-    return {"found": int(found), **drew, "relabelled": "head numbers of tied layers" if groups else "heads of each layer"}
+    return {
+        "found": int(found),
+        **drew,
+        "relabelled": "head numbers of tied layers" if groups else "heads of each layer",
+    }
 
 
 def _groups(tied: Iterable[Sequence[int]], exists: Bools) -> list[list[int]]:
@@ -212,10 +228,14 @@ def _groups(tied: Iterable[Sequence[int]], exists: Bools) -> list[list[int]]:
     groups = [list(group) for group in tied if len(group) > 1]
     every = [layer for group in groups for layer in group]
     if len(set(every)) < len(every) or not set(every) <= set(range(len(exists))):
-        raise HeadwiseError(f"tied is {groups}: expected groups of layers from 0 to {len(exists) - 1}, each layer in one at most")
+        raise HeadwiseError(
+            f"tied is {groups}: expected groups of layers from 0 to {len(exists) - 1}, each layer in one at most"
+        )
     for group in groups:
         if (exists[group] != exists[group[:1]]).any():
-            raise HeadwiseError(f"the layers {group} have different heads, so that heads of one number cannot be tied")
+            raise HeadwiseError(
+                f"the layers {group} have different heads, so that heads of one number cannot be tied"
+            )
     return groups
 
 

@@ -94,7 +94,9 @@ def _sizes(group: Bools, strata: Literal["task", "layer"]) -> NDArray[np.int64]:
     return np.asarray(group.sum(-1 if strata == "layer" else (-2, -1), keepdims=True))
 
 
-def _contrast(change: Array, weights: Array, first: Bools, second: Bools, strata: Literal["task", "layer"]) -> Contrast:
+def _contrast(
+    change: Array, weights: Array, first: Bools, second: Bools, strata: Literal["task", "layer"]
+) -> Contrast:
     """A weighted sum of changes in every run, and its interval over runs and heads.
 
     Runs share most of the heads that the others choose, so what a head does in every run does not average out over runs: a t over runs
@@ -128,7 +130,11 @@ def _contrast(change: Array, weights: Array, first: Bools, second: Bools, strata
 
     compared = units[1] > 0  # not a mean of one group
     fewest = np.where(compared, units.min(0), units[0])
-    none = (runs < LEAST_RUNS) | (fewest < LEAST_HEADS) | (both <= (1e-12 * np.abs(np.where(runs > 0, mean, 0.0)) + 1e-14) ** 2)
+    none = (
+        (runs < LEAST_RUNS)
+        | (fewest < LEAST_HEADS)
+        | (both <= (1e-12 * np.abs(np.where(runs > 0, mean, 0.0)) + 1e-14) ** 2)
+    )
     half = np.where(none, np.nan, half)
     heads = np.stack([_distinct(first), second.sum((-3, -2, -1))], -1)
     return Contrast(values, mean, mean - half, mean + half, heads, fewest)
@@ -158,4 +164,6 @@ def _parts(
     residual = np.where(used, y - shift * first - base, 0.0) * scale
     runs = np.maximum(there.sum(-1), 1)[..., None, None]
     parts = np.stack([(weights * residual * group).sum((-4, -3)) / runs for group in (first, second)])
-    return parts, np.stack([np.where(there, _distinct(group), 0).sum(-1) / runs[..., 0, 0] for group in (first, second)])
+    return parts, np.stack(
+        [np.where(there, _distinct(group), 0).sum(-1) / runs[..., 0, 0] for group in (first, second)]
+    )

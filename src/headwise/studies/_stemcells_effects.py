@@ -55,7 +55,9 @@ def stem_cell_effect(
     """
     change = _paired("after", after, claims) - _paired("before", before, claims)
     if len(claims.run) < 2:
-        raise HeadwiseError("the effect needs at least two runs: heads are chosen and measured on different runs")
+        raise HeadwiseError(
+            "the effect needs at least two runs: heads are chosen and measured on different runs"
+        )
     if len(claims.task) < LEAST:
         return _nothing(claims)
     stem, alone = contrasts.chosen_elsewhere(claims.to_numpy(), share)
@@ -64,7 +66,9 @@ def stem_cell_effect(
     return _effect(contrasts.against(change.to_numpy(), stem, other, strata))
 
 
-def sparing(claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, share: float = SHARE) -> Effect:
+def sparing(
+    claims: xr.DataArray, plain: xr.DataArray, other: xr.DataArray, *, share: float = SHARE
+) -> Effect:
     """Does another way of training spare stem-cell heads? Their probe scores after it minus those after plain training; heads chosen
     on other runs, as in `stem_cell_effect`. Positive: they are spared."""
     if len(claims.task) < LEAST:
@@ -85,8 +89,16 @@ def layer_changes(before: xr.DataArray, after: xr.DataArray) -> pd.DataFrame:
     for task in change.task.values:
         for layer in change.layer.values:
             values = change.sel(task=task, layer=layer).to_numpy()
-            low, high = t_interval(values)  # all heads of the layer, whoever claims them: only runs would be drawn again
-            row = {"task": str(task), "layer": int(layer), "change": float(values.mean()), "low": float(low), "high": float(high)}
+            low, high = t_interval(
+                values
+            )  # all heads of the layer, whoever claims them: only runs would be drawn again
+            row = {
+                "task": str(task),
+                "layer": int(layer),
+                "change": float(values.mean()),
+                "low": float(low),
+                "high": float(high),
+            }
             rows.append({**row, "note": f"no interval: {why}" if (why := why_no_t(values, "run")) else ""})
     return pd.DataFrame(rows)
 
@@ -112,14 +124,24 @@ def changes(claims: xr.DataArray, stages: Mapping[str, xr.DataArray]) -> pd.Data
             for name, group in groups.items():
                 mean = here.where(group).mean(("layer", "head"))
                 size = group.sum(("layer", "head")).mean()
-                rows.append({"task": str(task), "heads": name, "stage": stage, "score": float(mean.mean()), "n": float(size)})
+                rows.append(
+                    {
+                        "task": str(task),
+                        "heads": name,
+                        "stage": stage,
+                        "score": float(mean.mean()),
+                        "n": float(size),
+                    }
+                )
     return pd.DataFrame(rows)
 
 
 def _nothing(claims: xr.DataArray) -> Effect:
     """What is measured where no two tasks could share a head."""
     nan, runs = float("nan"), len(claims.run)
-    return Effect((nan,) * runs, nan, nan, nan, ((0, 0),) * runs, "no interval: fewer than two tasks were learnt")
+    return Effect(
+        (nan,) * runs, nan, nan, nan, ((0, 0),) * runs, "no interval: fewer than two tasks were learnt"
+    )
 
 
 def _effect(found: contrasts.Contrast) -> Effect:

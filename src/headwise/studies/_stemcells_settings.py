@@ -47,7 +47,8 @@ class StemCells(Settings):
         "Annotation layers to train on: two or more of pos, xpos, ner, dep, tree-dep (dependencies made of constituency trees), con, srl.",
     )
     data: DataPath | None = option(
-        None, "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar."
+        None,
+        "Annotated sentences: a folder with train, validation and test, or a file; default: the embedded grammar.",
     )
     skip_bad: bool = option(False, "Skip and count malformed sentences.")
     size: int = option(600, "Number of sentences to generate from the grammar.", ge=64)
@@ -60,10 +61,14 @@ class StemCells(Settings):
         min_length=1,
     )
     gate_steps: int = option(300, "Training steps for learning claims.", ge=1)
-    gate_examples: int | None = option(10_000, "At most this many examples per task for learning claims.", ge=16)
+    gate_examples: int | None = option(
+        10_000, "At most this many examples per task for learning claims.", ge=16
+    )
     control: bool = option(True, "Also learn claims in encoders with random weights.")
     important_heads: bool = option(True, "Also train all tasks by important-head training.")
-    probe_examples: int | None = option(None, "At most this many sentences per split for probing; default: all.", ge=16)
+    probe_examples: int | None = option(
+        None, "At most this many sentences per split for probing; default: all.", ge=16
+    )
 
 
 # What `headwise stemcells` runs without a recipe: about an hour on two cores, a few minutes on a GPU.
@@ -75,5 +80,11 @@ SMALL_RECIPE: dict[str, Any] = {
     "gate_steps": 60,
     "gate_examples": 500,
     "probe_examples": 300,
-    "training": {"epochs": 4, "learning_rate": 2e-4, "gated_learning_rate": 1e-4, "weight_decay": 0.01, "max_length": 256},
+    "training": {
+        "epochs": 4,
+        "learning_rate": 2e-4,
+        "gated_learning_rate": 1e-4,
+        "weight_decay": 0.01,
+        "max_length": 256,
+    },
 }

@@ -74,18 +74,26 @@ def train(config: TrainConfig, inputs: dict[str, Any], out: engine.Out) -> None:
     tasks = config.open()
     chosen = config.training.part(Train) | {"seed": out.seed, "quiet": True}
     chosen["random_weights"] |= config.random_weights
-    options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(config.method, {})
+    options: dict[str, Any] = {"iat": {"alpha": config.fraction}, "gated": {"fraction": config.fraction}}.get(
+        config.method, {}
+    )
     method: Any = make_method(config.method, **options)
     if config.method == "gated":
         chosen["learning_rate"] = config.training.gated_learning_rate
     result = run(config.model, tasks, method, **chosen)
     scores, sentences = examine(result.model, tasks, "test", quiet=True)
-    out.table("scores", scores.assign(synthetic=scores["task"].isin([task.name for task in tasks if task.synthetic])))
+    out.table(
+        "scores",
+        scores.assign(synthetic=scores["task"].isin([task.name for task in tasks if task.synthetic])),
+    )
     out.table("sentences", sentences)
     if config.method == "gated":
         out.json("open", {"expected": method.expected, "at_test": int((method.gates > CLAIMED_GATE).sum())})
         values = method.log_a.detach().cpu().numpy()[None]
-        out.array("gates", xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}))
+        out.array(
+            "gates",
+            xr.DataArray(values, dims=("task", "layer", "head"), coords={"task": ["+".join(config.tasks)]}),
+        )
     else:
         out.model("model", result.model)
 
@@ -97,13 +105,21 @@ def learn_claims(config: ClaimConfig, inputs: dict[str, Any], out: engine.Out) -
     from headwise.scoring import score
 
     model = open_model(inputs["trained"].model("model"), device="auto")
-    options: dict[str, Any] = {"examples": config.examples, "max_length": config.max_length, "seed": out.seed, "quiet": True}
+    options: dict[str, Any] = {
+        "examples": config.examples,
+        "max_length": config.max_length,
+        "seed": out.seed,
+        "quiet": True,
+    }
     if config.gates != "gate-gradient":
         options["steps"] = config.steps
     if config.gates in ("subset", "l0"):
         options["fraction"] = config.fraction
     found = [score(model, task, method=config.gates, **options) for task in config.open()]
-    plain = [scores.drop_vars([name for name in scores.coords if name not in scores.dims]).drop_attrs() for scores in found]
+    plain = [
+        scores.drop_vars([name for name in scores.coords if name not in scores.dims]).drop_attrs()
+        for scores in found
+    ]
     out.array("gates", xr.concat(plain, pd.Index(config.tasks, name="task")))
 
 
@@ -152,14 +168,18 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
     untrained = inputs["untrained"].array("probe")
     tied = tied_layers(Heads(open_model(str(config.model.folder()), need="encoder").encoder))
     weak = {
-        group: stemcells.not_learnt([result.table("scores") for result in inputs[f"trained-{group}"]]) for group in config.trained
+        group: stemcells.not_learnt([result.table("scores") for result in inputs[f"trained-{group}"]])
+        for group in config.trained
     }
     tests, effects = [], []
     for method, places in config.claims.items():
         parts = []
         for result, place in zip(inputs[f"claims-{method}"], places, strict=True):
             parts.append(
-                result.array("gates").assign_coords(task=[place["task"]]).expand_dims(run=[place["run"]]).rename("gates")
+                result.array("gates")
+                .assign_coords(task=[place["task"]])
+                .expand_dims(run=[place["run"]])
+                .rename("gates")
             )
         gates = xr.combine_by_coords(parts)["gates"].transpose(*stemcells.DIMS).sel(task=list(config.tasks))
         k = count_for(config.fraction, int(gates.isel(run=0, task=0).notnull().sum()))
@@ -170,7 +190,9 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
         out.table(f"agreement-{label}", stemcells.claim_agreement(claims, gates))
         out.table(f"layers-{label}", stemcells.per_layer(claims))
         valid = gates.isel(run=0, task=0).notnull().to_numpy()
-        source = () if "random" in method else ("gated" if method == "dynamic" else "single",)  # controls need not have learnt
+        source = (
+            () if "random" in method else ("gated" if method == "dynamic" else "single",)
+        )  # controls need not have learnt
         learnt, lost = stemcells.learnt_in(claims, weak, *source)
         enough = len(learnt.task) >= stemcells.LEAST
         test = stemcells.stem_cell_test(learnt, valid=valid, tied=tied) if enough else stemcells.UNTESTED
@@ -184,7 +206,10 @@ def analyse(config: AnalyseConfig, inputs: dict[str, Any], out: engine.Out) -> N
             learnt, lost = stemcells.learnt_in(claims, weak, *source, "single", stage)
             change = learnt, arrays["single"], arrays[stage]
             found[f"single to {stage}, stem − alone"] = measured.stem_cell_effect(*change), lost
-            found[f"single to {stage}, stem − others of their layers"] = measured.stem_cell_effect(*change, against="layer"), lost
+            found[f"single to {stage}, stem − others of their layers"] = (
+                measured.stem_cell_effect(*change, against="layer"),
+                lost,
+            )
         if "iat" in arrays:
             learnt, lost = stemcells.learnt_in(claims, weak, *source, "multi", "iat")
             found["iat − multi, stem"] = measured.sparing(learnt, arrays["multi"], arrays["iat"]), lost
@@ -212,9 +237,13 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
     def training(tasks: Iterable[str], run: int, group: str, **more: Any) -> engine.Cell:
         names = tuple(tasks)
         config = TrainConfig(tasks=names, **shared, **more)  # type: ignore[arg-type]
-        return engine.Cell(train, config, {"group": group, "tasks": "+".join(names), "run": run}, seed=run, megabytes=200)
+        return engine.Cell(
+            train, config, {"group": group, "tasks": "+".join(names), "run": run}, seed=run, megabytes=200
+        )
 
-    def probing(tasks: Iterable[str], stage: str, run: int, trained: engine.Cell | None, baselines: bool = False) -> engine.Cell:
+    def probing(
+        tasks: Iterable[str], stage: str, run: int, trained: engine.Cell | None, baselines: bool = False
+    ) -> engine.Cell:
         config = ProbeConfig(
             model=recipe.model,
             **sentences,
@@ -236,13 +265,21 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
             examples=recipe.gate_examples,
             max_length=recipe.training.max_length,
         )
-        return engine.Cell(learn_claims, config, {"gates": name, "task": task, "run": run}, {"trained": trained}, seed=run)
+        return engine.Cell(
+            learn_claims, config, {"gates": name, "task": task, "run": run}, {"trained": trained}, seed=run
+        )
 
-    alone = {(task, run): training([task], run, "single") for run in range(recipe.runs) for task in recipe.tasks}
+    alone = {
+        (task, run): training([task], run, "single") for run in range(recipe.runs) for task in recipe.tasks
+    }
     together = [training(recipe.tasks, run, "all") for run in range(recipe.runs)]
     yield from (*alone.values(), *together)
     if recipe.pairs:
-        yield from (training(pair, run, "pair") for run in range(recipe.runs) for pair in combinations(recipe.tasks, 2))
+        yield from (
+            training(pair, run, "pair")
+            for run in range(recipe.runs)
+            for pair in combinations(recipe.tasks, 2)
+        )
     claims: dict[str, list[engine.Cell]] = {}
     for gates in recipe.gates:
         for (task, run), trained in alone.items():
@@ -280,7 +317,11 @@ def cells(recipe: StemCellRecipe) -> Iterator[engine.Cell]:
         trained=tuple(trainings),
         probes={stage: [int(cell.coords["run"]) for cell in found] for stage, found in probes.items()},
     )
-    inputs: dict[str, Any] = {"untrained": untrained, **probes, **{f"claims-{method}": found for method, found in claims.items()}}
+    inputs: dict[str, Any] = {
+        "untrained": untrained,
+        **probes,
+        **{f"claims-{method}": found for method, found in claims.items()},
+    }
     inputs |= {f"trained-{group}": found for group, found in trainings.items()}
     yield engine.Cell(analyse, settings, {}, inputs)
 
@@ -308,4 +349,6 @@ def stem_cell_study(model: str | Path, out: str | Path, settings: StemCells) -> 
     Returns:
         the run: `table("stem-cells")`, `table("effects")`, `table("scores")`, ...
     """
-    return engine.run_recipe(stemcells_study, {"kind": "stem-cells", "model": str(model), **settings.to_table()}, out, quiet=True)
+    return engine.run_recipe(
+        stemcells_study, {"kind": "stem-cells", "model": str(model), **settings.to_table()}, out, quiet=True
+    )

@@ -31,7 +31,9 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
             continue
         key = place["method"], int(place["seed"])
         if key in found:
-            differs = [name for name in PLACES if place[name] != found[key][1][name]] or ["nothing that is noted"]
+            differs = [name for name in PLACES if place[name] != found[key][1][name]] or [
+                "nothing that is noted"
+            ]
             raise HeadwiseError(
                 f"{run} holds two models of method {key[0]} and seed {key[1]}, {found[key][0]} and {folder}; they differ in "
                 f"{', '.join(differs)}: choose one, e.g. by model or sampling"
@@ -42,9 +44,13 @@ def trained_models(run: str | Path, where: Mapping[str, Any] | None = None) -> d
     for (method, _), (folder, _) in sorted(found.items(), key=lambda entry: entry[0][1]):
         models.setdefault(method, []).append(folder)
     if not models:
-        raise HeadwiseError(f"{run} holds no trained multi-task model{f' with {_told(where)}' if where else ''}")
+        raise HeadwiseError(
+            f"{run} holds no trained multi-task model{f' with {_told(where)}' if where else ''}"
+        )
     order = ["multi-task", *METHODS]
-    return dict(sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order)))
+    return dict(
+        sorted(models.items(), key=lambda entry: order.index(entry[0]) if entry[0] in order else len(order))
+    )
 
 
 def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None = None) -> Path | None:
@@ -67,7 +73,9 @@ def only_training(run: str | Path, method: str, where: Mapping[str, Any] | None 
     return found[0][0] if found else None
 
 
-def _trainings(run: str | Path, where: Mapping[str, Any] | None) -> Iterator[tuple[Path, str, dict[str, Any]]]:
+def _trainings(
+    run: str | Path, where: Mapping[str, Any] | None
+) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """Every finished training below `run` that fits `where`: its folder, the kind of its result and its place (see `place_of`)."""
     if unknown := next((name for name in where or {} if name not in (*PLACES, "method")), None):
         near = did_you_mean(unknown, (*PLACES, "method"))
@@ -98,13 +106,17 @@ def _check_finished(run: Path) -> None:
             raise HeadwiseError(
                 f"{run} is unfinished: {sum(cells)} of its {len(cells)} cells are done; resume it with headwise study run {run}"
             )
-    elif started := [file.parent for file in sorted(run.rglob(STARTED_FILE)) if not (file.parent / TRAINING_FILE).is_file()]:
+    elif started := [
+        file.parent for file in sorted(run.rglob(STARTED_FILE)) if not (file.parent / TRAINING_FILE).is_file()
+    ]:
         raise HeadwiseError(f"the training in {started[0]} is unfinished: run its command again to resume it")
 
 
 def _check_weights(folder: Path) -> None:
     if (empty := without_weights(folder)) is not None:
-        raise HeadwiseError(f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again")
+        raise HeadwiseError(
+            f"the weights of {folder} are missing ({empty}/*.safetensors): copy the whole run, or train it again"
+        )
 
 
 def place_of(folder: Path) -> dict[str, Any]:
@@ -130,9 +142,13 @@ def single_task_models(run: str | Path, where: Mapping[str, Any] | None = None) 
     folder = only_training(run, "single-task", where)
     if folder is None:
         if where and (others := [place for _, kind, place in _trainings(run, None) if kind == "single-task"]):
-            known = "; ".join(f"{name} is {', '.join(dict.fromkeys(str(one[name]) for one in others))}" for name in where)
+            known = "; ".join(
+                f"{name} is {', '.join(dict.fromkeys(str(one[name]) for one in others))}" for name in where
+            )
             raise HeadwiseError(f"where: no single-task training in {run} has {_told(where)}: {known}")
-        raise HeadwiseError(f"{run} holds no single-task training, one model for each task: train with the method single-task")
+        raise HeadwiseError(
+            f"{run} holds no single-task training, one model for each task: train with the method single-task"
+        )
     models = {str(name): folder / str(name) for name in manifest.read(folder)["tasks"]}
     for model in models.values():
         _check_weights(model)
@@ -150,7 +166,11 @@ def multi_task_model(run: str | Path, where: Mapping[str, Any] | None = None) ->
         return None
     if alone is not None:
         place, other = place_of(folder), place_of(alone)
-        if differs := [f"{name} ({place[name]}, {other[name]})" for name in ("model", "seed") if place[name] != other[name]]:
+        if differs := [
+            f"{name} ({place[name]}, {other[name]})"
+            for name in ("model", "seed")
+            if place[name] != other[name]
+        ]:
             raise HeadwiseError(
                 f"the multi-task model {folder} and the single-task models {alone} differ in {' and '.join(differs)}: choose by where"
             )

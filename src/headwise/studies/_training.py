@@ -124,19 +124,26 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
         trained,
         config.methods,
         seeds=[out.seed],
-        sweep={name: values for name, values in config.sweep.items() if name not in options and _has(names, name)},
+        sweep={
+            name: values for name, values in config.sweep.items() if name not in options and _has(names, name)
+        },
         method_options=config.method_options,
         variants={name: variant.told() for name, variant in config.variants.items()},
         **config.training.with_changes(out=work, also=also, options=options).given(),
     )
-    shown = {label: label if label in config.variants else method for label, (method, _) in result.swept.items()}
+    shown = {
+        label: label if label in config.variants else method for label, (method, _) in result.swept.items()
+    }
     for name in ("scores", "predictions"):
         parts = [
             getattr(part, name).assign(method=shown[label], **alpha_and_delta(result.swept[label][1]))
             for (label, _), part in result.results.items()
         ]
         frame = pd.concat(parts, ignore_index=True)
-        out.table(name, frame.assign(synthetic=frame["task"].isin([task.name for task in trained if task.synthetic])))
+        out.table(
+            name,
+            frame.assign(synthetic=frame["task"].isin([task.name for task in trained if task.synthetic])),
+        )
     files = write_submissions(result, work, "test") if "test" in config.training.predict else []
     for (method, _), part in result.results.items():
         assert part.folder is not None
@@ -148,7 +155,9 @@ def train_methods(config: CellConfig, inputs: dict[str, Any], out: engine.Out) -
 
 
 def _copy(source: Path, target: Path) -> None:
-    shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher"))
+    shutil.copytree(
+        source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("checkpoint", "tickets", "teacher")
+    )
 
 
 def _has(methods: Iterable[str], option: str) -> bool:
@@ -168,7 +177,10 @@ def alpha_and_delta(own: Mapping[str, Any]) -> dict[str, float]:
 @engine.step(name="training-table", version=2)
 def summarise(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> None:
     """Mean, standard deviation and number of seeds of every model, sampling, method and task, with the average over tasks."""
-    frames = [result.table("scores").assign(**place) for result, place in zip(inputs["cells"], config["places"], strict=True)]
+    frames = [
+        result.table("scores").assign(**place)
+        for result, place in zip(inputs["cells"], config["places"], strict=True)
+    ]
     scores = pd.concat(frames, ignore_index=True)
     out.table("training", table_of(scores))
     out.table("differences", differences_of(scores))
@@ -196,7 +208,9 @@ def _groups(recipe: TrainingRecipe, model: str) -> list[tuple[str, ...]]:
     """The methods and variants of a model that are trained in one cell."""
     names = (*methods_of(recipe, model), *recipe.variants)
     branching = tuple(
-        name for name in names if METHODS[_method_of(recipe, name)].shared_beginning and name not in recipe.method_options
+        name
+        for name in names
+        if METHODS[_method_of(recipe, name)].shared_beginning and name not in recipe.method_options
     )
     return [group for group in (branching, *((name,) for name in names if name not in branching)) if group]
 
@@ -208,16 +222,24 @@ def _method_of(recipe: TrainingRecipe, name: str) -> str:
 
 def _with_own(recipe: TrainingRecipe, variant: Variant) -> Variant:
     """A variant with the options that the recipe gives its method, unless it sets them itself."""
-    return Variant(method=variant.method, options={**recipe.method_options.get(variant.method, {}), **variant.options})
+    return Variant(
+        method=variant.method, options={**recipe.method_options.get(variant.method, {}), **variant.options}
+    )
 
 
-def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]) -> engine.Cell:
+def _cell(
+    recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: int, group: tuple[str, ...]
+) -> engine.Cell:
     """The training of a model by some methods, with those it needs first: a student its teacher, what starts from a student its distillation."""
     teacher = recipe.teachers.get(model)
     inputs: dict[str, engine.Cell] = {}
     if group == ("distil",):
         assert teacher is not None
-        shared = next((g for g in _groups(recipe, teacher) if "multi-task" in g), None) if recipe.keep_models else None
+        shared = (
+            next((g for g in _groups(recipe, teacher) if "multi-task" in g), None)
+            if recipe.keep_models
+            else None
+        )
         own = shared if teacher in recipe.models and shared else ("multi-task",)  # one training serves both
         inputs = {"teacher": _cell(recipe, teacher, sampling, seed, own)}
     elif teacher is not None and group != ("single-task",):
@@ -225,7 +247,9 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
     config = CellConfig(
         model=model,
         methods=tuple(name for name in group if name not in recipe.variants),
-        variants={name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants},
+        variants={
+            name: _with_own(recipe, recipe.variants[name]) for name in group if name in recipe.variants
+        },
         tasks=recipe.tasks,
         training=of_methods(recipe.training, [_method_of(recipe, name) for name in group]).with_changes(
             sampling=sampling, predict=recipe.predict
@@ -238,7 +262,9 @@ def _cell(recipe: TrainingRecipe, model: engine.ModelName, sampling: str, seed: 
     place: dict[str, str | int | float | bool] = {"model": str(model), "sampling": sampling, "seed": seed}
     kept = len(recipe.tasks.listed()) if group == ("single-task",) else len(group)
     needed = megabytes_of(model, kept if config.keep_models else 0)
-    return engine.Cell(train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed, megabytes=needed)
+    return engine.Cell(
+        train_methods, config, {**place, "group": "+".join(group)}, inputs, seed=seed, megabytes=needed
+    )
 
 
 def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bool:
@@ -248,7 +274,11 @@ def _is_needed(recipe: TrainingRecipe, model: str, group: tuple[str, ...]) -> bo
 
 def check(recipe: TrainingRecipe) -> Iterable[str]:
     """What a recipe can have wrong beyond its types."""
-    warn_of_replaced(recipe.training, [m for model in recipe.models for m in methods_of(recipe, model)], recipe.method_options)
+    warn_of_replaced(
+        recipe.training,
+        [m for model in recipe.models for m in methods_of(recipe, model)],
+        recipe.method_options,
+    )
     for table in ("further", "teachers"):
         for model in getattr(recipe, table):
             if model not in recipe.models:

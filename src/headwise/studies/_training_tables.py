@@ -28,7 +28,9 @@ def table_of(scores: pd.DataFrame) -> pd.DataFrame:
         rows.append(average.assign(**shared, task="average", tasks=len(common_columns(wide))))
     grouped = pd.concat(rows, ignore_index=True).assign(score=lambda frame: 100 * frame["score"])
     by = grouped.groupby([*keys, "task"], sort=False)
-    return by["score"].agg(mean="mean", sd="std", seeds="count").assign(tasks=by["tasks"].first()).reset_index()
+    return (
+        by["score"].agg(mean="mean", sd="std", seeds="count").assign(tasks=by["tasks"].first()).reset_index()
+    )
 
 
 def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFrame:
@@ -55,11 +57,18 @@ def differences_of(scores: pd.DataFrame, base: str = "multi-task") -> pd.DataFra
                 if not len(values):
                     continue
                 low, high = t_interval(values)
-                found = {"difference": values.mean(), "low": float(low), "high": float(high), "seeds": len(values)}
+                found = {
+                    "difference": values.mean(),
+                    "low": float(low),
+                    "high": float(high),
+                    "seeds": len(values),
+                }
                 found |= {"tasks": len(tasks) if task == "average" else 1}
                 found["note"] = f"no interval: {why}" if (why := why_no_t(values, "seed")) else ""
                 rows.append({**dict(zip(PLACE, place, strict=True)), "method": method, "task": task, **found})
-    return pd.DataFrame(rows, columns=[*PLACE, "method", "task", "difference", "low", "high", "seeds", "tasks", "note"])
+    return pd.DataFrame(
+        rows, columns=[*PLACE, "method", "task", "difference", "low", "high", "seeds", "tasks", "note"]
+    )
 
 
 def _wide(some: pd.DataFrame) -> pd.DataFrame:

@@ -51,7 +51,9 @@ def compare_transfers(
         `note`, why there is no p (below six sources no sign-flip test can reach 5 %) or no interval.
     """
     if baseline not in set(scores["method"]):
-        raise HeadwiseError(f"no scores of the baseline {baseline!r}; there are: {', '.join(dict.fromkeys(scores['method']))}")
+        raise HeadwiseError(
+            f"no scores of the baseline {baseline!r}; there are: {', '.join(dict.fromkeys(scores['method']))}"
+        )
     rows = []
     for (task, shots), cell in scores.groupby(["task", "shots"], sort=False):
         base = _grid(cell, baseline)
@@ -66,14 +68,22 @@ def compare_transfers(
                 )
             found = difference(grid - base, alternative)
             place = {"task": task, "shots": shots, "method": method, "baseline": baseline}
-            rows.append({**place, **found, "unit": "source model", "sources": len(grid), "seeds": grid.shape[1]})
+            rows.append(
+                {**place, **found, "unit": "source model", "sources": len(grid), "seeds": grid.shape[1]}
+            )
     table = pd.DataFrame(rows)
     if len(table):
         table["q"] = false_discovery(table["p"].to_numpy())
         table["note"] = [
             "; ".join(
                 filter(
-                    None, (_no_p(n), "" if n < 2 or np.isfinite(low) else f"no interval: {SAME.format(unit='source and seed')}")
+                    None,
+                    (
+                        _no_p(n),
+                        ""
+                        if n < 2 or np.isfinite(low)
+                        else f"no interval: {SAME.format(unit='source and seed')}",
+                    ),
                 )
             )
             for n, low in zip(table["sources"], table["low"], strict=True)
@@ -105,12 +115,16 @@ def difference(grid: Array, alternative: Literal["two-sided", "greater"] = "two-
 def _grid(cell: pd.DataFrame, method: str) -> Array:
     table = cell[cell["method"] == method].pivot(index="source", columns="seed", values="score")
     if table.isna().any().any():
-        raise HeadwiseError(f"{method} lacks some seeds of some sources on {cell['task'].iloc[0]}: run the missing ones first")
+        raise HeadwiseError(
+            f"{method} lacks some seeds of some sources on {cell['task'].iloc[0]}: run the missing ones first"
+        )
     return table.to_numpy(float)
 
 
 @operation(Transfer)
-def transfer(sources: Mapping[str, Sequence[Any]], tasks: Sequence[Any], settings: Transfer) -> Iterator[pd.DataFrame]:
+def transfer(
+    sources: Mapping[str, Sequence[Any]], tasks: Sequence[Any], settings: Transfer
+) -> Iterator[pd.DataFrame]:
     """Fine-tunes every source model on few examples of every task; yields the scores of one (source, task, shots) at a time.
 
     Args:

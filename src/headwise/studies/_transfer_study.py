@@ -54,10 +54,19 @@ def few_shot(config: FewShotConfig, inputs: dict[str, Any], out: engine.Out) -> 
     if config.evaluate is not None:
         held_out = held_out.sample(config.evaluate)
     source = open_model(str(config.source), need="encoder", device="auto", dtype="float32")
-    result = run(source, task, config.shots, range(config.seeds), **config.fewshot.with_changes(evaluate_on=held_out).given())
+    result = run(
+        source,
+        task,
+        config.shots,
+        range(config.seeds),
+        **config.fewshot.with_changes(evaluate_on=held_out).given(),
+    )
     scores = pd.DataFrame({"seed": result["seed"].values, "score": result["score"].values})
     facts = {name: result.attrs[name] for name in ("metric", "max_length", "note")}
-    facts |= {"chance": chance_level(facts["metric"], task.kind, held_out.labels), "tuning": config.fewshot.tuning}
+    facts |= {
+        "chance": chance_level(facts["metric"], task.kind, held_out.labels),
+        "tuning": config.fewshot.tuning,
+    }
     out.table("few-shot", scores.assign(examples=len(held_out), synthetic=task.synthetic, **facts))
     out.array("prediction", result["prediction"])
     out.array("loss", result["loss"])
@@ -68,7 +77,10 @@ def compare(config: dict[str, Any], inputs: dict[str, Any], out: engine.Out) -> 
     """The tables over all cells."""
     from headwise.studies._transfer import compare_transfers as tests, summary
 
-    frames = [result.table("few-shot").assign(**place) for result, place in zip(inputs["scores"], config["places"], strict=True)]
+    frames = [
+        result.table("few-shot").assign(**place)
+        for result, place in zip(inputs["scores"], config["places"], strict=True)
+    ]
     scores = pd.concat(frames, ignore_index=True)
     out.table("transfer", summary(scores))
     if scores["method"].nunique() > 1:
@@ -130,7 +142,9 @@ def check(recipe: TransferRecipe) -> Iterable[str]:
     if not recipe.tasks.names:
         yield "tasks.names: missing; name the new tasks"
     foreign = [
-        name for name in recipe.tasks.names if not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS
+        name
+        for name in recipe.tasks.names
+        if not name.startswith("grammar:") and name.lower().replace("-", "_") not in PRESETS
     ]
     for name in foreign if recipe.tasks.file is None else ():
         yield f"tasks.names: {name!r} is not a preset; give tasks.file, a TOML file that defines it"

@@ -29,7 +29,9 @@ def ag_pair(news: Examples, seed: int = 0) -> Examples:
         HeadwiseError: not single classified texts, or topics too uneven or too small to pair.
     """
     if not KINDS[news.kind].one_class or news.pairs:
-        raise HeadwiseError(f"ag_pair needs single texts with classes, got kind {news.kind!r}{' of pairs' if news.pairs else ''}")
+        raise HeadwiseError(
+            f"ag_pair needs single texts with classes, got kind {news.kind!r}{' of pairs' if news.pairs else ''}"
+        )
     rng = np.random.default_rng(seed)
     same, different = pair_up(np.asarray(news.labels), rng)
     pairs, labels = [*same, *different], [1] * len(same) + [0] * len(different)
@@ -40,7 +42,9 @@ def ag_pair(news: Examples, seed: int = 0) -> Examples:
 
 def pair_up(topics: NDArray[np.int64], rng: np.random.Generator) -> tuple[Pairs, Pairs]:
     """Pairs of article numbers: those of the same topic, and those of different topics."""
-    members = {int(topic): rng.permutation(np.flatnonzero(topics == topic)).tolist() for topic in np.unique(topics)}
+    members = {
+        int(topic): rng.permutation(np.flatnonzero(topics == topic)).tolist() for topic in np.unique(topics)
+    }
     if len(topics) % 2 and members:
         members[max(members, key=lambda topic: len(members[topic]))].pop()
     sizes = [len(group) for group in members.values()]
@@ -76,7 +80,9 @@ def draw(groups: Sequence[list[int]], rng: np.random.Generator) -> tuple[list[li
     return same, rng.permutation(different).tolist()
 
 
-def match(slots: Sequence[int], allowed: Callable[[int, int], bool], rng: np.random.Generator) -> Pairs | None:
+def match(
+    slots: Sequence[int], allowed: Callable[[int, int], bool], rng: np.random.Generator
+) -> Pairs | None:
     """Slots in random order, paired with their neighbours; a pair that is not allowed, or there twice, trades partners with another.
 
     Returns:

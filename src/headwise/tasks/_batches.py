@@ -17,7 +17,9 @@ from headwise.tasks._masks import masked
 MOST_TOKENS = {
     "cuda": 16384
 }  # tokens of a batch whose gradients are kept: at base size about 5 GB, and enough to keep a GPU busy
-BUSY_TOKENS = {"cpu": 512}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
+BUSY_TOKENS = {
+    "cpu": 512
+}  # tokens of a batch from which on more of them gain nothing; an accelerator wants all it can get
 BATCH_FIELDS = (
     "labels",
     "index",
@@ -93,7 +95,9 @@ class Batch:
         """The same batch in page-locked memory, for asynchronous copies to a GPU."""
         fields = {name: getattr(self, name) for name in BATCH_FIELDS}
         pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
-        return replace(self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned)  # type: ignore[arg-type]
+        return replace(
+            self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned
+        )  # type: ignore[arg-type]
 
     def repeated(self, times: int) -> "Batch":
         """The batch `times` times, whole batch after whole batch: n × times examples, made where the tensors are."""
@@ -127,7 +131,12 @@ class Batches(Sequence[Batch]):
     """Batches made on demand: `len`, iteration, and `batches[i]`, so that a resumed training can start at any step."""
 
     def __init__(
-        self, encoded: Encoded, plan: list[NDArray[np.int64]], pad_to_multiple: int | None, mask_seed: int, mask_rate: float
+        self,
+        encoded: Encoded,
+        plan: list[NDArray[np.int64]],
+        pad_to_multiple: int | None,
+        mask_seed: int,
+        mask_rate: float,
     ):
         self.encoded = encoded
         self.plan = plan
@@ -192,7 +201,11 @@ def batches(
 
 
 def sorted_plan(
-    lengths: NDArray[np.int64], order: NDArray[np.int64], batch_size: int, enough: int | None, most: int | None = None
+    lengths: NDArray[np.int64],
+    order: NDArray[np.int64],
+    batch_size: int,
+    enough: int | None,
+    most: int | None = None,
 ) -> list[NDArray[np.int64]]:
     """`order` cut into batches; `lengths`, in that order, never rise."""
     if enough is None and most is None:
@@ -207,29 +220,41 @@ def sorted_plan(
     return [part for part in np.split(order, cuts[1:]) if len(part)]
 
 
-def shuffled_plan(lengths: NDArray[np.int64], batch_size: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def shuffled_plan(
+    lengths: NDArray[np.int64], batch_size: int, rng: np.random.Generator
+) -> list[NDArray[np.int64]]:
     """Random batches of similar length: shuffle, sort pools of 50 batches by length, cut, shuffle the batches."""
     order = rng.permutation(len(lengths))
     pool = batch_size * POOL
     parts = [order[i : i + pool] for i in range(0, len(order), pool)]
-    sorted_order = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts]) if parts else order
+    sorted_order = (
+        np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts]) if parts else order
+    )
     plan = [sorted_order[i : i + batch_size] for i in range(0, len(order), batch_size)]
     return [plan[i] for i in rng.permutation(len(plan))]
 
 
 def collate(
-    encoded: Encoded, chosen: NDArray[np.int64], pad_to_multiple: int | None = None, mask_seed: int = 0, mask_rate: float = 0.15
+    encoded: Encoded,
+    chosen: NDArray[np.int64],
+    pad_to_multiple: int | None = None,
+    mask_seed: int = 0,
+    mask_rate: float = 0.15,
 ) -> Batch:
     """The batch of the examples numbered `chosen`."""
     counts = encoded.rows[chosen + 1] - encoded.rows[chosen]
     owner = np.repeat(np.arange(len(chosen)), counts)
-    rows = np.repeat(encoded.rows[chosen] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # (rows,)
+    rows = np.repeat(encoded.rows[chosen] - np.cumsum(counts) + counts, counts) + np.arange(
+        counts.sum()
+    )  # (rows,)
     lengths = encoded.row_lengths[rows]
     width = int(lengths.max(initial=1))
     if pad_to_multiple:
         width = -(-width // pad_to_multiple) * pad_to_multiple
     column = (
-        np.arange(width) - (width - lengths)[:, None] if encoded.left else np.broadcast_to(np.arange(width), (len(rows), width))
+        np.arange(width) - (width - lengths)[:, None]
+        if encoded.left
+        else np.broadcast_to(np.arange(width), (len(rows), width))
     )
     real = (column >= 0) & (column < lengths[:, None])  # (rows, tokens)
     place = np.where(real, encoded.starts[rows][:, None] + column, 0)
@@ -254,9 +279,13 @@ def collate(
             labels = torch.from_numpy(np.where(predicted, spread(encoded.ids, encoded.pad), IGNORED))
         else:
             labels = torch.from_numpy(np.where(text, ids, IGNORED))
-    words, context = (None if v is None else torch.from_numpy(spread(v, -1)) for v in (encoded.words, encoded.context_words))
+    words, context = (
+        None if v is None else torch.from_numpy(spread(v, -1)) for v in (encoded.words, encoded.context_words)
+    )
     sentences = encoded.examples.sentences
-    n_words = None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
+    n_words = (
+        None if words is None or sentences is None else torch.tensor([len(sentences[i]) for i in chosen])
+    )
     inputs = {name: torch.from_numpy(array) for name, array in {"input_ids": ids, **arrays}.items()}
     sizes = None if encoded.sizes is None else torch.from_numpy(spread(encoded.sizes, 0))
     trees = tree_tensor(encoded, chosen, room)

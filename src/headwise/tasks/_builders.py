@@ -21,7 +21,15 @@ from headwise.tasks._sources import Raw
 from headwise.tasks._splits import text_numbers
 from headwise.tasks._texts import keep_texts
 
-LAYERS = ("upos", "xpos", "heads", "deprels", "entities", "tree", "roles")  # of sentences, that tasks can be asked of
+LAYERS = (
+    "upos",
+    "xpos",
+    "heads",
+    "deprels",
+    "entities",
+    "tree",
+    "roles",
+)  # of sentences, that tasks can be asked of
 
 
 def text_columns(task: str, text: str | Sequence[str], kind: str | None) -> tuple[str, ...]:
@@ -74,7 +82,9 @@ def _checked(raw: Raw, columns: Sequence[str], number: int, row: tuple[Any, ...]
                 f"{raw.where(number)}: {name} is empty; fix or remove the row, or leave out such rows with drop_empty=True"
             )
         if not isinstance(value, str):
-            raise HeadwiseError(f"{raw.where(number)}: {name} is {shown(value)}, not text; fix or remove the row")
+            raise HeadwiseError(
+                f"{raw.where(number)}: {name} is {shown(value)}, not text; fix or remove the row"
+            )
         if not writable(value):
             raise HeadwiseError(f"{raw.where(number)}: {name} {HALF}; fix or remove the row")
     return row
@@ -101,7 +111,11 @@ def plain(
     labels: NDArray[Any] = np.zeros(len(found), dtype=np.int64)
     if entry.labels is not None:
         without = may_miss and known(raw, label) is None
-        labels = entry.unlabelled(len(found)) if without else entry.labels(raw, label, classes, by=by, may_miss=may_miss)
+        labels = (
+            entry.unlabelled(len(found))
+            if without
+            else entry.labels(raw, label, classes, by=by, may_miss=may_miss)
+        )
     return Examples(found, labels, kind, tuple(classes))
 
 
@@ -147,7 +161,9 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
             raise HeadwiseError(
                 f"{where}: {label} is {shown(list(tags))}; expected numbers of the {len(names)} tags the source names"
             )
-        gap = next((i for i, pair in enumerate(zip(word_list, tags, strict=True), 1) if any(map(_blank, pair))), None)
+        gap = next(
+            (i for i, pair in enumerate(zip(word_list, tags, strict=True), 1) if any(map(_blank, pair))), None
+        )
         if gap is not None:
             raise HeadwiseError(f"{where}: word {gap} or its tag is empty; fix or remove the row")
         tag_names = [names[int(tag)] if names else class_name(tag, where) for tag in tags]
@@ -155,7 +171,9 @@ def tagged_sentences(raw: Raw, kind: str, words: str, label: str) -> list[Senten
             raise HeadwiseError(f"{where}: a word or tag {HALF}; fix or remove the row")
         sentence = tuple(str(word) for word in word_list)
         if KINDS[kind].layers[0] == "entities":
-            found.append(Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where))
+            found.append(
+                Sentence(sentence, entities=tuple(spans_from_tags(tag_names, "bio", where)), source=where)
+            )
         else:
             found.append(Sentence(sentence, upos=tuple(tag_names), source=where))
     return found
@@ -172,13 +190,21 @@ def annotated(
     if any(part.sentences is None for part in raw.values()):
         layer = KINDS[kind].layers[0]
     elif layer not in KINDS[kind].layers:
-        raise HeadwiseError(f"task {task!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}")
+        raise HeadwiseError(
+            f"task {task!r}: label={layer!r} does not fit {kind!r}: {', '.join(KINDS[kind].layers)}"
+        )
     found = word_level(sentences, kind, layer, classes)
     if not found:
-        held = [name for name in LAYERS if any(getattr(s, name) is not None for part in sentences.values() for s in part)]
+        held = [
+            name
+            for name in LAYERS
+            if any(getattr(s, name) is not None for part in sentences.values() for s in part)
+        ]
         fits = next((name for name in held if name in KINDS[kind].layers), None)
         remedy = f"; for those give label={fits!r}" if fits else ""
-        raise HeadwiseError(f"task {task!r}: no sentence has the layer {layer!r}; they have: {', '.join(held) or 'none'}{remedy}")
+        raise HeadwiseError(
+            f"task {task!r}: no sentence has the layer {layer!r}; they have: {', '.join(held) or 'none'}{remedy}"
+        )
     return found
 
 
@@ -190,17 +216,27 @@ def word_level(
     Classes found only outside the training split are numbered after those of training: rare relations and phrase labels
     are too common an accident for an error, and their numbers change nothing for the others.
     """
-    kept = {split: [s for s in sentences if getattr(s, layer) is not None] for split, sentences in by_split.items()}
+    kept = {
+        split: [s for s in sentences if getattr(s, layer) is not None]
+        for split, sentences in by_split.items()
+    }
     lost = [split for split, sentences in by_split.items() if sentences and not kept[split]]
     if lost and len(lost) < len(by_split):
-        warnings.warn(f"no sentence of the split {listed(lost)} has the layer {layer!r}, so it is left out", stacklevel=5)
+        warnings.warn(
+            f"no sentence of the split {listed(lost)} has the layer {layer!r}, so it is left out",
+            stacklevel=5,
+        )
     found = {split: [kinds.rows(s, kind, layer) for s in sentences] for split, sentences in kept.items()}
     names = list(classes or kinds.class_names(found.get("train", []), kind))
     if classes is None:
         place = KINDS[kind].place
         labels = (row[place] for rows in found.get("train", []) for row in rows)
         warn_of_names(Counter(label for label in labels if label is not None), f"the training split ({kind})")
-    extra = [name for name in kinds.class_names([r for rows in found.values() for r in rows], kind) if name not in set(names)]
+    extra = [
+        name
+        for name in kinds.class_names([r for rows in found.values() for r in rows], kind)
+        if name not in set(names)
+    ]
     if classes is not None and extra:
         raise HeadwiseError(f"labels {listed(extra, 10)} occur in the data but not in classes=")
     names += extra
@@ -223,7 +259,9 @@ def check(task: str, splits: Mapping[str, Examples]) -> None:
     train = splits.get("train")
     if train is not None and KINDS[train.kind].one_answer and len(np.unique(np.asarray(train.labels))) < 2:
         what = train.classes[int(train.labels[0])] if train.classes and len(train) else str(train.labels[:1])
-        raise HeadwiseError(f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed")
+        raise HeadwiseError(
+            f"task {task!r}: all {len(train)} training examples have the label {what}; at least two are needed"
+        )
     if train is None or KINDS[train.kind].reads == "tokens":
         return
     seen = text_numbers(train.texts)

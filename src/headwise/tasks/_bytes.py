@@ -27,6 +27,8 @@ def sized_row(text: str, spans: Sequence[tuple[int, int]], special: Sequence[int
     """`token_sizes` of one row as the tokenizer gives it; 0 at its special tokens."""
     inner = [place for place, flag in enumerate(special) if not flag]
     found = [0] * len(spans)
-    for place, size in zip(inner, token_sizes(text, [spans[place][1] for place in inner]).tolist(), strict=True):
+    for place, size in zip(
+        inner, token_sizes(text, [spans[place][1] for place in inner]).tolist(), strict=True
+    ):
         found[place] = size
     return found

@@ -16,7 +16,9 @@ CHANCE_MEANING = (
 )
 
 
-def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray[Any] | None, chance: float) -> bool:
+def at_chance(
+    metric: str, kind: str, predictions: NDArray[Any], labels: NDArray[Any] | None, chance: float
+) -> bool:
     """Whether nothing shows that the text was used: the score is no higher than `chance`, or a permutation test of independence between
     predictions and labels (199 permutations of the examples) has p > 0.05. Kinds that keep counts have the first alone.
 
@@ -35,7 +37,10 @@ def at_chance(metric: str, kind: str, predictions: NDArray[Any], labels: NDArray
         right = predictions > 0 if KINDS[kind].numbers else predictions == 0
         return bool(scipy.stats.binom.sf(np.sum(right) - 1, len(labels), 0.5) > 0.05)
     rng = np.random.default_rng(0)
-    as_good = sum(metrics.score(metric, kind, predictions, rng.permutation(labels)) >= score for _ in range(PERMUTATIONS))
+    as_good = sum(
+        metrics.score(metric, kind, predictions, rng.permutation(labels)) >= score
+        for _ in range(PERMUTATIONS)
+    )
     return bool((1 + as_good) / (1 + PERMUTATIONS) > 0.05)
 
 

@@ -32,12 +32,20 @@ def _number(value: Any) -> bool:
 
 TEXT: Check = ("text", _text)
 FLAG: Check = ("true or false", lambda value: isinstance(value, bool))
-SEED: Check = ("a whole number of at most 64 bits", lambda value: type(value) is int and -(2**63) <= value < 2**63)
+SEED: Check = (
+    "a whole number of at most 64 bits",
+    lambda value: type(value) is int and -(2**63) <= value < 2**63,
+)
 COLUMNS: Check = ("the name of a column, or a list of them", lambda value: _text(value) or _texts(value))
 EXPECTED: dict[str, Check] = {
-    "path": ("a file or folder, or a table of files by split", lambda value: _place(value) or _table(value, _place)),
+    "path": (
+        "a file or folder, or a table of files by split",
+        lambda value: _place(value) or _table(value, _place),
+    ),
     "text": COLUMNS,
-    **dict.fromkeys(("hub", "subset", "revision", "label", "kind", "metric", "split_column", "together", "group"), TEXT),
+    **dict.fromkeys(
+        ("hub", "subset", "revision", "label", "kind", "metric", "split_column", "together", "group"), TEXT
+    ),
     "classes": ("a list of texts", _texts),
     "splits": ("a table of texts", lambda value: _table(value, _text)),
     "fractions": ("a table of numbers", lambda value: _table(value, _number)),
@@ -72,6 +80,8 @@ def check_settings(task: str, settings: Mapping[str, Any], expected: Mapping[str
     reading = settings.get("reading") or {}
     unknown = [name for name in reading if name not in READING]
     if unknown:
-        raise HeadwiseError(f"task {shown(task)}: reading has no option {shown(unknown[0])}; it has: {', '.join(READING)}")
+        raise HeadwiseError(
+            f"task {shown(task)}: reading has no option {shown(unknown[0])}; it has: {', '.join(READING)}"
+        )
     if reading:
         check_settings(task, reading, READING)

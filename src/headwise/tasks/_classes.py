@@ -127,14 +127,20 @@ def find_classes(raw: Raw, label: str) -> tuple[str, ...]:
     if own is not None:
         return own
     counts = Counter(
-        class_name(value, raw.where(row)) for row, value in enumerate(column_values(raw, label)) if not missing(value)
+        class_name(value, raw.where(row))
+        for row, value in enumerate(column_values(raw, label))
+        if not missing(value)
     )
     counts.pop("-1", None)
     broken = next((name for name in counts if not writable(name)), None)
     if broken is not None:
         raise HeadwiseError(f"{raw.origin}: the label {shown(broken)} {HALF}; fix or remove its rows")
     warn_of_names(counts, f"{raw.origin}: column {label!r}")
-    return tuple(sorted(counts, key=lambda name: (_number(name), name)) if all(map(_is_number, counts)) else sorted(counts))
+    return tuple(
+        sorted(counts, key=lambda name: (_number(name), name))
+        if all(map(_is_number, counts))
+        else sorted(counts)
+    )
 
 
 def warn_of_names(counts: Mapping[str, int], where: str) -> None:
@@ -148,16 +154,22 @@ def warn_of_names(counts: Mapping[str, int], where: str) -> None:
     for name in counts:
         alike.setdefault(_alike(name), []).append(name)
     pairs = [names for names in alike.values() if len(names) > 1]
-    said = [f"the classes {' and '.join(f'{written(name)} ({counts[name]})' for name in names)}" for names in pairs[:5]]
+    said = [
+        f"the classes {' and '.join(f'{written(name)} ({counts[name]})' for name in names)}"
+        for names in pairs[:5]
+    ]
     more = f" and {len(pairs) - 5} more such groups" if len(pairs) > 5 else ""
     if said:
         warnings.warn(
-            f"{where} has {'; '.join(said)}{more}, which differ only in {FORM}: make them one if they mean one", stacklevel=5
+            f"{where} has {'; '.join(said)}{more}, which differ only in {FORM}: make them one if they mean one",
+            stacklevel=5,
         )
     nothing = [name for name in counts if name.strip().casefold() in NOTHING]
     if nothing and len(counts) > len(nothing):
         many = f"{written(nothing[0])} as a class ({counts[nothing[0]]} labels)"
-        warnings.warn(f"{where} has {many}: where it stands for a missing label, leave the cell empty", stacklevel=5)
+        warnings.warn(
+            f"{where} has {many}: where it stands for a missing label, leave the cell empty", stacklevel=5
+        )
 
 
 def _alike(name: str) -> str:
@@ -182,7 +194,9 @@ def _number(name: str) -> int:
     return -size if name.startswith("-") else size
 
 
-def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool) -> NDArray[np.int64]:
+def class_numbers(
+    raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool
+) -> NDArray[np.int64]:
     """Labels as class numbers, (n,); -1 where the label is missing or -1, which `may_miss` allows (unlabelled test sets).
 
     Args:
@@ -196,7 +210,9 @@ def class_numbers(raw: Raw, label: str, classes: Sequence[str], *, by: By, may_m
     places = {name: i for i, name in enumerate(classes)}
     own = named(raw, label)
     if own is not None:
-        places = {str(i): place for i, place in enumerate(_own_places(raw, label, own, classes, by))}  # labels are these numbers
+        places = {
+            str(i): place for i, place in enumerate(_own_places(raw, label, own, classes, by))
+        }  # labels are these numbers
     elif by != "names" and not any(map(_is_number, classes)):
         places = {str(i): i for i in range(len(classes))} | places
         if not {"true", "false"} & {name.casefold() for name in classes}:
@@ -263,7 +279,11 @@ def numbers(raw: Raw, label: str, *, may_miss: bool) -> NDArray[np.float64]:
         except (TypeError, ValueError, OverflowError):
             comma = isinstance(value, str) and COMMAS.fullmatch(value.strip()) is not None
             remedy = f"; write {value.strip().replace(',', '.')}" if comma else ""
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {shown(value)}, not a number{remedy}") from None
+            raise HeadwiseError(
+                f"{raw.where(row)}: {label} is {shown(value)}, not a number{remedy}"
+            ) from None
         if math.isinf(out[row]) or (math.isnan(out[row]) and not may_miss):
-            raise HeadwiseError(f"{raw.where(row)}: {label} is {value!r}, not a finite number; fix or remove the row")
+            raise HeadwiseError(
+                f"{raw.where(row)}: {label} is {value!r}, not a finite number; fix or remove the row"
+            )
     return np.full(len(out), math.nan) if may_miss and (out == -1).all() else out

@@ -29,9 +29,13 @@ def column(raw: Raw, name: str) -> pd.Series:
     if found is None:
         have = [str(c) for c in raw.table.columns]
         hint = f"; name it with {name}=" if name in ("text", "label") else ""  # the default names
-        raise HeadwiseError(f"{raw.origin} has no column {name!r}, only: {listed(have)}{did_you_mean(name, have)}{hint}")
+        raise HeadwiseError(
+            f"{raw.origin} has no column {name!r}, only: {listed(have)}{did_you_mean(name, have)}{hint}"
+        )
     if list(raw.table.columns).count(found) > 1:
-        raise HeadwiseError(f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one")
+        raise HeadwiseError(
+            f"{raw.origin} has {list(raw.table.columns).count(found)} columns {found!r}: rename all but one"
+        )
     return raw.table[found] if raw.rows is None else raw.table[found].iloc[raw.rows].reset_index(drop=True)
 
 
@@ -57,7 +61,9 @@ def _listed(raw: Raw, name: str, piece: pd.Series) -> list[Any]:
         raise HeadwiseError(f"{raw.origin}: column {name!r} is damaged or not UTF-8 text ({error})") from None
     if piece.dtype != object:
         return found
-    return [value.item() if getattr(value, "ndim", None) == 0 else value for value in found]  # tensors and numpy's own numbers
+    return [
+        value.item() if getattr(value, "ndim", None) == 0 else value for value in found
+    ]  # tensors and numpy's own numbers
 
 
 def _piece(whole: pd.Series, rows: NDArray[np.int64] | None, begin: int, end: int) -> pd.Series:

@@ -16,7 +16,12 @@ from headwise.tasks._splits import by_fraction, text_key
 
 
 def divided(
-    raw: Raw, text: Sequence[str], split_column: str | None, together: str | None, fractions: Mapping[str, float], seed: int
+    raw: Raw,
+    text: Sequence[str],
+    split_column: str | None,
+    together: str | None,
+    fractions: Mapping[str, float],
+    seed: int,
 ) -> dict[str, Raw]:
     """One table as splits: by its split column, else by fraction."""
     by = split_column or ("split" if raw.table is not None and "split" in raw.table.columns else None)
@@ -26,20 +31,31 @@ def divided(
         parts = split_rows(raw, by)
     else:
         keys: Iterable[str] = (
-            text_key(list(map(str, row))) for row in zip(*(column_values(raw, name) for name in text), strict=True)
+            text_key(list(map(str, row)))
+            for row in zip(*(column_values(raw, name) for name in text), strict=True)
         )
         if together:  # a row without a value shares it with no other
             groups = column_values(raw, together)
-            keys = (key if missing(group) else text_key([str(group)]) for key, group in zip(keys, groups, strict=True))
+            keys = (
+                key if missing(group) else text_key([str(group)])
+                for key, group in zip(keys, groups, strict=True)
+            )
         parts = by_fraction(keys, fractions, seed)
     empty = [name for name, rows in parts.items() if not len(rows)]
     if "train" in empty:
-        raise HeadwiseError(f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits")
+        raise HeadwiseError(
+            f"{raw.origin}: no row fell into the training split; give more rows, or name the rows' splits"
+        )
     if empty:
-        warnings.warn(f"{raw.origin}: by chance none of its {len(raw)} rows fell into the split {listed(empty)}", stacklevel=6)
+        warnings.warn(
+            f"{raw.origin}: by chance none of its {len(raw)} rows fell into the split {listed(empty)}",
+            stacklevel=6,
+        )
     parts = {name: rows for name, rows in parts.items() if name not in empty}
     if raw.sentences is not None:
-        return {name: Raw(raw.origin, sentences=[raw.sentences[i] for i in rows]) for name, rows in parts.items()}
+        return {
+            name: Raw(raw.origin, sentences=[raw.sentences[i] for i in rows]) for name, rows in parts.items()
+        }
     return {name: replace(raw, rows=rows) for name, rows in parts.items()}
 
 
@@ -48,6 +64,8 @@ def split_rows(raw: Raw, by: str) -> dict[str, NDArray[np.int64]]:
     found: dict[str, array[int]] = {}
     for row, value in enumerate(column_values(raw, by)):
         if missing(value):
-            raise HeadwiseError(f"{raw.where(row)}: {by} is empty, but every row needs a split; fix or remove the row")
+            raise HeadwiseError(
+                f"{raw.where(row)}: {by} is empty, but every row needs a split; fix or remove the row"
+            )
         found.setdefault(split_name(str(value)), array("q")).append(row)
     return {split: np.array(rows, dtype=np.int64) for split, rows in found.items()}

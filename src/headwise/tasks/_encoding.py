@@ -29,7 +29,11 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._texts import FEW
 
 CHUNK = 1000  # texts handed to the tokenizer at once: its output is Python lists, which should not pile up
-FIELDS = {"ids": "input_ids", "types": "token_type_ids", "special": "special_tokens_mask"}  # our names and the tokenizer's
+FIELDS = {
+    "ids": "input_ids",
+    "types": "token_type_ids",
+    "special": "special_tokens_mask",
+}  # our names and the tokenizer's
 _fingerprints: dict[bytes, str] = {}  # of tokenizers, by what they write of themselves
 
 
@@ -92,9 +96,13 @@ class Encoded:
         if self.words is None or sentences is None or not isinstance(labels, list):
             return None
         rows = np.array([len(part) for part in labels], dtype=np.int64)
-        first = np.array([int((part[:, kind.place] == 0).sum()) if kind.first else 0 for part in labels], dtype=np.int64)
+        first = np.array(
+            [int((part[:, kind.place] == 0).sum()) if kind.first else 0 for part in labels], dtype=np.int64
+        )
         others = rows - first if kind.first else np.zeros_like(rows)
-        return np.stack([np.array([len(sentence) for sentence in sentences], dtype=np.int64), rows, first, others], 1)
+        return np.stack(
+            [np.array([len(sentence) for sentence in sentences], dtype=np.int64), rows, first, others], 1
+        )
 
     @cached_property
     def trees(self) -> dict[int, NDArray[np.int64]]:
@@ -131,14 +139,24 @@ def encode(
     """
     reads = KINDS[examples.kind].reads
     limit = max_length if max_length is not None else own_limit(tokenizer)
-    room = None if limit is None else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and reads != "pair")
+    room = (
+        None
+        if limit is None
+        else limit - tokenizer.num_special_tokens_to_add(pair=examples.pairs and reads != "pair")
+    )
     if room is not None and room < 1:
         raise HeadwiseError(
             f"max_length={limit} leaves no room for text next to the special tokens; give at least {limit - room + 1}"
         )
     split = windows if windows is not None else reads in ("words", "tokens")
     key = _key(examples, tokenizer, limit, split)
-    folder = Path(cache) if cache is not None else folder_for(len(examples)) if remember and tokenizer.is_fast else None
+    folder = (
+        Path(cache)
+        if cache is not None
+        else folder_for(len(examples))
+        if remember and tokenizer.is_fast
+        else None
+    )
     arrays = recalled(key, folder)
     if arrays is None:
         from headwise.tasks import _windows as making
@@ -154,7 +172,9 @@ def encode(
         release(len(examples) > FEW)
         if remember:
             keep(key, arrays, folder)
-    fields = {name: arrays.get(name) for name in ("types", "special", "words", "context_words", "sizes", "answers")}
+    fields = {
+        name: arrays.get(name) for name in ("types", "special", "words", "context_words", "sizes", "answers")
+    }
     return Encoded(
         examples,
         ids=arrays["ids"],
@@ -202,7 +222,9 @@ def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[s
             )
         lengths.extend(map(len, out["input_ids"]))
         for name, theirs in FIELDS.items():
-            if theirs in out:  # arrays that grow in place: chunks kept to be joined would take twice the memory
+            if (
+                theirs in out
+            ):  # arrays that grow in place: chunks kept to be joined would take twice the memory
                 columns.setdefault(name, array("i")).extend(chain.from_iterable(out[theirs]))
     arrays: dict[str, NDArray[Any]] = {name: np.asarray(column) for name, column in columns.items()}
     arrays["starts"] = np.cumsum(np.asarray(lengths))
@@ -210,7 +232,9 @@ def _plain_rows(examples: Examples, tokenizer: Any, limit: int | None) -> dict[s
     return {**arrays, "rows": np.arange(len(examples) + 1, dtype=np.int64) * per}
 
 
-def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool, sized: bool = False) -> Any:
+def _call(
+    tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, special: bool, sized: bool = False
+) -> Any:
     pairs = bool(texts) and len(texts[0]) == 2
     return tokenizer(
         [text[0] for text in texts],
@@ -228,7 +252,14 @@ def _call(tokenizer: Any, texts: Sequence[tuple[str, ...]], limit: int | None, s
 def _key(examples: Examples, tokenizer: Any, limit: int | None, split: bool) -> str:
     from tokenizers import __version__ as tokenizers
 
-    parts = ["3", tokenizers, examples.text_fingerprint, tokenizer_fingerprint(tokenizer), str(limit), str(split)]
+    parts = [
+        "3",
+        tokenizers,
+        examples.text_fingerprint,
+        tokenizer_fingerprint(tokenizer),
+        str(limit),
+        str(split),
+    ]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -238,7 +269,9 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         return _hash(tokenizer_state(tokenizer))
     written = tokenizer.backend_tokenizer.to_str()
     seen = hashlib.blake2b(f"{written}{tokenizer_choices(tokenizer)}".encode()).digest()
-    if seen not in _fingerprints:  # reading a large vocabulary takes longer than a short pass of a small model
+    if (
+        seen not in _fingerprints
+    ):  # reading a large vocabulary takes longer than a short pass of a small model
         _fingerprints[seen] = _hash(tokenizer_state(tokenizer, written))
         if len(_fingerprints) > KEPT:
             _fingerprints.pop(next(iter(_fingerprints)))
@@ -246,4 +279,6 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def _hash(state: dict[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(
+        json.dumps(state, sort_keys=True, default=str).encode(), digest_size=16
+    ).hexdigest()

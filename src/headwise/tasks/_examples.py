@@ -55,10 +55,14 @@ class Examples:
         if self.kind not in KINDS:
             raise HeadwiseError(f"unknown kind {self.kind!r}; expected one of {', '.join(KINDS)}")
         if len(self.texts) != len(self.labels):
-            raise HeadwiseError(f"{self.task} {self.name}: {len(self.texts)} texts and {len(self.labels)} labels")
+            raise HeadwiseError(
+                f"{self.task} {self.name}: {len(self.texts)} texts and {len(self.labels)} labels"
+            )
         if isinstance(self.texts, list) and not all(isinstance(text, tuple) for text in self.texts):
             wrong = next(text for text in self.texts if not isinstance(text, tuple))
-            raise HeadwiseError(f"{self.task} {self.name}: the text {shown(wrong)} is no tuple; expected (text,) or a pair")
+            raise HeadwiseError(
+                f"{self.task} {self.name}: the text {shown(wrong)} is no tuple; expected (text,) or a pair"
+            )
         if KINDS[self.kind].reads == "text":
             self._check_labels()
 
@@ -66,9 +70,13 @@ class Examples:
         array = self.labels
         wanted = np.floating if KINDS[self.kind].numbers else np.integer
         if not isinstance(array, np.ndarray) or not np.issubdtype(array.dtype, wanted):
-            held = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            held = (
+                f"an array of {array.dtype}" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+            )
             expected = "floats" if wanted is np.floating else "class numbers (whole numbers)"
-            raise HeadwiseError(f"{self.task} {self.name}: labels are {held}; expected an array of {expected}")
+            raise HeadwiseError(
+                f"{self.task} {self.name}: labels are {held}; expected an array of {expected}"
+            )
         if KINDS[self.kind].one_hot and array.shape[1:] != (len(self.classes),):
             raise HeadwiseError(
                 f"{self.task} {self.name}: labels have the shape {array.shape}; expected one column a class, {len(self.classes)}"
@@ -106,7 +114,9 @@ class Examples:
         chosen = np.flatnonzero(array) if array.dtype == bool else array.astype(np.int64).reshape(-1)
         return replace(
             self,
-            texts=self.texts.take(chosen) if isinstance(self.texts, Texts) else [self.texts[int(i)] for i in chosen],
+            texts=self.texts.take(chosen)
+            if isinstance(self.texts, Texts)
+            else [self.texts[int(i)] for i in chosen],
             labels=[self.labels[i] for i in chosen] if isinstance(self.labels, list) else self.labels[chosen],
             sentences=None if self.sentences is None else [self.sentences[i] for i in chosen],
             groups=tuple(self.groups[i] for i in chosen) if self.groups else (),
@@ -153,4 +163,7 @@ def _put(digest: "hashlib.blake2b", parts: Iterable[str]) -> None:
 def in_order(task: str, splits: Mapping[str, Examples]) -> dict[str, Examples]:
     """Train, validation, test, then others by name; each knows its task's name and its own."""
     first = [name for name in ("train", "validation", "test") if name in splits]
-    return {name: replace(splits[name], task=task, name=name) for name in [*first, *sorted(set(splits) - set(first))]}
+    return {
+        name: replace(splits[name], task=task, name=name)
+        for name in [*first, *sorted(set(splits) - set(first))]
+    }

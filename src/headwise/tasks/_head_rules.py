@@ -23,9 +23,40 @@ from headwise._base.names import shown
 from headwise.errors import HeadwiseError
 from headwise.tasks._sentence import Sentence, Tree, bare_label
 
-PUNCTUATION = {",", ":", ".", "``", "''", '"', "-LRB-", "-RRB-", "-LSB-", "-RSB-", "-LCB-", "-RCB-", "HYPH", "NFP"}
+PUNCTUATION = {
+    ",",
+    ":",
+    ".",
+    "``",
+    "''",
+    '"',
+    "-LRB-",
+    "-RRB-",
+    "-LSB-",
+    "-RSB-",
+    "-LCB-",
+    "-RCB-",
+    "HYPH",
+    "NFP",
+}
 ASIDE = {"EDITED", "PRN", "META", "CODE", "LST", "LS"}  # heads only where a phrase has nothing else
-AUXILIARIES = {"be", "am", "are", "is", "was", "were", "been", "being", "'m", "'re", "'s", "m", "re", "s", "ai"}
+AUXILIARIES = {
+    "be",
+    "am",
+    "are",
+    "is",
+    "was",
+    "were",
+    "been",
+    "being",
+    "'m",
+    "'re",
+    "'s",
+    "m",
+    "re",
+    "s",
+    "ai",
+}
 AUXILIARIES |= {"have", "has", "had", "having", "'ve", "'d", "ve", "d", "do", "does", "did", "doing", "done"}
 AUXILIARIES |= {"get", "gets", "got", "getting", "gotten"}
 UNWANTED = (
@@ -65,7 +96,10 @@ TABLE: dict[str, str] = {
     "RRC": "< VP | < ADJP | < NP | < PP ADVP | <",
     "FRAG": f"< {CLAUSES} VP | < SBAR | < NP ADJP PP ADVP | < WHNP WHADVP | <",
 }
-RULES = {label: [(rule.split()[0], frozenset(rule.split()[1:])) for rule in rules.split(" | ")] for label, rules in TABLE.items()}
+RULES = {
+    label: [(rule.split()[0], frozenset(rule.split()[1:])) for rule in rules.split(" | ")]
+    for label, rules in TABLE.items()
+}
 
 
 def with_dependencies(sentence: Sentence) -> Sentence:
@@ -78,7 +112,9 @@ def with_dependencies(sentence: Sentence) -> Sentence:
     if sentence.tree is None:
         raise HeadwiseError(f"{shown(where)} has no constituency tree to make dependencies of")
     if sentence.tree.words() != sentence.words:
-        raise HeadwiseError(f"{shown(where)}: its tree has the words {shown(sentence.tree.words())}, not those of the sentence")
+        raise HeadwiseError(
+            f"{shown(where)}: its tree has the words {shown(sentence.tree.words())}, not those of the sentence"
+        )
     heads, relations = dependencies(sentence.tree)
     return replace(sentence, heads=heads, deprels=relations)
 
@@ -116,17 +152,27 @@ def relation(phrase: str, around: str) -> str:
 def head_child(node: Tree) -> int:
     """Which child of a phrase carries it."""
     labels = [bare_label(child.label) for child in node.children]
-    candidates = next(found for unwanted in UNWANTED if (found := [i for i, label in enumerate(labels) if label not in unwanted]))
+    candidates = next(
+        found
+        for unwanted in UNWANTED
+        if (found := [i for i, label in enumerate(labels) if label not in unwanted])
+    )
     parts = list(accumulate(label in SEPARATORS for label in labels))
     for side, wanted in RULES.get(bare_label(node.label), [("<", frozenset[str]())]):
         if side == "VERB":  # a verb that is no auxiliary, else the verb phrase under the auxiliaries
-            verbs = [i for i in candidates if labels[i] in VERBAL.split() and _plain(node.children[i]) not in AUXILIARIES]
+            verbs = [
+                i
+                for i in candidates
+                if labels[i] in VERBAL.split() and _plain(node.children[i]) not in AUXILIARIES
+            ]
             phrases = [i for i in candidates if labels[i] == "VP"]
             found = sorted(verbs + phrases, key=lambda i: (parts[i], i in phrases))
         else:
             found = [i for i in candidates if labels[i] in wanted] if wanted else candidates
         if found:
-            first = [i for i in found if parts[i] == parts[found[0]]] if wanted else found  # of a coordination the first part
+            first = (
+                [i for i in found if parts[i] == parts[found[0]]] if wanted else found
+            )  # of a coordination the first part
             return first[-1] if side == ">" else first[0]
     raise AssertionError("every rule ends with any child")
 

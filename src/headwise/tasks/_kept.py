@@ -19,8 +19,12 @@ from headwise.store import cache_folder
 Arrays = dict[str, NDArray[Any]]
 KEPT = 32  # encodings remembered in this process
 LEAST = 1000  # examples: tokenising fewer takes less than a tenth of a second
-ROOM = 2_000_000_000  # bytes of the cache folder; the files that nobody has read for the longest time go first
-OWN = re.compile(r"[0-9a-f]{32}\.safetensors")  # names of our files: whatever else lies in a folder is not ours to remove
+ROOM = (
+    2_000_000_000  # bytes of the cache folder; the files that nobody has read for the longest time go first
+)
+OWN = re.compile(
+    r"[0-9a-f]{32}\.safetensors"
+)  # names of our files: whatever else lies in a folder is not ours to remove
 UNFINISHED_S = 86_400.0  # what a killed process left behind goes after a day
 _memory: OrderedDict[str, Arrays] = OrderedDict()
 

@@ -70,7 +70,9 @@ def _dependencies(sentence: Sentence, value: Any) -> list[Row]:
     heads = sentence.heads or ()
     relations = sentence.deprels or ("dep",) * len(heads)
     dots = punctuation(sentence)
-    return [(head, relation, int(not dot)) for head, relation, dot in zip(heads, relations, dots, strict=True)]
+    return [
+        (head, relation, int(not dot)) for head, relation, dot in zip(heads, relations, dots, strict=True)
+    ]
 
 
 def _constituents(sentence: Sentence, value: Any) -> list[Row]:
@@ -101,7 +103,9 @@ def commonest_class(score: Score, labels: Any) -> float:
     return float(counts.max() / counts.sum())
 
 
-def number_labels(raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool) -> NDArray[np.float64]:
+def number_labels(
+    raw: Raw, label: str, classes: Sequence[str], *, by: By, may_miss: bool
+) -> NDArray[np.float64]:
     """Labels that are numbers of their own, (n,); see `class_numbers`."""
     return numbers(raw, label, may_miss=may_miss)
 
@@ -289,9 +293,16 @@ KINDS: Registry[Kind] = Registry(
             first="V",
         ),
         "next-token": Kind(head="causal-lm", output=f"{DECODERS}.language:next_token_output", **_TOKENS),
-        "masked-token": Kind(head="masked-lm", output=f"{DECODERS}.language:masked_token_output", masks=True, **_TOKENS),
+        "masked-token": Kind(
+            head="masked-lm", output=f"{DECODERS}.language:masked_token_output", masks=True, **_TOKENS
+        ),
         "minimal-pairs": Kind(
-            "pair", ("accuracy",), "token", head="causal-lm", output=f"{DECODERS}.language:minimal_pair_output", chance=0.5
+            "pair",
+            ("accuracy",),
+            "token",
+            head="causal-lm",
+            output=f"{DECODERS}.language:minimal_pair_output",
+            chance=0.5,
         ),
         "contrast": Kind(
             "contrast",
@@ -325,7 +336,9 @@ def rows(sentence: Sentence, kind: str, layer: str) -> list[Row]:
     """
     value, read = getattr(sentence, layer), KINDS[kind].rows
     if value is None:
-        raise HeadwiseError(f"{sentence.source or str(sentence)!r} has no layer {layer!r}, which a task of kind {kind!r} needs")
+        raise HeadwiseError(
+            f"{sentence.source or str(sentence)!r} has no layer {layer!r}, which a task of kind {kind!r} needs"
+        )
     assert read is not None
     return read(sentence, value)
 
@@ -340,6 +353,8 @@ def class_names(found: Iterable[list[Row]], kind: str) -> list[str]:
 def to_array(found: Sequence[Row], kind: str, number: dict[str, int]) -> NDArray[np.int64]:
     """Rows with class names as the integer array that the top of this module describes."""
     width, place = KINDS[kind].width, KINDS[kind].place
-    numbered = [[*row[:place], -1 if row[place] is None else number[row[place]], *row[place + 1 :]] for row in found]
+    numbered = [
+        [*row[:place], -1 if row[place] is None else number[row[place]], *row[place + 1 :]] for row in found
+    ]
     out = np.array(numbered, dtype=np.int64).reshape(-1, width)
     return out[:, 0] if width == 1 else out

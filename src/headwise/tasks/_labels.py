@@ -113,7 +113,9 @@ def binary_spans(labels: NDArray[np.int64], lengths: Sequence[int]) -> NDArray[n
         (spans, 4): sentence, start, end, class + 1; 2n - 1 rows for a sentence of n words.
     """
     out: list[tuple[int, int, int, int]] = []
-    trees: list[dict[tuple[int, int], int]] = [{(0, n): 0, **{(i, i + 1): 0 for i in range(n)}} for n in lengths]
+    trees: list[dict[tuple[int, int], int]] = [
+        {(0, n): 0, **{(i, i + 1): 0 for i in range(n)}} for n in lengths
+    ]
     for b, s, e, c in labels.tolist():
         if c >= 0:
             trees[b][s, e] = c + 1

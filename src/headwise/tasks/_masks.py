@@ -19,7 +19,13 @@ def mix(values: Words64) -> Words64:
 
 
 def masked(
-    ids: NDArray[np.int64], text: NDArray[np.bool_], position: NDArray[Any], mask: int, vocabulary: int, seed: int, rate: float
+    ids: NDArray[np.int64],
+    text: NDArray[np.bool_],
+    position: NDArray[Any],
+    mask: int,
+    vocabulary: int,
+    seed: int,
+    rate: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """BERT's masking: of the chosen tokens 80 % become the mask token, 10 % a random token, 10 % stay.
 
@@ -38,12 +44,16 @@ def masked(
         HeadwiseError: the tokenizer has no mask token, or the rate is not between 0 and 1.
     """
     if mask < 0:
-        raise HeadwiseError("this tokenizer has no mask token; masked-token tasks need a masked language model's tokenizer")
+        raise HeadwiseError(
+            "this tokenizer has no mask token; masked-token tasks need a masked language model's tokenizer"
+        )
     if not 0 < rate <= 1:
         raise HeadwiseError(f"mask_rate must be above 0 and at most 1, got {rate}")
     with np.errstate(over="ignore"):
         place = mix(np.maximum(position, 0).astype(np.uint64))
-        content = np.where(text, mix(ids.astype(np.uint64) ^ place), np.uint64(0)).sum(1, dtype=np.uint64)  # (rows,)
+        content = np.where(text, mix(ids.astype(np.uint64) ^ place), np.uint64(0)).sum(
+            1, dtype=np.uint64
+        )  # (rows,)
         key = mix(content ^ mix(np.array(seed % 2**64, dtype=np.uint64)))[:, None] ^ place
         draws = [mix(key + np.uint64(n)) for n in (1, 2, 3)]
     choice, fate = (np.where(text, (draw >> np.uint64(11)) / 2.0**53, 2.0) for draw in draws[:2])

@@ -104,7 +104,9 @@ def bits_per_byte(predictions: Array, labels: Array) -> float:
         HeadwiseError: the bytes are not known.
     """
     if not predictions[:, 3].sum():
-        raise HeadwiseError("bits-per-byte needs to know the bytes of each token: the texts must be read by a fast tokenizer")
+        raise HeadwiseError(
+            "bits-per-byte needs to know the bytes of each token: the texts must be read by a fast tokenizer"
+        )
     return float(predictions[:, 2].sum() / np.log(2) / predictions[:, 3].sum())
 
 
@@ -133,7 +135,9 @@ def _f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _macro_f1_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
     total = table.sum(-1) + table.sum(-2)  # (..., classes)
-    each = np.divide(2 * np.diagonal(table, axis1=-2, axis2=-1), total, out=np.zeros_like(total), where=total > 0)
+    each = np.divide(
+        2 * np.diagonal(table, axis1=-2, axis2=-1), total, out=np.zeros_like(total), where=total > 0
+    )
     return np.asarray(each.sum(-1) / (total > 0).sum(-1))
 
 
@@ -142,7 +146,9 @@ def _matthews_of(table: NDArray[np.float64]) -> NDArray[np.float64]:
     guessed, true = table.sum(-2), table.sum(-1)
     spread = (size**2 - (guessed**2).sum(-1)) * (size**2 - (true**2).sum(-1))
     above = right * size - (guessed * true).sum(-1)
-    return np.asarray(np.divide(above, np.sqrt(np.maximum(spread, 0)), out=np.zeros_like(above), where=spread > 0))
+    return np.asarray(
+        np.divide(above, np.sqrt(np.maximum(spread, 0)), out=np.zeros_like(above), where=spread > 0)
+    )
 
 
 MOST_CLASSES = 32  # whose counts are made for many resamples at once
@@ -195,7 +201,9 @@ METRICS: Registry[Metric] = Registry(
 )
 
 
-def resampled(metric: str, predictions: Array, labels: Array, counts: NDArray[np.int64]) -> NDArray[np.float64] | None:
+def resampled(
+    metric: str, predictions: Array, labels: Array, counts: NDArray[np.int64]
+) -> NDArray[np.float64] | None:
     """A metric on many resamples at once; None where counts are not enough for the metric, and where there are many classes.
 
     Args:
@@ -253,7 +261,9 @@ def check_classes(name: str | None, task: str, classes: Sequence[str]) -> None:
     """F1 is that of one class of two: a task with more needs another metric."""
     most = METRICS[name].most_classes if name is not None else None
     if most is not None and len(classes) > most:
-        raise HeadwiseError(f"task {task!r} has {len(classes)} classes, and {name} is of {most}: choose macro-f1 or accuracy")
+        raise HeadwiseError(
+            f"task {task!r} has {len(classes)} classes, and {name} is of {most}: choose macro-f1 or accuracy"
+        )
 
 
 def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None = None) -> float:
@@ -277,16 +287,22 @@ def score(name: str, kind: str, predictions: ArrayLike, labels: ArrayLike | None
     if len(table) == 0:
         raise HeadwiseError(f"metric {name!r} of no examples is undefined: give at least one prediction")
     if np.isnan(table).any():
-        raise HeadwiseError(f"predictions hold NaN, first at example {int(np.argwhere(np.isnan(table))[0][0])}")
+        raise HeadwiseError(
+            f"predictions hold NaN, first at example {int(np.argwhere(np.isnan(table))[0][0])}"
+        )
     if metric.columns:
         return metric.function(table, table)
     gold = np.asarray(labels)
     if gold.shape != table.shape:
-        raise HeadwiseError(f"{table.shape[0]} predictions and labels of shape {gold.shape}: the numbers must match")
+        raise HeadwiseError(
+            f"{table.shape[0]} predictions and labels of shape {gold.shape}: the numbers must match"
+        )
     return metric.function(table, gold)
 
 
-def every(kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2) -> dict[str, float]:
+def every(
+    kind: str, predictions: ArrayLike, labels: ArrayLike | None = None, classes: int = 2
+) -> dict[str, float]:
     """All metrics of a kind by name; bits per byte only where the bytes are known, F1 only where there are two classes."""
     table = np.asarray(predictions)
     undefined = {name for name in metrics_of_kind(kind) if classes > (METRICS[name].most_classes or classes)}

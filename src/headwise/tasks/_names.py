@@ -59,13 +59,17 @@ def find_tasks(
             (layer,) = structured(data, [name.removeprefix("treebank:")], seed=seed)
             found.append(layer if metric is None else layer.with_metric(metric))
         elif defined and name not in PRESETS and did_you_mean(name, defined):
-            raise HeadwiseError(f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}")
+            raise HeadwiseError(
+                f"{file} defines no task {name!r}{did_you_mean(name, defined)}; it has: {', '.join(defined)}"
+            )
         elif suffix(Path(name)) in TABLES:
             raise HeadwiseError(f"{name} is a file, not the name of a task: {table_for(Path(name))}")
         else:
             found.append(preset(name, data, metric=metric, seed=seed))
         places = {"data": data, "file": file if name in defined else None}
-        where: dict[str, Any] = {key: str(Path(place).absolute()) for key, place in places.items() if place is not None}
+        where: dict[str, Any] = {
+            key: str(Path(place).absolute()) for key, place in places.items() if place is not None
+        }
         if held_out:
             found[-1] = found[-1].held_out()
             where["held_out"] = True

@@ -11,7 +11,9 @@ from headwise.tasks._kinds import KINDS
 from headwise.tasks._sources import folder_files
 from headwise.tasks._task import Task
 
-PARQUET = "refs/convert/parquet"  # the hub's own conversion of data sets that come as a script, which is never run
+PARQUET = (
+    "refs/convert/parquet"  # the hub's own conversion of data sets that come as a script, which is never run
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,9 @@ PRESETS: dict[str, Preset] = {
     "sst2": Preset(GLUE, "sentence", "sst2", classes=("negative", "positive")),
     "mrpc": Preset(GLUE, PAIR, "mrpc", classes=("not equivalent", "equivalent"), metric="f1"),
     "stsb": Preset(GLUE, PAIR, "stsb", label="score|label", kind="number", metric="spearman"),
-    "qqp": Preset(GLUE, ("question1", "question2"), "qqp", classes=("not duplicate", "duplicate"), metric="f1"),
+    "qqp": Preset(
+        GLUE, ("question1", "question2"), "qqp", classes=("not duplicate", "duplicate"), metric="f1"
+    ),
     "mnli": Preset(GLUE, ("premise", "hypothesis"), "mnli", classes=NLI, splits=MATCHED),
     "mnli_mm": Preset(GLUE, ("premise", "hypothesis"), "mnli", classes=NLI, splits=MISMATCHED, folder="mnli"),
     "qnli": Preset(GLUE, ("question", "sentence"), "qnli", classes=("entailment", "not entailment")),
@@ -51,9 +55,18 @@ PRESETS: dict[str, Preset] = {
     "wnli": Preset(GLUE, PAIR, "wnli", classes=("not entailment", "entailment")),
     "ax": Preset(GLUE, ("premise", "hypothesis"), "ax", classes=NLI),
     "ag_news": Preset("fancyzhx/ag_news", "text", classes=("World", "Sports", "Business", "Sci/Tech")),
-    "imdb": Preset("stanfordnlp/imdb", "text", classes=("negative", "positive"), splits={"train": "train", "test": "test"}),
-    "snli": Preset("stanfordnlp/snli", ("premise", "hypothesis"), classes=NLI, options={"skip_unlabelled": True}),
-    "scitail": Preset("allenai/scitail", ("premise", "hypothesis"), "tsv_format", classes=("entails", "neutral")),
+    "imdb": Preset(
+        "stanfordnlp/imdb",
+        "text",
+        classes=("negative", "positive"),
+        splits={"train": "train", "test": "test"},
+    ),
+    "snli": Preset(
+        "stanfordnlp/snli", ("premise", "hypothesis"), classes=NLI, options={"skip_unlabelled": True}
+    ),
+    "scitail": Preset(
+        "allenai/scitail", ("premise", "hypothesis"), "tsv_format", classes=("entails", "neutral")
+    ),
     "sick": Preset("RobZamp/sick", ("sentence_A", "sentence_B"), classes=NLI, revision=PARQUET),
     "sick_relatedness": Preset(
         "RobZamp/sick",
@@ -64,7 +77,11 @@ PRESETS: dict[str, Preset] = {
         folder="sick",
         revision=PARQUET,
     ),
-    "sst5": Preset("SetFit/sst5", "sentence|text", classes=("very negative", "negative", "neutral", "positive", "very positive")),
+    "sst5": Preset(
+        "SetFit/sst5",
+        "sentence|text",
+        classes=("very negative", "negative", "neutral", "positive", "very positive"),
+    ),
     "blimp": Preset(
         "nyu-mll/blimp",
         ("good|sentence_good", "bad|sentence_bad"),
@@ -87,7 +104,9 @@ ALIASES = {
 ALIASES |= {"wnut": "wnut17", "wnut_17": "wnut17", "sick_r": "sick_relatedness"}
 
 
-def preset(name: str, path: str | Path | None = None, *, metric: str | None = None, seed: int = 0, **options: Any) -> Task:
+def preset(
+    name: str, path: str | Path | None = None, *, metric: str | None = None, seed: int = 0, **options: Any
+) -> Task:
     """A data set of the papers as a task.
 
     GLUE's metrics are the defaults (CoLA Matthews, MRPC and QQP F1, STS-B Spearman, the others accuracy).
@@ -175,7 +194,9 @@ def _folder_splits(folder: Path, splits: Mapping[str, str] | None) -> dict[str, 
     have = folder_files(folder)
     found = {ours: theirs for ours, theirs in splits.items() if theirs in have}
     plain = all(theirs.endswith("_matched") or theirs == ours for ours, theirs in splits.items())
-    if plain:  # plain files are the matched ones; from train alone, as for any set, a tenth becomes validation
+    if (
+        plain
+    ):  # plain files are the matched ones; from train alone, as for any set, a tenth becomes validation
         found |= {ours: ours for ours in splits if ours in have and ours not in found}
     if "validation" in splits and "validation" not in found and not (plain and have.keys() == {"train"}):
         raise HeadwiseError(f"{folder} has no {splits['validation']} file, only: {', '.join(have)}")
@@ -192,7 +213,7 @@ def _ag_pair(path: str | Path | None, metric: str | None, seed: int) -> Task:
     if root is not None and (root / "ag_pair").is_dir() and "test" in folder_files(root / "ag_pair"):
         classes = splits["train"].classes
         file = folder_files(root / "ag_pair")["test"]
-        splits["test"] = Task("ag_pair", path={"test": file}, text=("text1", "text2"), kind="classes", classes=classes).split(
-            "test"
-        )
+        splits["test"] = Task(
+            "ag_pair", path={"test": file}, text=("text1", "text2"), kind="classes", classes=classes
+        ).split("test")
     return Task.of("ag_pair", splits, metric=metric)

@@ -18,10 +18,13 @@ class TaskSource(Settings):
         (), "Tasks: presets (sst2), grammar:topic, treebank:dep, or names in the tasks file.", flag="--tasks"
     )
     data: DataPath | None = option(
-        None, "Folder with the presets' data sets, or a treebank; default: the one used in training, else the hub."
+        None,
+        "Folder with the presets' data sets, or a treebank; default: the one used in training, else the hub.",
     )
     file: DataPath | None = option(
-        None, "TOML file that defines tasks of your own, each by the file that holds its texts and labels.", flag="--tasks-file"
+        None,
+        "TOML file that defines tasks of your own, each by the file that holds its texts and labels.",
+        flag="--tasks-file",
     )
     size: int | None = option(
         None,
@@ -29,7 +32,8 @@ class TaskSource(Settings):
         ge=10,
     )
     metric: str | None = option(
-        None, "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own."
+        None,
+        "One metric for all tasks, e.g. accuracy; default: as in the model's training, else each task's own.",
     )
     seed: int | None = option(
         None, "Random seed of the grammar and of splits that headwise makes; default: as in the model's training, else 0.",
@@ -46,7 +50,11 @@ class TaskSource(Settings):
         from headwise.tasks._toml import data_files
 
         files = data_files(self.file, self.names) if self.file is not None else {}
-        own = {name: value for name, value in super().decides().items() if name != "held_out" or value is not None}
+        own = {
+            name: value
+            for name, value in super().decides().items()
+            if name != "held_out" or value is not None
+        }
         return own | {"data": self._read()} | ({"files": files} if files else {})
 
     def _read(self) -> "Path | dict[str, Path] | None":

@@ -20,8 +20,20 @@ from headwise.tasks._sentence import Sentence
 from headwise.tasks._tables import LINES, TABLES, as_table, of_rows, read_table, stem, suffix
 
 ALL = "all"
-SPLIT_NAMES = {"train": "train", "training": "train", "validation": "validation", "valid": "validation", "val": "validation"}
-SPLIT_NAMES |= {"dev": "validation", "development": "validation", "test": "test", "testing": "test", "eval": "test"}
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+}
+SPLIT_NAMES |= {
+    "dev": "validation",
+    "development": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+}
 SENTENCES = (
     ".conllu",
     ".conll",
@@ -65,7 +77,9 @@ class Raw:
         return len((whole if whole is not None else ()) if self.rows is None else self.rows)
 
 
-def from_path(path: str | Path | Mapping[str, str | Path], word_level: bool, **reading: Any) -> dict[str, Raw]:
+def from_path(
+    path: str | Path | Mapping[str, str | Path], word_level: bool, **reading: Any
+) -> dict[str, Raw]:
     """Reads a file, a folder with one file per split, a folder that `save_to_disk` wrote, or files named by split.
 
     Args:
@@ -96,10 +110,16 @@ def folder_files(folder: Path) -> dict[str, Path]:
     """
     if (folder / SAVED_SPLITS).is_file():
         names = read_json(folder / SAVED_SPLITS).get("splits")
-        if not isinstance(names, list) or not all(isinstance(name, str) and is_saved(folder / name) for name in names):
+        if not isinstance(names, list) or not all(
+            isinstance(name, str) and is_saved(folder / name) for name in names
+        ):
             raise HeadwiseError(f"{folder} is damaged: its {SAVED_SPLITS} names splits that are not there")
         return one_each([(split_name(name), folder / name) for name in names], str(folder))
-    usual = (file for file in folder.iterdir() if suffix(file) in (*TABLES, *SENTENCES) and not file.name.startswith("."))
+    usual = (
+        file
+        for file in folder.iterdir()
+        if suffix(file) in (*TABLES, *SENTENCES) and not file.name.startswith(".")
+    )
     files = sorted(usual, key=lambda file: (suffix(file) in TREES, file))
     found = [(split_name(stem(file)), file) for file in files]
     annotated = {name for name, file in found if suffix(file) == ".conllu"}
@@ -171,7 +191,9 @@ def library() -> Any:
     return datasets
 
 
-def from_hub(name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None) -> dict[str, Raw]:
+def from_hub(
+    name: str, subset: str | None, revision: str | None, splits: Mapping[str, str] | None
+) -> dict[str, Raw]:
     """Loads a dataset of the Hugging Face hub (or of the local cache) with the `datasets` library; no code of it is ever run.
 
     `subset` "*" puts all its configurations together. A dataset that has nothing but a "train" split counts as not divided yet.
@@ -189,7 +211,9 @@ def from_hub(name: str, subset: str | None, revision: str | None, splits: Mappin
         if subset == "*":
             every = datasets.get_dataset_config_names(place, revision=revision)
             parts = [datasets.load_dataset(place, config, revision=revision) for config in every]
-            loaded = {split: datasets.concatenate_datasets([part[split] for part in parts]) for split in parts[0]}
+            loaded = {
+                split: datasets.concatenate_datasets([part[split] for part in parts]) for split in parts[0]
+            }
         else:
             loaded = datasets.load_dataset(place, subset, revision=revision)
     except (OSError, ValueError, RuntimeError) as error:
@@ -225,7 +249,9 @@ def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
     or Sentences.
     """
     data = data() if callable(data) else data
-    if isinstance(data, Mapping) and not {part for name in columns for part in (name, *name.split("|"))} & set(data):
+    if isinstance(data, Mapping) and not {
+        part for name in columns for part in (name, *name.split("|"))
+    } & set(data):
         found: dict[str, Raw] = {}
         for name, rows in data.items():
             split = split_name(str(name))
@@ -237,21 +263,34 @@ def from_data(data: Any, columns: Sequence[str]) -> dict[str, Raw]:
 
 
 def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
-    if type(rows).__module__.partition(".")[0] in ("pyarrow", "polars") and type(rows).__name__ in ("Table", "DataFrame"):
+    if type(rows).__module__.partition(".")[0] in ("pyarrow", "polars") and type(rows).__name__ in (
+        "Table",
+        "DataFrame",
+    ):
         rows = rows.to_pandas()
     if isinstance(rows, pd.DataFrame):
         if rows.columns.nlevels > 1:
-            raise HeadwiseError(f"{origin} has columns with {rows.columns.nlevels} levels of names; give it one name a column")
+            raise HeadwiseError(
+                f"{origin} has columns with {rows.columns.nlevels} levels of names; give it one name a column"
+            )
         return Raw(origin, table=rows.reset_index(drop=True))
     if type(rows).__module__.startswith("datasets."):
         return _from_dataset(rows, origin)
     if isinstance(rows, Mapping):
-        wrong = [name for name, values in rows.items() if isinstance(values, (str, bytes)) or not isinstance(values, Iterable)]
+        wrong = [
+            name
+            for name, values in rows.items()
+            if isinstance(values, (str, bytes)) or not isinstance(values, Iterable)
+        ]
         if wrong:
-            raise HeadwiseError(f"{origin}: the column {wrong[0]!r} is {shown(rows[wrong[0]])}; expected a list of values")
+            raise HeadwiseError(
+                f"{origin}: the column {wrong[0]!r} is {shown(rows[wrong[0]])}; expected a list of values"
+            )
         return Raw(origin, table=as_table({str(name): list(values) for name, values in rows.items()}, origin))
     if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
-        raise HeadwiseError(f"{origin} is a {type(rows).__name__}; expected a table, or rows as dicts, tuples or Sentences")
+        raise HeadwiseError(
+            f"{origin} is a {type(rows).__name__}; expected a table, or rows as dicts, tuples or Sentences"
+        )
     rows = list(rows)
     if rows and all(isinstance(row, Sentence) for row in rows):
         return Raw(origin, sentences=rows)
@@ -260,10 +299,18 @@ def _from_rows(rows: Any, columns: Sequence[str], origin: str) -> Raw:
     if rows and all(isinstance(row, str) for row in rows):
         rows = [(row,) for row in rows]
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, Sequence) or isinstance(row, (str, bytes)) or len(row) != len(rows[0]) or len(row) > len(columns):
+        if (
+            not isinstance(row, Sequence)
+            or isinstance(row, (str, bytes))
+            or len(row) != len(rows[0])
+            or len(row) > len(columns)
+        ):
             raise HeadwiseError(
                 f"{origin}, row {number} is {shown(row)}; expected a dict, a Sentence, or a tuple ({', '.join(columns)})"
             )
     return Raw(
-        origin, table=pd.DataFrame([list(row) for row in rows], columns=list(columns[: len(rows[0])] if rows else columns))
+        origin,
+        table=pd.DataFrame(
+            [list(row) for row in rows], columns=list(columns[: len(rows[0])] if rows else columns)
+        ),
     )

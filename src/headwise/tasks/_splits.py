@@ -52,7 +52,9 @@ def text_numbers(texts: Iterable[Sequence[str]]) -> NDArray[np.uint64]:
     return np.fromiter((_digest(text_key(text), b"") for text in texts), np.uint64)
 
 
-def by_fraction(keys: Iterable[str], fractions: Mapping[str, float], seed: int) -> dict[str, NDArray[np.int64]]:
+def by_fraction(
+    keys: Iterable[str], fractions: Mapping[str, float], seed: int
+) -> dict[str, NDArray[np.int64]]:
     """Row numbers of each split.
 
     A row's split depends only on its key and the seed (through a hash), so that adding rows to a file moves none of the old ones,
@@ -63,7 +65,11 @@ def by_fraction(keys: Iterable[str], fractions: Mapping[str, float], seed: int) 
         fractions: share of each split, together 1.
         seed: another seed, another division.
     """
-    if not fractions or any(share <= 0 for share in fractions.values()) or abs(sum(fractions.values()) - 1) > 1e-6:
+    if (
+        not fractions
+        or any(share <= 0 for share in fractions.values())
+        or abs(sum(fractions.values()) - 1) > 1e-6
+    ):
         raise HeadwiseError(f"fractions must be positive and add up to 1, got {dict(fractions)}")
     salt = seed.to_bytes(8, "little", signed=True)
     places = np.fromiter((_unit(key, salt) for key in keys), np.float64)
@@ -79,4 +85,6 @@ def _unit(key: str, salt: bytes) -> float:
 
 
 def _digest(key: str, salt: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8, salt=salt).digest(), "little"
+    )

@@ -57,11 +57,19 @@ def structured(
     for layer in layers:
         kind, attributes, metric = LAYERS[layer]
         train = splits.get("train", [])
-        attribute = next((name for name in attributes if any(getattr(s, name) is not None for s in train)), None)
+        attribute = next(
+            (name for name in attributes if any(getattr(s, name) is not None for s in train)), None
+        )
         if attribute is None:
             trees = layer == "dep" and any(sentence.tree is not None for sentence in train)
-            remedy = "'tree-dep' makes dependencies of their constituency trees" if trees else "leave it out of layers="
-            raise HeadwiseError(f"no training sentence has the layer {layer!r} ({', '.join(attributes)}); {remedy}")
+            remedy = (
+                "'tree-dep' makes dependencies of their constituency trees"
+                if trees
+                else "leave it out of layers="
+            )
+            raise HeadwiseError(
+                f"no training sentence has the layer {layer!r} ({', '.join(attributes)}); {remedy}"
+            )
         found = word_level(splits, kind, attribute, None)
         tasks.append(Task.of(layer, found, metric=metric, synthetic=synthetic))
     return tasks
@@ -83,6 +91,8 @@ def _sentences(source: Any, **given: Any) -> dict[str, list[Sentence]]:
     found = {split: part.sentences or [] for split, part in raw.items()}
     if "train" in found and "validation" not in found:
         every = found["train"]
-        parts = by_fraction([text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, given["seed"])
+        parts = by_fraction(
+            [text_key([" ".join(s.words)]) for s in every], {"train": 0.9, "validation": 0.1}, given["seed"]
+        )
         found |= {split: [every[i] for i in np.sort(rows)] for split, rows in parts.items()}
     return found

@@ -50,16 +50,22 @@ def write_glue(predictions: Mapping[str, ArrayLike], folder: str | Path) -> list
         name, classes = GLUE_FILES[task]
         array = np.asarray(values)
         if array.ndim != 1 or (task == "stsb" and not np.isfinite(array).all()):
-            raise HeadwiseError(f"predictions of {task!r} must be (n,) finite numbers, got shape {array.shape}")
+            raise HeadwiseError(
+                f"predictions of {task!r} must be (n,) finite numbers, got shape {array.shape}"
+            )
         if task == "stsb":
             lines = [f"{value:.3f}" for value in np.clip(array, 0, 5)]
         else:
             count = len(classes) if classes else CLASSES[task]
             wrong = np.flatnonzero((array != array.astype(np.int64)) | (array < 0) | (array >= count))
             if len(wrong):
-                raise HeadwiseError(f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}")
+                raise HeadwiseError(
+                    f"prediction {wrong[0]} of {task!r} is {array[wrong[0]]}, not a class number below {count}"
+                )
             lines = [classes[int(value)] if classes else str(int(value)) for value in array]
         file = where / name
-        write_bytes(file, ("index\tprediction\n" + "".join(f"{i}\t{line}\n" for i, line in enumerate(lines))).encode())
+        write_bytes(
+            file, ("index\tprediction\n" + "".join(f"{i}\t{line}\n" for i, line in enumerate(lines))).encode()
+        )
         written.append(file)
     return written

@@ -137,14 +137,18 @@ def _rows(path: Path, what: str, lines: Iterator[str]) -> tuple[list[str], Itera
     first = next((line for line in lines if line.strip()), None)
     if first is None:
         raise HeadwiseError(f"{path} could not be read as {what}: it is empty")
-    if csv.field_size_limit() < CELL:  # of the process: it is raised, and never lowered under another reader's feet
+    if (
+        csv.field_size_limit() < CELL
+    ):  # of the process: it is raised, and never lowered under another reader's feet
         csv.field_size_limit(CELL)
     if what == "tsv":  # GLUE's files have quotes that mean nothing
         reader = csv.reader(chain([first], lines), delimiter="\t", quoting=csv.QUOTE_NONE)
     elif named := SEPARATOR.match(first):  # written by spreadsheet programs, for spreadsheet programs
         reader = csv.reader(lines, delimiter=named[1], strict=True)
     else:
-        reader = csv.reader(chain([first], lines), delimiter=max(DELIMITERS, key=partial(_columns, first)), strict=True)
+        reader = csv.reader(
+            chain([first], lines), delimiter=max(DELIMITERS, key=partial(_columns, first)), strict=True
+        )
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         try:
@@ -234,4 +238,6 @@ def as_table(columns: Mapping[str, list[Any]], origin: str) -> pd.DataFrame:
     if len(set(lengths.values())) > 1:
         named = listed(f"{name} has {length} values" for name, length in lengths.items())
         raise HeadwiseError(f"{origin}: the columns of a table must have one length, but {named}")
-    return _exact(pd.DataFrame({name: pd.Series(column) for name, column in columns.items()}), columns.__getitem__)
+    return _exact(
+        pd.DataFrame({name: pd.Series(column) for name, column in columns.items()}), columns.__getitem__
+    )

@@ -98,20 +98,32 @@ class Task:
         self.text = building.text_columns(name, text, kind)
         self._source = {"path": path, "data": data, "hub": hub, "subset": subset, "revision": revision}
         self._kind, self._label, self._metric, self._classes = kind, label, metric, classes
-        self.metric_given = metric is not None  # else a model may remember another, which it was trained and judged by
-        self.origin: dict[str, Any] | None = None  # what `tasks.find_tasks` finds it by, so that a saved model can say it
+        self.metric_given = (
+            metric is not None
+        )  # else a model may remember another, which it was trained and judged by
+        self.origin: dict[str, Any] | None = (
+            None  # what `tasks.find_tasks` finds it by, so that a saved model can say it
+        )
         self._splits, self._split_column, self._fractions = splits, split_column, dict(fractions)
         self._together, self._group, self._drop_empty = together, group, drop_empty
-        self._seed, self._skip_unlabelled, self._reading = seed, skip_unlabelled, {**(reading or {}), "skip_bad": skip_bad}
+        self._seed, self._skip_unlabelled, self._reading = (
+            seed,
+            skip_unlabelled,
+            {**(reading or {}), "skip_bad": skip_bad},
+        )
         metrics.check_known(metric, name)
         if kind is not None and metric is not None:
             metrics.find(metric, kind)
 
-    validation_carved = False  # whether validation is a tenth of train (no other, or `held_out`); known once it was read
+    validation_carved = (
+        False  # whether validation is a tenth of train (no other, or `held_out`); known once it was read
+    )
     holds_out = False  # a tenth of train takes the place of the source's validation split
 
     @classmethod
-    def of(cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False) -> "Task":
+    def of(
+        cls, name: str, splits: Mapping[str, Examples], *, metric: str | None = None, synthetic: bool = False
+    ) -> "Task":
         """A task of ready Examples, all of one kind and with the same classes."""
         first = next(iter(splits.values()))
         if any((e.kind, e.classes) != (first.kind, first.classes) for e in splits.values()):
@@ -150,7 +162,9 @@ class Task:
 
     def with_splits(self, name: str | None = None, **splits: Examples) -> "Task":
         """The same task with some splits replaced, e.g. by a small training sample."""
-        other = Task.of(name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic)
+        other = Task.of(
+            name or self.name, {**self._examples, **splits}, metric=self.metric, synthetic=self.synthetic
+        )
         other.metric_given = self.metric_given
         other.validation_carved = self.validation_carved and "validation" not in splits
         return other
@@ -168,7 +182,9 @@ class Task:
         """The splits with a tenth of train as validation, where there is none or a part of train was asked for."""
         if "train" not in found or ("validation" in found and (not self.holds_out or self.validation_carved)):
             return found
-        parts = by_fraction((text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed)
+        parts = by_fraction(
+            (text_key(t) for t in found["train"].texts), {"train": 0.9, "validation": 0.1}, self._seed
+        )
         if not all(map(len, parts.values())):
             return found
         self.validation_carved = True
@@ -177,7 +193,9 @@ class Task:
     @cached_property
     def _examples(self) -> dict[str, Examples]:
         raw = self._read()
-        kind = self._kind or guess_kind(raw.get("train", next(iter(raw.values()))), self._label or "label", self.text[0])
+        kind = self._kind or guess_kind(
+            raw.get("train", next(iter(raw.values()))), self._label or "label", self.text[0]
+        )
         if KINDS[kind].reads == "words":
             found = building.annotated(self.name, raw, kind, self.text[0], self._label, self._classes)
         else:
@@ -202,14 +220,21 @@ class Task:
         if self._splits:
             missing = [name for name in self._splits.values() if sources.split_name(name) not in raw]
             if missing:
-                raise HeadwiseError(f"task {self.name!r}: the source has no split {missing[0]!r}, only: {listed(raw)}")
+                raise HeadwiseError(
+                    f"task {self.name!r}: the source has no split {missing[0]!r}, only: {listed(raw)}"
+                )
             raw = {ours: raw[sources.split_name(theirs)] for ours, theirs in self._splits.items()}
         if not raw:
             raise HeadwiseError(f"task {self.name!r}: the source has no split at all")
         if sources.ALL in raw and len(raw) == 1:
-            raw = divided(raw[sources.ALL], self.text, self._split_column, self._together, self._fractions, self._seed)
+            raw = divided(
+                raw[sources.ALL], self.text, self._split_column, self._together, self._fractions, self._seed
+            )
         if not self._splits:
-            written = any(isinstance(source[way], Mapping) for way in ("path", "data")) or self._fractions != SPLIT_FRACTIONS
+            written = (
+                any(isinstance(source[way], Mapping) for way in ("path", "data"))
+                or self._fractions != SPLIT_FRACTIONS
+            )
             name_strangers(self.name, raw, written)
         return raw
 
@@ -217,7 +242,9 @@ class Task:
         label = self._label or "label"
         train = raw.get("train", next(iter(raw.values())))
         entry = KINDS[kind]
-        classes = tuple(self._classes or entry.class_names(train, label)) if entry.class_names is not None else ()
+        classes = (
+            tuple(self._classes or entry.class_names(train, label)) if entry.class_names is not None else ()
+        )
         by = numbered_by(train, label, self._classes is not None)
         found = {}
         for split in list(raw):
@@ -288,7 +315,9 @@ class Task:
     @property
     def chance(self) -> float:
         """The metric of the best guess that ignores the text, on validation (else the first labelled split); see `metrics.chance`."""
-        order: list[str] = [name for name in ("validation", "test", "train") if name in self.splits] or [*self.splits]
+        order: list[str] = [name for name in ("validation", "test", "train") if name in self.splits] or [
+            *self.splits
+        ]
         return self.chance_on(next((name for name in order if self.split(name).labelled), order[0]))
 
     def chance_on(self, split: str) -> float:

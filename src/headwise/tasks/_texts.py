@@ -24,7 +24,11 @@ class Texts(Sequence[Text]):
         chosen: numbers of the texts that belong, in order; None: all. Subsets share the bytes.
     """
 
-    def __init__(self, columns: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]], chosen: NDArray[np.int64] | None = None):
+    def __init__(
+        self,
+        columns: Sequence[tuple[NDArray[np.uint8], NDArray[np.int64]]],
+        chosen: NDArray[np.int64] | None = None,
+    ):
         self._columns = columns
         self._chosen = chosen
 
@@ -52,7 +56,9 @@ class Texts(Sequence[Text]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Texts | list):
             return NotImplemented
-        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+        return len(self) == len(other) and all(
+            mine == theirs for mine, theirs in zip(self, other, strict=True)
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -45,9 +45,13 @@ def read_toml(source: str | Path) -> list[Task]:
     try:
         content = str(source) if is_text else Path(source).read_bytes()
     except (OSError, ValueError) as error:
-        raise HeadwiseError(f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}") from None
+        raise HeadwiseError(
+            f"the tasks file {where} could not be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if not is_text and suffix(Path(source)) in TABLES:
-        raise HeadwiseError(f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}")
+        raise HeadwiseError(
+            f"{where} holds data; a tasks file is TOML that says where the data is: {table_for(Path(source))}"
+        )
     tables = parse_toml(content, where)
     found = [task_of(name, table, base, where) for name, table in _tables(tables)]
     if not found:
@@ -57,9 +61,7 @@ def read_toml(source: str | Path) -> list[Task]:
 
 def table_for(path: Path) -> str:
     """What a tasks file says of a data file, for messages."""
-    return (
-        f'write a file tasks.toml with the lines [{stem(path)}] and path = "{path.name}", and give it as --tasks-file tasks.toml'
-    )
+    return f'write a file tasks.toml with the lines [{stem(path)}] and path = "{path.name}", and give it as --tasks-file tasks.toml'
 
 
 def data_files(source: str | Path, names: Sequence[str]) -> dict[str, Any]:
@@ -67,7 +69,9 @@ def data_files(source: str | Path, names: Sequence[str]) -> dict[str, Any]:
     out: reading them says so."""
     found: dict[str, Any] = {}
     for name, table, paths in _paths(source, names):
-        found[name] = {split: _read_of(place, "preset" in table) for split, place in paths.items() if place.exists()}
+        found[name] = {
+            split: _read_of(place, "preset" in table) for split, place in paths.items() if place.exists()
+        }
     return {name: files for name, files in found.items() if files}
 
 
@@ -76,13 +80,23 @@ def missing_files(source: str | Path, names: Sequence[str]) -> list[Path]:
     return [place for _, _, paths in _paths(source, names) for place in paths.values() if not place.exists()]
 
 
-def _paths(source: str | Path, names: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Path]]]:
+def _paths(
+    source: str | Path, names: Sequence[str]
+) -> Iterator[tuple[str, Mapping[str, Any], dict[str, Path]]]:
     """Name, table and paths by split of the tasks called `names`, or of all."""
     for name, table in _tables(parse_toml(Path(source).read_bytes(), str(source))):
         path = table.get("path")
         places = path if isinstance(path, Mapping) else {"": path}
         if not names or name in names:
-            yield name, table, {split: Path(source).parent / place for split, place in places.items() if isinstance(place, str)}
+            yield (
+                name,
+                table,
+                {
+                    split: Path(source).parent / place
+                    for split, place in places.items()
+                    if isinstance(place, str)
+                },
+            )
 
 
 def _read_of(place: Path, whole: bool) -> Any:
@@ -113,13 +127,17 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
     check_settings(name, settings)
     if "path" in settings:
         path = settings["path"]
-        settings["path"] = {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
+        settings["path"] = (
+            {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
+        )
     if "grammar" in settings:
         from headwise.tasks import grammar
 
         others = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
         if others:
-            raise HeadwiseError(f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {others[0]!r}")
+            raise HeadwiseError(
+                f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {others[0]!r}"
+            )
         return grammar.task(settings.pop("grammar"), **settings).renamed(name)
     if "size" in settings:
         raise HeadwiseError(

@@ -30,7 +30,9 @@ def word_rows(examples: Examples, tokenizer: Any, room: int | None, split: bool)
     """Rows of annotated sentences; `room` is how many tokens fit beside the special ones."""
     if not tokenizer.is_fast:
         name = type(tokenizer).__name__
-        raise HeadwiseError(f"word-level tasks need a fast tokenizer (with character offsets), and {name} is not one")
+        raise HeadwiseError(
+            f"word-level tasks need a fast tokenizer (with character offsets), and {name} is not one"
+        )
     assert examples.sentences is not None
     words = [sentence.words for sentence in examples.sentences]
     rows = _Rows(with_words=True)
@@ -53,7 +55,12 @@ def text_rows(examples: Examples, tokenizer: Any, limit: int, room: int | None) 
     room = limit if room is None else room
     for i in range(0, len(examples), CHUNK):
         texts = [text[0] for text in examples.texts[i : i + CHUNK]]
-        options = {"padding": False, "return_attention_mask": False, "return_special_tokens_mask": True, "verbose": False}
+        options = {
+            "padding": False,
+            "return_attention_mask": False,
+            "return_special_tokens_mask": True,
+            "verbose": False,
+        }
         out = tokenizer(texts, return_offsets_mapping=tokenizer.is_fast, **options)
         for row, ids in enumerate(out["input_ids"]):
             special = out["special_tokens_mask"][row]
@@ -79,7 +86,9 @@ def cut(words: Ints, room: int) -> list[tuple[int, int, Ints]]:
     first = 0
     while True:
         fitting = np.flatnonzero((begins >= first) & (ends <= first + room))
-        last = int(ends[fitting[-1]]) if len(fitting) else min(first + room, size)  # a word longer than a window is cut
+        last = (
+            int(ends[fitting[-1]]) if len(fitting) else min(first + room, size)
+        )  # a word longer than a window is cut
         spans.append((first, last))
         nearest = int(begins[begins > first][0]) if (begins > first).any() else size
         if last >= size or nearest == size:
@@ -106,26 +115,41 @@ def _tokenise(words: Sequence[tuple[str, ...]], tokenizer: Any) -> list[_Tokens]
             repaired = tuple(stand_in if number in missing else word for number, word in enumerate(words[i]))
             found[i] = _aligned([repaired], tokenizer)[0]
             if len(np.setdiff1d(np.arange(len(repaired)), found[i].words)):
-                raise HeadwiseError(f"the tokenizer gives no token for some of the words {list(words[i])!r}; remove the sentence")
+                raise HeadwiseError(
+                    f"the tokenizer gives no token for some of the words {list(words[i])!r}; remove the sentence"
+                )
     return found
 
 
 def _aligned(words: Sequence[tuple[str, ...]], tokenizer: Any) -> list[_Tokens]:
     """Tokens of sentences with the word of each, by character position in the words joined by spaces."""
     texts = [" ".join(sentence) for sentence in words]
-    options = {"padding": False, "return_attention_mask": False, "return_special_tokens_mask": True, "verbose": False}
+    options = {
+        "padding": False,
+        "return_attention_mask": False,
+        "return_special_tokens_mask": True,
+        "verbose": False,
+    }
     out = tokenizer(texts, return_offsets_mapping=True, **options)
     found = []
     for i, sentence in enumerate(words):
         tokens = _parts(
-            out["input_ids"][i], out["special_tokens_mask"][i], out["token_type_ids"][i] if "token_type_ids" in out else []
+            out["input_ids"][i],
+            out["special_tokens_mask"][i],
+            out["token_type_ids"][i] if "token_type_ids" in out else [],
         )
-        offsets = np.array(out["offset_mapping"][i][len(tokens.before) : len(tokens.before) + len(tokens.ids)]).reshape(-1, 2)
+        offsets = np.array(
+            out["offset_mapping"][i][len(tokens.before) : len(tokens.before) + len(tokens.ids)]
+        ).reshape(-1, 2)
         sizes = np.array([len(word) for word in sentence])
         begins = np.concatenate([[0], np.cumsum(sizes + 1)[:-1]])
-        place = np.maximum(offsets[:, 1] - 1, offsets[:, 0])  # a token's last character: the first may be the space before it
+        place = np.maximum(
+            offsets[:, 1] - 1, offsets[:, 0]
+        )  # a token's last character: the first may be the space before it
         number = np.searchsorted(begins, place, side="right") - 1
-        number += place >= begins[number] + sizes[number]  # a token that is only the space belongs to the word it introduces
+        number += (
+            place >= begins[number] + sizes[number]
+        )  # a token that is only the space belongs to the word it introduces
         found.append(tokens._replace(words=np.minimum(number, len(sentence) - 1)))
     return found
 
@@ -143,7 +167,9 @@ class _Rows:
 
     def __init__(self, with_words: bool) -> None:
         self.with_words = with_words
-        self.ids, self.types, self.special, self.owned, self.context, self.sizes = (array("i") for _ in range(6))
+        self.ids, self.types, self.special, self.owned, self.context, self.sizes = (
+            array("i") for _ in range(6)
+        )
         self.starts, self.rows = array("q", [0]), array("q", [0])
 
     def add(self, tokens: _Tokens, first: int, last: int, owned: Ints) -> None:

@@ -22,11 +22,15 @@ from headwise.training.methods import Method, method_of
 from headwise.training.methods.single import SingleTask
 
 SECONDS = "seconds.json"  # what its attempts have taken so far
-_left: Any = WeakKeyDictionary()  # live model -> folder it was trained into, its content before, its content after
+_left: Any = (
+    WeakKeyDictionary()
+)  # live model -> folder it was trained into, its content before, its content after
 
 
 @operation(Train, "method")
-def train(model: Any, tasks: Task | Sequence[Task], method: str | Method = "iat", *, settings: Train) -> TrainingResult:
+def train(
+    model: Any, tasks: Task | Sequence[Task], method: str | Method = "iat", *, settings: Train
+) -> TrainingResult:
     """Trains a model on some tasks and evaluates it on their validation splits.
 
         result = hw.train("bert-base-uncased", [task, other], method="iat", alpha=0.3, out="runs/first")
@@ -92,7 +96,9 @@ def _shown(entry: Entry) -> TrainingResult:
 def _parts(model: Any, tokenizer: Any, folder: Path) -> dict[str, Any]:
     """The content of a model; of a live one that this process has trained into `folder`, what it was before."""
     now = model_parts(model, tokenizer, training=True)
-    place, before, after = _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
+    place, before, after = (
+        _left.get(model, (None, now, now)) if not isinstance(model, str | Path) else (None, now, now)
+    )
     return before if place == folder.absolute() and after == now else now
 
 
@@ -133,8 +139,18 @@ def _attempt(
                 result = _one(model, tasks, method, settings)
         finally:
             release_gpu()
-        spent = {"seconds": round(sum(attempts()), 1), "attempts": attempts(), "processes": processes.num_processes}
-    result.description = {**result.description, **described, "notes": notes_on(settings), **spent, "command": command.given()}
+        spent = {
+            "seconds": round(sum(attempts()), 1),
+            "attempts": attempts(),
+            "processes": processes.num_processes,
+        }
+    result.description = {
+        **result.description,
+        **described,
+        "notes": notes_on(settings),
+        **spent,
+        "command": command.given(),
+    }
     if entry is not None and folder is not None:
         if processes.is_main_process:
             from headwise.store import Checkpoint
@@ -151,7 +167,9 @@ def _attempt(
 def notes_on(settings: Train) -> list[str]:
     """What a reader of the scores must know of how they came about."""
     if settings.early_stopping is not None and settings.stopping_split == "validation":
-        return ["early stopping chose the epoch on validation, the split that is reported, so these scores are optimistic"]
+        return [
+            "early stopping chose the epoch on validation, the split that is reported, so these scores are optimistic"
+        ]
     return []
 
 
@@ -189,15 +207,33 @@ def _one(model: Any, tasks: Sequence[Task], method: Method, settings: Train) -> 
     found = []
     for task in tasks:
         both = [task, *([also[task.name]] if task.name in also else [])]
-        asked = [(other, split) for other in both for split in ("validation", *settings.predict) if split in other.splits]
+        asked = [
+            (other, split)
+            for other in both
+            for split in ("validation", *settings.predict)
+            if split in other.splits
+        ]
         for other, split in asked:
-            options: Any = {"max_length": settings.max_length, "accelerator": run.accelerator, "quiet": settings.quiet}
+            options: Any = {
+                "max_length": settings.max_length,
+                "accelerator": run.accelerator,
+                "quiet": settings.quiet,
+            }
             found.append(evaluate(answering, other, split, decoder=task.name, **options))
     names = np.array(run.names)[run.plan]
     history = pd.DataFrame({"step": np.arange(len(run.plan)), "task": names, "loss": run.losses})
-    tables = pd.concat([evaluation.table() for evaluation in found], ignore_index=True) if found else pd.DataFrame()
+    tables = (
+        pd.concat([evaluation.table() for evaluation in found], ignore_index=True)
+        if found
+        else pd.DataFrame()
+    )
     return TrainingResult(
-        score_rows(found), tables, history, {"method": method.name, "steps": how_run(run)}, method.heads, {"": answering}
+        score_rows(found),
+        tables,
+        history,
+        {"method": method.name, "steps": how_run(run)},
+        method.heads,
+        {"": answering},
     )
 
 
@@ -215,7 +251,9 @@ def _start(model: Any, tasks: Sequence[Task], settings: Train) -> Any:
         raise HeadwiseError(f"decoder_options name the task {unknown[0]!r}, which is not trained")
     found = open_model(model, need="encoder", **given)
     if found.tasks:
-        raise HeadwiseError("random_weights and decoder_options apply to an encoder without decoders; this model has decoders")
+        raise HeadwiseError(
+            "random_weights and decoder_options apply to an encoder without decoders; this model has decoders"
+        )
     if settings.random_weights:
         found = MultiTaskModel(fresh(found.encoder, settings.seed), found.tokenizer, (), found.pooling)
     torch.manual_seed(settings.seed)
@@ -231,11 +269,15 @@ def _each(model: Any, tasks: list[Task], method: SingleTask, settings: Train) ->
         own = model if isinstance(model, str | Path) else deepcopy(model)
         decoder = {name: value for name, value in settings.decoder_options.items() if name == task.name}
         folder = Path(settings.out) / task.name if settings.out is not None else None
-        parts[task.name] = _train(own, [task], method.each(), settings.with_changes(decoder_options=decoder, out=folder))
+        parts[task.name] = _train(
+            own, [task], method.each(), settings.with_changes(decoder_options=decoder, out=folder)
+        )
 
     def together(name: str) -> pd.DataFrame:
         return pd.concat([getattr(part, name) for part in parts.values()], ignore_index=True)
 
     models = {name: part.model for name, part in parts.items()} if settings.out is None else {}
     ran = "; ".join(f"{name}: {part.description.get('steps')}" for name, part in parts.items())
-    return TrainingResult(together("scores"), together("predictions"), together("history"), {"steps": ran}, models=models)
+    return TrainingResult(
+        together("scores"), together("predictions"), together("history"), {"steps": ran}, models=models
+    )

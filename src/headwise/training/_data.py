@@ -71,7 +71,9 @@ class Throughput:
         return f"{sum(size for _, size in self._seen) * (1 - 1 / len(self._seen)) / max(took, 1e-9):.0f} examples/s"
 
 
-def shares(chosen: NDArray[np.int64], rank: int, world: int, micro: int | None) -> list[tuple[NDArray[np.int64], float]]:
+def shares(
+    chosen: NDArray[np.int64], rank: int, world: int, micro: int | None
+) -> list[tuple[NDArray[np.int64], float]]:
     """The parts of a step's examples that process `rank` of `world` works on, each of at most `micro` examples.
 
     All processes have equally many parts, so that they meet at the same number of backward passes; where examples run out a
@@ -114,7 +116,9 @@ def steps(
             used[task] += 1
             micro_batches = []
             for part, weight in shares(chosen, rank, world, micro):
-                batch = collate(stream.encoded, part, pad, mask_seed=which)  # other tokens are masked in each pass
+                batch = collate(
+                    stream.encoded, part, pad, mask_seed=which
+                )  # other tokens are masked in each pass
                 if device is not None and device.type == "cuda":
                     batch = batch.pin_memory().to(device, non_blocking=True)
                 micro_batches.append((batch, weight))

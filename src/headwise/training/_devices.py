@@ -51,7 +51,9 @@ def make_accelerator(settings: Train, folder: Path | None) -> Any:
     connected = connect(settings)
     for tracker in settings.trackers:
         if tracker not in LoggerType.list():
-            raise HeadwiseError(f"tracker {tracker!r} is unknown; accelerate has: {', '.join(map(str, LoggerType.list()))}")
+            raise HeadwiseError(
+                f"tracker {tracker!r} is unknown; accelerate has: {', '.join(map(str, LoggerType.list()))}"
+            )
     accelerator = Accelerator(
         mixed_precision=settings.precision,
         cpu=connected._cpu,
@@ -61,12 +63,16 @@ def make_accelerator(settings: Train, folder: Path | None) -> Any:
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True, broadcast_buffers=False)],
     )
     if settings.trackers:
-        missing = set(settings.trackers) - {getattr(tracker, "value", str(tracker)) for tracker in accelerator.log_with}
+        missing = set(settings.trackers) - {
+            getattr(tracker, "value", str(tracker)) for tracker in accelerator.log_with
+        }
         if missing:
             raise HeadwiseError(
                 f"tracker {sorted(missing)[0]!r} is not installed, or accelerate does not know it: pip install it"
             )
-        plain = {k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.decides().items()}
+        plain = {
+            k: v if isinstance(v, int | float | str | bool) else str(v) for k, v in settings.decides().items()
+        }
         accelerator.init_trackers("headwise", config=plain)
     return accelerator
 

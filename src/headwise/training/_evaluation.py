@@ -10,7 +10,9 @@ from headwise.models import DEFAULT_LENGTH, length_of, length_within, read_examp
 from headwise.tasks import Task
 
 
-def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+def examine(
+    model: Any, tasks: Sequence[Task], split: str = "test", **reading: Any
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Every metric of every task on a split, and what they were computed from.
 
     Args:
@@ -25,7 +27,13 @@ def examine(model: Any, tasks: Sequence[Task], split: str = "test", **reading: A
     """
     found = [evaluate(model, task, split, **reading) for task in tasks]
     rows = [
-        {"task": one.task.name, "metric": name, "score": score, "examples": len(one), "at_chance": one.at_chance}
+        {
+            "task": one.task.name,
+            "metric": name,
+            "score": score,
+            "examples": len(one),
+            "at_chance": one.at_chance,
+        }
         for one in found
         for name, score in one.metrics.items()
     ]

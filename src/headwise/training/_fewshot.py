@@ -56,7 +56,9 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
 
 
 @operation(FewShot, ("shots", "seeds"))
-def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int], settings: FewShot) -> xr.Dataset:
+def few_shot(
+    model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int], settings: FewShot
+) -> xr.Dataset:
     """Fine-tunes a copy of `model` on `shots` examples of `task` for every seed, and evaluates each on held-out data.
 
     The seed decides the examples, their order, the first weights of decoder and low-rank matrices, and dropout. Copies are trained
@@ -84,14 +86,18 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
     length = length_within(settings.max_length or longest(model), model.encoder)
     encoded = read_examples(model.encoder, model.tokenizer, train.subset(chosen), length)
     tests = read_examples(model.encoder, model.tokenizer, held_out, length)
-    tokens = min(settings.batch_size, shots) * int(encoded.lengths.max(initial=1))  # of one copy's largest batch, at most
+    tokens = min(settings.batch_size, shots) * int(
+        encoded.lengths.max(initial=1)
+    )  # of one copy's largest batch, at most
     copies = settings.copies or _side_by_side(model, len(seeds), tokens)
     encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
     predictions, losses = [], []
     for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), quiet=settings.quiet):
         rows = [np.searchsorted(chosen, samples[i]) for i in group]
-        for prediction, loss in _run(model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons):
+        for prediction, loss in _run(
+            model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons
+        ):
             predictions.append(prediction)
             losses.append(loss)
     check_answers(task.name, np.stack(predictions), np.stack(losses), held_out.labelled)
@@ -103,7 +109,13 @@ def few_shot(model: MultiTaskModel, task: Task, shots: int, seeds: Sequence[int]
             "loss": (("seed", "example"), np.stack(losses)),
         },
         coords={"seed": list(seeds)},
-        attrs={"task": task.name, "shots": shots, "metric": str(task.metric), "max_length": length, "note": "".join(reasons)},
+        attrs={
+            "task": task.name,
+            "shots": shots,
+            "metric": str(task.metric),
+            "max_length": length,
+            "note": "".join(reasons),
+        },
     )
 
 
@@ -130,7 +142,9 @@ def _run(
         if not reasons:
             try:
                 parts = _stacked_parts(encoder, heads, encoded, seeds, settings, model.device)
-                return list(_fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device))
+                return list(
+                    _fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device)
+                )
             except CannotStack as reason:
                 reasons.append(f"the seeds were trained one after another: {reason}")
                 warnings.warn(reasons[0], stacklevel=3)
@@ -138,7 +152,9 @@ def _run(
         for head, row, seed in zip(heads, rows, seeds, strict=True):
             torch.manual_seed(seed)
             alone = _one_part(encoder, seed, settings)
-            found += _fit_and_evaluate((alone, head), 1, encoded, tests, [row], [seed], settings, model.device)
+            found += _fit_and_evaluate(
+                (alone, head), 1, encoded, tests, [row], [seed], settings, model.device
+            )
         return found
 
 
@@ -171,7 +187,9 @@ def _stacked_parts(
     if settings.tuning == "decoder":
         stacked: nn.Module = _FrozenEncoder(encoder)
     else:
-        stacked = Stacked(encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds)
+        stacked = Stacked(
+            encoder, len(heads), used, settings.rank if settings.tuning == "lora" else None, seeds
+        )
         compare(stacked, encoder, batch.inputs)
     with torch.no_grad():
         states = token_states(encoder, batch.inputs)
@@ -218,7 +236,10 @@ def _fit_and_evaluate(
         with autocast, without_plans(batch.inputs["input_ids"]):
             states = token_states(encoder, batch.inputs)
             return answer_by_name(
-                encoded.examples.classes, batch, source.examples.task, lambda numbered: decoder(states, numbered)
+                encoded.examples.classes,
+                batch,
+                source.examples.task,
+                lambda numbered: decoder(states, numbered),
             )
 
     trained = [p for part in parts for p in part.parameters() if p.requires_grad]
@@ -276,7 +297,8 @@ def _steps(rows: list[NDArray[np.int64]], seeds: list[int], settings: FewShot) -
     """The examples of each step, copy by copy; each seed shuffles its own every epoch."""
     for epoch in range(settings.epochs):
         orders = [
-            row[np.random.default_rng([seed, epoch, 1]).permutation(len(row))] for row, seed in zip(rows, seeds, strict=True)
+            row[np.random.default_rng([seed, epoch, 1]).permutation(len(row))]
+            for row, seed in zip(rows, seeds, strict=True)
         ]
         for start in range(0, len(orders[0]), settings.batch_size):
             yield np.concatenate([order[start : start + settings.batch_size] for order in orders])

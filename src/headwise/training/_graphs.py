@@ -73,7 +73,9 @@ class StepGraphs:
         replayed: steps that ran as graphs.
     """
 
-    def __init__(self, compute: Callable[[Step], Tensor], clear: Callable[[], None], counts: Counter[Key]) -> None:
+    def __init__(
+        self, compute: Callable[[Step], Tensor], clear: Callable[[], None], counts: Counter[Key]
+    ) -> None:
         self.compute, self.clear = compute, clear
         self.notes: dict[int, str] = {}
         self.seconds, self.captured, self.replayed = 0.0, 0, 0
@@ -170,7 +172,10 @@ class StepGraphs:
 
 def shape_of(step: Step) -> Key:
     """What steps that share a graph have in common."""
-    parts = ((tuple(batch.inputs["input_ids"].shape), len(batch), weight, batch.room) for batch, weight in step.micro)
+    parts = (
+        (tuple(batch.inputs["input_ids"].shape), len(batch), weight, batch.room)
+        for batch, weight in step.micro
+    )
     return (step.task, step.size, *parts)
 
 
@@ -205,8 +210,11 @@ def why_not(run: "TrainingRun") -> str:
         "gradient checkpointing recomputes activations": settings.gradient_checkpointing,
         "fp16 skips steps depending on the gradients": run.accelerator.scaler is not None,
         f"{settings.optimizer} reads values from the device": settings.optimizer not in ("adamw", "adamax"),
-        f"{run.method.name} does not declare that all its steps are alike (`steps_alike`)": not _alike(type(run.method)),
-        "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values())) > 1,
+        f"{run.method.name} does not declare that all its steps are alike (`steps_alike`)": not _alike(
+            type(run.method)
+        ),
+        "the model is spread over devices": len(set(getattr(run.model.encoder, "hf_device_map", {}).values()))
+        > 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
@@ -240,7 +248,9 @@ def how_run(run: "TrainingRun") -> str:
         return f"ordinary steps: {run.not_captured}"
     since = f" from step {run.began} on" if run.began else ""
     said = f"{graphs.replayed} of {run.step - run.began} steps{since} as CUDA graphs, captured in {graphs.seconds:.1f} s"
-    return "; ".join([said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())])
+    return "; ".join(
+        [said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())]
+    )
 
 
 def on_device(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

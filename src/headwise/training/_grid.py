@@ -41,12 +41,18 @@ class Comparison(Described):
     @property
     def notes(self) -> list[str]:
         """What must be known of how the scores came about."""
-        return list(dict.fromkeys(note for result in self.results.values() for note in result.description.get("notes", [])))
+        return list(
+            dict.fromkeys(
+                note for result in self.results.values() for note in result.description.get("notes", [])
+            )
+        )
 
     @property
     def scores(self) -> pd.DataFrame:
         """One row per method, seed, task and split."""
-        parts = [result.scores.assign(method=method, seed=seed) for (method, seed), result in self.results.items()]
+        parts = [
+            result.scores.assign(method=method, seed=seed) for (method, seed), result in self.results.items()
+        ]
         return pd.concat(parts, ignore_index=True)
 
     def table(self, split: str = "validation") -> pd.DataFrame:
@@ -109,35 +115,55 @@ def compare(
     with claimed_folder(out, several and is_first_process()):  # one training alone claims `out` itself
         for seed in chosen:
             told = {
-                label: asked.with_changes(seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own))
+                label: asked.with_changes(
+                    seed=seed, options=_options(asked, method, (method_options or {}).get(method, {}), own)
+                )
                 for label, (method, own) in wanted_of.items()
             }
             made = {label: method_of(method, told[label]) for label, (method, _) in wanted_of.items()}
-            until = {label: method.plain_until(steps_of(tasks, method.settings(told[label]))) for label, method in made.items()}
+            until = {
+                label: method.plain_until(steps_of(tasks, method.settings(told[label])))
+                for label, method in made.items()
+            }
             # trainings branch from one another where everything that decides their plain beginning is the same
-            plain = {label: decide(parts, tasks, MultiTask(), method.settings(told[label])) for label, method in made.items()}
+            plain = {
+                label: decide(parts, tasks, MultiTask(), method.settings(told[label]))
+                for label, method in made.items()
+            }
             common = {label: out / BRANCHES / key_of(plain[label])[:20] for label in labels}
-            for label in sorted(labels, key=lambda name: -(until[name] or 0)):  # the one that stays plain longest goes first
+            for label in sorted(
+                labels, key=lambda name: -(until[name] or 0)
+            ):  # the one that stays plain longest goes first
                 own = until[label]
                 others = [until[other] for other in labels if common[other] == common[label]]
-                shared_until = sorted({step for step in others if own is not None and step is not None and step <= own})
-                places = {step: common[label] / f"step-{step}" for step in shared_until} if len(labels) > 1 else {}
+                shared_until = sorted(
+                    {step for step in others if own is not None and step is not None and step <= own}
+                )
+                places = (
+                    {step: common[label] / f"step-{step}" for step in shared_until} if len(labels) > 1 else {}
+                )
                 saved = [step for step, place in places.items() if _saved(place)]
-                start = places[saved[-1]] if saved else None  # the last step up to which it is the same training
+                start = (
+                    places[saved[-1]] if saved else None
+                )  # the last step up to which it is the same training
                 missing = {step: path for step, path in places.items() if step > (saved[-1] if saved else -1)}
                 folder = out / label / f"seed-{seed}" if several else out
                 method = wanted_of[label][0]
                 called = None if label == method else label
                 placed = told[label].with_changes(out=folder, start=start, branches=missing, label=called)
                 results[label, seed] = train(model, tasks, method, **placed.given())
-                results[label, seed].models.clear()  # opened again from the folder when asked for; many would not fit in memory
+                results[
+                    label, seed
+                ].models.clear()  # opened again from the folder when asked for; many would not fit in memory
             if several:
                 shutil.rmtree(out / BRANCHES, ignore_errors=True)
     return Comparison({(label, seed): results[label, seed] for label in labels for seed in chosen}, wanted_of)
 
 
 def grid_entries(
-    methods: Sequence[str], sweep: Mapping[str, Sequence[Any]], variants: Mapping[str, Mapping[str, Any]] | None = None
+    methods: Sequence[str],
+    sweep: Mapping[str, Sequence[Any]],
+    variants: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, tuple[str, dict[str, Any]]]:
     """By label, each method with the swept options it has: "iat-alpha-0.1-delta-0.05"; options of one value are not in the label.
 
@@ -147,7 +173,10 @@ def grid_entries(
         HeadwiseError: a swept option belongs to none of the methods, or two trainings would have the same label.
     """
     named: list[tuple[str, str, dict[str, Any]]] = [(method, method, {}) for method in methods]
-    named += [(name, own["method"], {k: v for k, v in own.items() if k != "method"}) for name, own in (variants or {}).items()]
+    named += [
+        (name, own["method"], {k: v for k, v in own.items() if k != "method"})
+        for name, own in (variants or {}).items()
+    ]
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for name in sweep:
         if not any(name in option_names(method) for _, method, _ in named):
@@ -156,7 +185,9 @@ def grid_entries(
         known = [option for option in sweep if option in option_names(method) and option not in fixed]
         for values in product(*(sweep[option] for option in known)):
             own = dict(zip(known, values, strict=True))
-            label = "-".join([name, *(f"{option}-{value}" for option, value in own.items() if len(sweep[option]) > 1)])
+            label = "-".join(
+                [name, *(f"{option}-{value}" for option, value in own.items() if len(sweep[option]) > 1)]
+            )
             if label in found:
                 raise HeadwiseError(f"two trainings would be called {label!r}; give the variant another name")
             found[label] = (method, own | fixed)

@@ -73,12 +73,22 @@ class TrainingRun:
         self.max_length = token_limit(model, self.settings.max_length)
         memory.remember(model, self.tasks, self.max_length)
         portions = [portion_of(task, self.settings) for task in self.tasks]
-        self.encoded = [read_examples(model.encoder, model.tokenizer, portion.train, self.max_length) for portion in portions]
-        self._aside = [task.with_splits(stopping=one.stopping) for task, one in zip(tasks, portions, strict=True) if one.stopping]
+        self.encoded = [
+            read_examples(model.encoder, model.tokenizer, portion.train, self.max_length)
+            for portion in portions
+        ]
+        self._aside = [
+            task.with_splits(stopping=one.stopping)
+            for task, one in zip(tasks, portions, strict=True)
+            if one.stopping
+        ]
         if isinstance(model, MultiTaskModel):
             for name, data in zip(self.names, self.encoded, strict=True):
                 model.standardise(name, data.examples.labels)
-        self.streams = [Stream(data, self.settings.batch_size, self.settings.seed + i) for i, data in enumerate(self.encoded)]
+        self.streams = [
+            Stream(data, self.settings.batch_size, self.settings.seed + i)
+            for i, data in enumerate(self.encoded)
+        ]
         self.plan = plan(
             self.settings.sampling,
             [len(data) for data in self.encoded],
@@ -101,7 +111,9 @@ class TrainingRun:
     def _setup(self) -> None:
         """Puts model, method, optimizer and schedule together on the device."""
         settings = self.settings
-        torch.manual_seed(settings.seed + 1_000_003 * self.accelerator.process_index)  # each process its own dropout
+        torch.manual_seed(
+            settings.seed + 1_000_003 * self.accelerator.process_index
+        )  # each process its own dropout
         self.model.to(self.accelerator.device)
         self.method.prepare(self)
         if settings.gradient_checkpointing:
@@ -110,11 +122,22 @@ class TrainingRun:
         self.optimizer = build_optimizer(trained, self.model, settings)
         self.parameters = [param for group in self.optimizer.param_groups for param in group["params"]]
         self.schedule = build_schedule(self.optimizer, len(self.plan), settings)
-        self.balance = LossBalance(len(self.tasks), settings.balance, self.accelerator.device) if settings.balance else None
+        self.balance = (
+            LossBalance(len(self.tasks), settings.balance, self.accelerator.device)
+            if settings.balance
+            else None
+        )
         self.wrapped, self._stepper = self.accelerator.prepare(trained, self.optimizer)
-        parts = {"model": trained, "optimizer": self.optimizer, "schedule": self.schedule, "method": self.method}
+        parts = {
+            "model": trained,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+            "method": self.method,
+        }
         optional = {"balance": self.balance, "scaler": self.accelerator.scaler}
-        self._parts: dict[str, Any] = parts | {name: part for name, part in optional.items() if part is not None}
+        self._parts: dict[str, Any] = parts | {
+            name: part for name, part in optional.items() if part is not None
+        }
 
     @cached_property
     def heads(self) -> Heads:
@@ -154,7 +177,9 @@ class TrainingRun:
 
     def _run(self) -> None:
         settings = self.settings
-        checkpoint = Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes) if self.folder else None
+        checkpoint = (
+            Checkpoint(self.folder / "checkpoint", settings.checkpoint_minutes) if self.folder else None
+        )
         self._resume(checkpoint)
         self.began = self.step
         branch = self.method.branch_step(len(self.plan))
@@ -210,7 +235,10 @@ class TrainingRun:
             total /= a.num_processes
             if self.balance is not None:
                 mean = a.reduce(total, "sum") if a.num_processes > 1 else total
-                torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], self.balance.scale(step.task, mean))
+                torch._foreach_mul_(
+                    [p.grad for p in self.parameters if p.grad is not None],
+                    self.balance.scale(step.task, mean),
+                )
             if self.settings.clip is not None:
                 a.clip_grad_norm_(self.parameters, self.settings.clip)
             self._stepper.step()
@@ -219,25 +247,44 @@ class TrainingRun:
     def _stopped(self) -> bool:
         """Whether the best evaluation lies too far back (a resumed training asks this again)."""
         patience = self.settings.early_stopping
-        return patience is not None and bool(self._best) and self.step - self._best["step"] >= patience * self.epoch_steps
+        return (
+            patience is not None
+            and bool(self._best)
+            and self.step - self._best["step"] >= patience * self.epoch_steps
+        )
 
     def _evaluate(self) -> None:
         """Evaluates all tasks; keeps the weights if they are the best so far and training may stop early, which is decided on
         training examples set aside for it (see `portion_of`)."""
         self._record.fetch()
         tasks, split = (self._aside, STOPPING) if self._aside else (self.tasks, "validation")
-        options: Any = {"max_length": self.max_length, "accelerator": self.accelerator, "quiet": self.settings.quiet}
+        options: Any = {
+            "max_length": self.max_length,
+            "accelerator": self.accelerator,
+            "quiet": self.settings.quiet,
+        }
         scores = {task.name: evaluate(self.model, task, split, **options).score for task in tasks}
-        self.evaluations += [{"step": self.step, "task": name, "split": split, "score": score} for name, score in scores.items()]
+        self.evaluations += [
+            {"step": self.step, "task": name, "split": split, "score": score}
+            for name, score in scores.items()
+        ]
         if self.settings.trackers:
             self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
         if self.settings.early_stopping is None:
             return
         mean = float(
-            np.mean([score if task.higher_is_better else -score for task, score in zip(self.tasks, scores.values(), strict=True)])
+            np.mean(
+                [
+                    score if task.higher_is_better else -score
+                    for task, score in zip(self.tasks, scores.values(), strict=True)
+                ]
+            )
         )
         if not self._best or mean > self._best["score"]:
-            weights = {name: value.detach().cpu().clone() for name, value in self._parts["model"].state_dict().items()}
+            weights = {
+                name: value.detach().cpu().clone()
+                for name, value in self._parts["model"].state_dict().items()
+            }
             self._best = {"score": mean, "step": self.step, "model": weights}
 
     def _due(self, checkpoint: Checkpoint) -> bool:

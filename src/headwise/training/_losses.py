@@ -49,7 +49,9 @@ class Losses:
             new, tasks = run.losses[first : run.step], run.plan[first : run.step]
             means = {f"loss/{name}": new[tasks == i] for i, name in enumerate(run.names)}
             values = {name: float(mean.mean()) for name, mean in means.items() if len(mean)}
-            run.accelerator.log({**values, "learning_rate": float(run.schedule.get_last_lr()[0])}, step=run.step)
+            run.accelerator.log(
+                {**values, "learning_rate": float(run.schedule.get_last_lr()[0])}, step=run.step
+            )
 
     def check_weights(self) -> None:
         """Refuses a training that has ended with weights that are NaN: after its last step no loss shows it."""

@@ -22,13 +22,17 @@ def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.op
     places: dict[str, list[nn.Parameter]] = {"encoder": [], "decoders": [], "gates": []}
     for param in trained.parameters():
         if param.requires_grad:
-            places["decoders" if param in decoders else "encoder" if param in encoder else "gates"].append(param)
+            places["decoders" if param in decoders else "encoder" if param in encoder else "gates"].append(
+                param
+            )
     rates = {
         "encoder": settings.learning_rate,
         "decoders": settings.decoder_learning_rate or settings.learning_rate,
         "gates": settings.gate_learning_rate or settings.learning_rate,
     }
-    groups = [{"params": params, "lr": rates[name], "name": name} for name, params in places.items() if params]
+    groups = [
+        {"params": params, "lr": rates[name], "name": name} for name, params in places.items() if params
+    ]
     if not groups:
         raise HeadwiseError("nothing is trainable: every parameter is frozen")
     decay: dict[str, Any] = {"weight_decay": settings.weight_decay}
@@ -41,7 +45,9 @@ def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.op
     return torch.optim.Adafactor(groups, foreach=True, **decay)
 
 
-def build_schedule(optimizer: torch.optim.Optimizer, steps: int, settings: Train) -> torch.optim.lr_scheduler.LambdaLR:
+def build_schedule(
+    optimizer: torch.optim.Optimizer, steps: int, settings: Train
+) -> torch.optim.lr_scheduler.LambdaLR:
     """Linear warm-up from 0 over the first `warmup` of the steps, then linear decay to 0 (or a constant rate), as transformers has it."""
     rising = ceil(settings.warmup * steps)
 
@@ -71,7 +77,9 @@ class LossBalance:
     def scale(self, task: int, loss: Tensor) -> Tensor:
         """Records the mean loss of a step of `task` and returns the factor for it, a scalar; tasks not yet seen count as 0."""
         window = self.recent.shape[1]
-        self.recent[task].index_copy_(0, self.seen[task : task + 1] % window, loss.detach().float().reshape(1))
+        self.recent[task].index_copy_(
+            0, self.seen[task : task + 1] % window, loss.detach().float().reshape(1)
+        )
         self.seen[task] += 1
         means = self.recent.sum(dim=1) / self.seen.clamp(1, window)  # (tasks,)
         return means.sum() / means[task].clamp(min=1e-8)

@@ -62,7 +62,9 @@ def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
         label = int(examples.labels[members[0]]) if KINDS[examples.kind].one_class else 0
         strata.setdefault(label, []).append(members)
     rng = np.random.default_rng([seed, len(examples)])
-    order = {label: [strata[label][i] for i in rng.permutation(len(strata[label]))] for label in sorted(strata)}
+    order = {
+        label: [strata[label][i] for i in rng.permutation(len(strata[label]))] for label in sorted(strata)
+    }
     chosen: list[int] = []
     for texts in order.values():
         wanted, taken = round(share * sum(map(len, texts))), 0

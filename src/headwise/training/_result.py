@@ -72,7 +72,12 @@ class TrainingResult(Described):
         rows[["score", "chance"]] = (100 * rows[["score", "chance"]]).round(2)
         rows["metric"] = rows["metric"].map(metric_label)
         mixed = "different metrics" if rows["metric"].nunique() > 1 else ""
-        average = {"task": "average", "metric": mixed, "score": round(float(rows["score"].mean()), 2), "chance": np.nan}
+        average = {
+            "task": "average",
+            "metric": mixed,
+            "score": round(float(rows["score"].mean()), 2),
+            "chance": np.nan,
+        }
         rows = pd.concat([rows, pd.DataFrame([{**average, "examples": rows["examples"].sum()}])])
         return rows.set_index("task")
 
@@ -90,7 +95,11 @@ class TrainingResult(Described):
 
         def write(place: Path) -> dict[str, Any]:
             several = self.description["method"] == SEVERAL
-            fields = {"kind": SEVERAL, "tasks": list(self.description["tasks"])} if several else self.model.write(place)
+            fields = (
+                {"kind": SEVERAL, "tasks": list(self.description["tasks"])}
+                if several
+                else self.model.write(place)
+            )
             for name, model in self.model.items() if several and not begun else ():
                 model.save(place / name)
             for name in TABLES:
@@ -112,16 +121,30 @@ class TrainingResult(Described):
             raise HeadwiseError(f"{folder} holds no finished training: there is no {TRAINING_FILE} in it")
         record = read_json(folder / TRAINING_FILE)
         if (folder / manifest.NAME).is_file():
-            manifest.check(folder, manifest.read(folder), TRAINING_FILE, *(f"{name}.parquet" for name in TABLES))
+            manifest.check(
+                folder, manifest.read(folder), TRAINING_FILE, *(f"{name}.parquet" for name in TABLES)
+            )
         with reading(folder, "a finished training, so it is damaged"):
             scores, predictions, history = (pd.read_parquet(folder / f"{name}.parquet") for name in TABLES)
-            return cls(scores, predictions, history, dict(record["description"]), from_json(record["heads"]), folder=folder)
+            return cls(
+                scores,
+                predictions,
+                history,
+                dict(record["description"]),
+                from_json(record["heads"]),
+                folder=folder,
+            )
 
 
 def score_rows(evaluations: "list[Evaluation]") -> pd.DataFrame:
     """The score of each evaluation, beside chance."""
     rows = []
     for found in evaluations:
-        row = {"task": found.task.name, "split": found.split, "metric": found.task.metric, "score": found.score}
+        row = {
+            "task": found.task.name,
+            "split": found.split,
+            "metric": found.task.metric,
+            "score": found.score,
+        }
         rows.append({**row, "chance": found.chance, "at_chance": found.at_chance, "examples": len(found)})
     return pd.DataFrame(rows)

@@ -51,9 +51,16 @@ def probabilities(
     elif sampling == "annealed":
         weight = n ** (1 - 0.8 * (epoch - 1) / max(epochs - 1, 1))
     elif sampling in ("proportional", "square-root", "temperature", "uniform"):
-        weight = n ** {"proportional": 1.0, "square-root": 0.5, "temperature": 1 / temperature, "uniform": 0.0}[sampling]
+        weight = (
+            n
+            ** {"proportional": 1.0, "square-root": 0.5, "temperature": 1 / temperature, "uniform": 0.0}[
+                sampling
+            ]
+        )
     else:
-        raise HeadwiseError(f"sampling {sampling!r} has no probabilities; choose from: {', '.join(SAMPLINGS[:-1])}")
+        raise HeadwiseError(
+            f"sampling {sampling!r} has no probabilities; choose from: {', '.join(SAMPLINGS[:-1])}"
+        )
     return weight / weight.sum()
 
 
@@ -84,6 +91,8 @@ def plan(
         if sampling == "pooled":
             drawn.append(generator.permutation(np.repeat(np.arange(len(batches)), batches)))
         else:
-            p = probabilities(sampling, examples, batches, epoch, epochs, temperature=temperature, power=power)
+            p = probabilities(
+                sampling, examples, batches, epoch, epochs, temperature=temperature, power=power
+            )
             drawn.append(generator.choice(len(batches), size=steps, p=p))
     return np.concatenate(drawn).astype(np.int64)

@@ -11,7 +11,16 @@ from headwise._base.averages import common_average, common_columns
 from headwise._base.inference import t_interval, why_no_t
 from headwise._base.least import EXPLAINED
 from headwise._base.places import model_label
-from headwise._base.sentences import NOT_SHOWN, between, counted, no_interval, number, sign, spread, synthetic_text
+from headwise._base.sentences import (
+    NOT_SHOWN,
+    between,
+    counted,
+    no_interval,
+    number,
+    sign,
+    spread,
+    synthetic_text,
+)
 from headwise.figures import training as figures
 from headwise.sections import Chart, Section, Table, held_out_note
 from headwise.tasks import CHANCE_MEANING, metric_label as name_of_metric
@@ -61,7 +70,9 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
         title="Training",
         findings=training_findings(scores),
         blocks=[
-            *([score_chart(scores)] if len(trained) > 1 else []),  # one mark a task says no more than the table
+            *(
+                [score_chart(scores)] if len(trained) > 1 else []
+            ),  # one mark a task says no more than the table
             loss_chart,
             Table("training", "Scores on validation in percent", wide(scores), _caption(scores)),
             Table("scores", "Every score, a share", every, detail=True),
@@ -90,7 +101,10 @@ def metrics_of(scores: pd.DataFrame) -> str:
     """How the tasks of a table were judged: "accuracy", or "sst2 accuracy, mrpc F1"."""
     if "metric" not in scores:  # older results
         return "metrics as the tasks had them"
-    by_task = {str(task): name_of_metric(metric) for task, metric in zip(scores["task"], scores["metric"], strict=True)}
+    by_task = {
+        str(task): name_of_metric(metric)
+        for task, metric in zip(scores["task"], scores["metric"], strict=True)
+    }
     one = set(by_task.values())
     return one.pop() if len(one) == 1 else ", ".join(f"{task} {metric}" for task, metric in by_task.items())
 
@@ -136,7 +150,12 @@ def labels(trained: "Sequence[TrainingResult]") -> list[str]:
 def _asked(description: Mapping[str, Any]) -> dict[str, Any]:
     """What a training was asked to do, by name; neither how long it took nor how it was called."""
     own = {key: value for key, value in description.items() if key not in (*INCIDENTAL, "settings", "tasks")}
-    return {"seed": 0, **own, **description.get("settings", {}), "tasks": ", ".join(description.get("tasks", {}))}
+    return {
+        "seed": 0,
+        **own,
+        **description.get("settings", {}),
+        "tasks": ", ".join(description.get("tasks", {})),
+    }
 
 
 def wide(scores: pd.DataFrame) -> pd.DataFrame:
@@ -155,7 +174,8 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
         marks = _marks(scores[scores["method"] == method])
         cells = zip(mean.index, mean[method], sd[method], strict=True)
         columns[method] = [
-            "" if np.isnan(centre) else spread(centre, width) + marks.get(task, "") for task, centre, width in cells
+            "" if np.isnan(centre) else spread(centre, width) + marks.get(task, "")
+            for task, centre, width in cells
         ]
     return pd.DataFrame(columns)
 
@@ -168,7 +188,9 @@ def _marks(scores: pd.DataFrame) -> dict[str, str]:
     for task, seeds in scores.groupby("task", sort=False)["at_chance"]:
         weak = int(seeds.sum())
         if weak:
-            marks[str(task)] = " at chance" if weak == len(seeds) else f" ({weak} of {len(seeds)} seeds at chance)"
+            marks[str(task)] = (
+                " at chance" if weak == len(seeds) else f" ({weak} of {len(seeds)} seeds at chance)"
+            )
     return marks
 
 
@@ -181,12 +203,16 @@ def average_row(table: pd.DataFrame) -> str:
 def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None = None) -> list[str]:
     """Averages, and paired differences between methods where several were trained; `variants` are also compared with their methods."""
     table = scores.pivot_table(index=["method", "seed"], columns="task", values="score", sort=False) * 100
-    by_method = {method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])}
+    by_method = {
+        method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])
+    }
     metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"]))) if "metric" in scores else []
     unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
     shared = common_columns(table)
     which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
-    averaged = {method: (values[shared] if shared else values).dropna() for method, values in by_method.items()}
+    averaged = {
+        method: (values[shared] if shared else values).dropna() for method, values in by_method.items()
+    }
     sentences = [
         f"{method}: {number(values.mean(axis=1).mean())} on average over {counted(values.shape[1], 'task')}{which} "
         f"({counted(len(values), 'seed')}){unlike}."
@@ -196,18 +222,26 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
     if not shared:
         sentences.append("No task is one of all methods, so these averages are not to be compared.")
     plain = _base(by_method)
-    compared = dict.fromkeys((method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain)))
+    compared = dict.fromkeys(
+        (method, base) for method in by_method for base in (plain, (variants or {}).get(method, plain))
+    )
     for method, base in compared:
         if method != base and base in by_method:
-            each = (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()  # seeds × tasks that both have
+            each = (
+                (by_method[method] - by_method[base]).dropna(axis=1, how="all").dropna()
+            )  # seeds × tasks that both have
             if not each.size:
-                sentences.append(f"{method} and {base} have no task and seed in common, so they are not compared.")
+                sentences.append(
+                    f"{method} and {base} have no task and seed in common, so they are not compared."
+                )
                 continue
             difference = each.mean(axis=1)
             low, high = t_interval(difference.to_numpy())
             verdict = {1: f"{method} is better", -1: f"{method} is worse", 0: NOT_SHOWN}[sign(low, high)]
             if why := why_no_t(difference, "seed"):
-                verdict = no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
+                verdict = (
+                    no_interval(why, "seeds") if len(difference) > 1 else "one seed says nothing about others"
+                )
             sentences.append(
                 f"{method} is {number(difference.mean(), 2, sign=True)} points from {base} on average over "
                 f"{counted(each.shape[1], 'task')}{between(low, high, 2)}, seed "
@@ -218,11 +252,17 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
     places = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
     if places.any():
         where = ", ".join(f"{task} ({method})" for task, method in places[places].index)
-        sentences.append(f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}.")
+        sentences.append(
+            f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}."
+        )
     return sentences
 
 
 def score_chart(scores: pd.DataFrame, where: str = "") -> Chart:
     """Scores by task and method, one mark a seed; `where` says which part of a grid they are from."""
     name, title = ("training-scores", "Scores of every seed")
-    return Chart(f"{name}-{where}" if where else name, f"{title}: {where}" if where else title, lambda: figures.scores(scores))
+    return Chart(
+        f"{name}-{where}" if where else name,
+        f"{title}: {where}" if where else title,
+        lambda: figures.scores(scores),
+    )

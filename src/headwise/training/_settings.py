@@ -12,7 +12,10 @@ from headwise.settings import QUIET, TOKENIZER, TRUST, Exact, Settings, option
 Sampling = Literal["proportional", "square-root", "annealed", "temperature", "power", "uniform", "pooled"]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
 NONFINITE: Any = option(
-    1, "Stop with an error after this many steps in a row whose loss is NaN or infinite; 1: at the first.", ge=1, decides=False
+    1,
+    "Stop with an error after this many steps in a row whose loss is NaN or infinite; 1: at the first.",
+    ge=1,
+    decides=False,
 )
 
 
@@ -20,9 +23,13 @@ class Train(Exact):
     """Settings of `headwise.train`, the same for every method (functional-specialization, appendix A: Adam 0.9/0.999, 2e-5, 5 epochs)."""
 
     epochs: int = option(
-        5, "Epochs; one epoch has one step per batch of all tasks together, and each step is a batch of one task.", ge=1
+        5,
+        "Epochs; one epoch has one step per batch of all tasks together, and each step is a batch of one task.",
+        ge=1,
     )
-    batch_size: int = option(32, "Examples per optimizer step, over all processes and micro-batches together.", ge=1)
+    batch_size: int = option(
+        32, "Examples per optimizer step, over all processes and micro-batches together.", ge=1
+    )
     micro_batch_size: int | None = option(
         None, "At most this many examples per forward pass of one process; default: no limit.", ge=1
     )
@@ -30,19 +37,29 @@ class Train(Exact):
         2e-5, "Peak learning rate of the encoder, and of everything else by default.", also="--lr", gt=0
     )
     decoder_learning_rate: float | None = option(None, "Peak learning rate of the decoders.", gt=0)
-    gate_learning_rate: float | None = option(None, "Peak learning rate of parameters that a method adds (gates).", gt=0)
-    optimizer: Literal["adamw", "adamax", "sgd", "adafactor"] = option("adamw", "Optimizer: adamw, adamax, sgd or adafactor.")
+    gate_learning_rate: float | None = option(
+        None, "Peak learning rate of parameters that a method adds (gates).", gt=0
+    )
+    optimizer: Literal["adamw", "adamax", "sgd", "adafactor"] = option(
+        "adamw", "Optimizer: adamw, adamax, sgd or adafactor."
+    )
     weight_decay: float = option(0.0, "Weight decay.", ge=0)
     betas: tuple[float, float] = option((0.9, 0.999), "β₁ and β₂ of Adam; the first is the momentum of sgd.")
     eps: float = option(1e-8, "ε of Adam.", gt=0)
     warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
-    schedule: Literal["linear", "constant"] = option("linear", "Learning rate after the warm-up: linear decay to 0, or constant.")
+    schedule: Literal["linear", "constant"] = option(
+        "linear", "Learning rate after the warm-up: linear decay to 0, or constant."
+    )
     clip: float | None = option(None, "Maximum gradient norm; default: no clipping.", gt=0)
-    sampling: Sampling = option("proportional", f"How the task of each step is drawn: {', '.join(SAMPLINGS)}.")
+    sampling: Sampling = option(
+        "proportional", f"How the task of each step is drawn: {', '.join(SAMPLINGS)}."
+    )
     temperature: float = option(5.0, "T of temperature sampling, p ∝ N^(1/T).", gt=0)
     power: float = option(0.8, "Exponent of power sampling, p ∝ batches^power.")
     balance: int = option(
-        0, "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; 0: off.", ge=0
+        0,
+        "Scale each task's loss by (sum of the mean losses) ÷ (its own), over this many of its last steps; 0: off.",
+        ge=0,
     )
     max_length: int = option(256, "Maximum number of tokens per text or pair.", ge=1)
     max_examples: int | None = option(
@@ -52,10 +69,16 @@ class Train(Exact):
         None, "How the tokens of a text are pooled: cls, last or mean; default: that of the model family."
     )
     random_weights: bool = option(False, "Control: draw the encoder's weights at random by the seed.")
-    decoder_options: dict[str, Any] = option({}, "Options of decoders by task, e.g. {'dep': {'tree': 'projective'}}.")
+    decoder_options: dict[str, Any] = option(
+        {}, "Options of decoders by task, e.g. {'dep': {'tree': 'projective'}}."
+    )
     precision: Literal["no", "bf16", "fp16"] = option("no", "Mixed precision: no (float32), bf16 or fp16.")
-    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass, which saves memory.")
-    evaluate: Literal["end", "epoch"] = option("end", "When to evaluate: at the end, or after each epoch (epoch).")
+    gradient_checkpointing: bool = option(
+        False, "Recompute activations in the backward pass, which saves memory."
+    )
+    evaluate: Literal["end", "epoch"] = option(
+        "end", "When to evaluate: at the end, or after each epoch (epoch)."
+    )
     early_stopping: int | None = option(
         None, "Stop after this many evaluations without a better mean score, and keep the best weights.", ge=1
     )
@@ -65,10 +88,14 @@ class Train(Exact):
         "whose scores are then optimistic.",
     )
     predict: tuple[str, ...] = option((), "More splits to predict, e.g. test; labels are not needed.")
-    options: dict[str, Any] = option({}, "Options of the method, e.g. ratios=[0.1,0.3] for ticket-share.", flag="--set")
+    options: dict[str, Any] = option(
+        {}, "Options of the method, e.g. ratios=[0.1,0.3] for ticket-share.", flag="--set"
+    )
     seed: int = option(0, "Random seed for the order of examples, dropout and new weights.", ge=0)
     device: Literal["cpu", "cuda"] | None = option(
-        None, "cpu or cuda; default: a GPU if there is one, the first that CUDA_VISIBLE_DEVICES names.", decides=False
+        None,
+        "cpu or cuda; default: a GPU if there is one, the first that CUDA_VISIBLE_DEVICES names.",
+        decides=False,
     )
     graphs: bool = option(True, "On a GPU, run steps of frequent shapes as CUDA graphs.", decides=False)
     nonfinite_steps: int = NONFINITE
@@ -84,8 +111,12 @@ class Train(Exact):
     also: Mapping[str, Any] | None = option(
         None, "More tasks to evaluate with a trained task's decoder, e.g. {'mnli': mnli_mm}.", live=True
     )
-    start: str | Path | None = option(None, "Checkpoint of another training to start from, see `TrainingRun`.", live=True)
-    label: str | None = option(None, "What this training is called among others, if not by its method.", live=True)
+    start: str | Path | None = option(
+        None, "Checkpoint of another training to start from, see `TrainingRun`.", live=True
+    )
+    label: str | None = option(
+        None, "What this training is called among others, if not by its method.", live=True
+    )
     branches: Mapping[int, Path] | None = option(
         None, "Folders by step, in which a checkpoint is left before that step, see `TrainingRun`.", live=True
     )
@@ -120,19 +151,27 @@ class FewShot(Exact):
 
     epochs: int = option(20, "Epochs over the k examples.", ge=1)
     batch_size: int = option(32, "Examples per step.", ge=1)
-    learning_rate: float = option(2e-5, "Peak learning rate, with linear decay and no weight decay.", also="--lr", gt=0)
+    learning_rate: float = option(
+        2e-5, "Peak learning rate, with linear decay and no weight decay.", also="--lr", gt=0
+    )
     warmup: float = option(0.1, "Fraction of the steps during which the learning rate rises.", ge=0, le=1)
     tuning: Literal["full", "lora", "decoder"] = option(
-        "full", "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (only the decoder)."
+        "full",
+        "What is trained: full (all weights), lora (low-rank updates and the decoder), or decoder (only the decoder).",
     )
     rank: int = option(8, "Rank of lora.", ge=1)
     max_length: int | None = option(
-        None, "Maximum number of tokens per text or pair; default: as in the models' training, else 256.", ge=1
+        None,
+        "Maximum number of tokens per text or pair; default: as in the models' training, else 256.",
+        ge=1,
     )
     precision: Literal["no", "bf16"] = option("no", "Mixed precision: no (float32) or bf16.")
     nonfinite_steps: int = NONFINITE
     copies: int | None = option(
-        None, "Seeds trained side by side; default: chosen from the device and its memory.", ge=1, decides=False
+        None,
+        "Seeds trained side by side; default: chosen from the device and its memory.",
+        ge=1,
+        decides=False,
     )
     eval_batch_size: int = option(64, "Examples per evaluation pass and seed.", ge=1, decides=False)
     quiet: bool = QUIET
@@ -142,7 +181,9 @@ class FewShot(Exact):
 class Shots(Settings):
     """How often and on what trained models are fine-tuned: keys of a transfer recipe."""
 
-    shots: tuple[Annotated[int, Field(ge=1)], ...] = option((4, 16, 32, 100), "Total number of training examples (k).")
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = option(
+        (4, 16, 32, 100), "Total number of training examples (k)."
+    )
     seeds: int = option(30, "Fine-tuning runs per model, task and k; all see the same examples.", ge=1)
     evaluate: int | None = option(None, "At most this many held-out examples, the same for all.", ge=1)
 
@@ -150,4 +191,6 @@ class Shots(Settings):
 class Transfer(Shots, FewShot):
     """Settings of `headwise.studies.transfer`."""
 
-    device: str | None = option(None, "cuda, cpu, ...; default: the models' device, else a GPU if there is one.", live=True)
+    device: str | None = option(
+        None, "cuda, cpu, ...; default: the models' device, else a GPU if there is one.", live=True
+    )

@@ -39,18 +39,24 @@ class _Rows:
     def split(self, x: Tensor) -> Tensor:
         """(copies × n, ..., dim) → (copies, n × ..., dim)."""
         if x.shape[0] != self.batch:
-            raise CannotStack(f"a layer saw {x.shape[0]} rows where the batch has {self.batch}: it shares work between rows")
+            raise CannotStack(
+                f"a layer saw {x.shape[0]} rows where the batch has {self.batch}: it shares work between rows"
+            )
         return x.reshape(self.copies, -1, x.shape[-1])
 
     def per_row(self, weight: Tensor, dims: int) -> Tensor:
         """(copies, dim) → (copies × n, 1, ..., dim), to multiply or add to a tensor of `dims` axes."""
-        return weight.repeat_interleave(self.batch // self.copies, 0).view(self.batch, *(1,) * (dims - 2), weight.shape[-1])
+        return weight.repeat_interleave(self.batch // self.copies, 0).view(
+            self.batch, *(1,) * (dims - 2), weight.shape[-1]
+        )
 
 
 class StackedLinear(nn.Module):
     """`nn.Linear` (or transformers' transposed `Conv1D`) with weights of its own for every copy; optionally low-rank ones only."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None, first: Tensor | None = None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, rows: _Rows, rank: int | None, first: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.rows, self.rank = rows, rank
         if rank is None:
@@ -66,9 +72,15 @@ class StackedLinear(nn.Module):
         flat = self.rows.split(x)  # (copies, n, in)
         if self.rank is None:
             weight = self.weight.transpose(1, 2)  # (copies, in, out)
-            out = torch.bmm(flat, weight) if self.bias is None else torch.baddbmm(self.bias.unsqueeze(1), flat, weight)
+            out = (
+                torch.bmm(flat, weight)
+                if self.bias is None
+                else torch.baddbmm(self.bias.unsqueeze(1), flat, weight)
+            )
         else:
-            out = nn.functional.linear(flat, self.weight, self.bias) + torch.bmm(torch.bmm(flat, self.down), self.up)
+            out = nn.functional.linear(flat, self.weight, self.bias) + torch.bmm(
+                torch.bmm(flat, self.down), self.up
+            )
         return out.reshape(*x.shape[:-1], out.shape[-1])
 
 
@@ -85,7 +97,8 @@ class StackedNorm(nn.Module):
             if getattr(norm, name, None) is not None:
                 delattr(norm, name)
                 norm.register_buffer(
-                    name, torch.ones_like(self.weight[0]) if name == "weight" else torch.zeros_like(self.weight[0])
+                    name,
+                    torch.ones_like(self.weight[0]) if name == "weight" else torch.zeros_like(self.weight[0]),
                 )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -114,7 +127,9 @@ class StackedEmbedding(nn.Module):
         self.padding = embedding.padding_idx
 
     def forward(self, index: Tensor) -> Tensor:
-        index = index.expand(self.rows.batch, index.shape[-1]) if index.ndim < 2 or index.shape[0] == 1 else index  # positions
+        index = (
+            index.expand(self.rows.batch, index.shape[-1]) if index.ndim < 2 or index.shape[0] == 1 else index
+        )  # positions
         if index.shape[0] != self.rows.batch:
             raise CannotStack(f"an embedding saw {index.shape[0]} rows where the batch has {self.rows.batch}")
         place = self.place[index].view(self.rows.copies, -1)  # (copies, n)
@@ -143,7 +158,12 @@ class Stacked(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, copies: int, used: Tensor, rank: int | None = None, seeds: Sequence[int] | None = None
+        self,
+        model: nn.Module,
+        copies: int,
+        used: Tensor,
+        rank: int | None = None,
+        seeds: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
         self.rows = _Rows(copies)
@@ -166,13 +186,21 @@ class Stacked(nn.Module):
         return (parameter for parameter in self.parameters() if parameter.requires_grad)
 
 
-def _stacked(path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None, seeds: Sequence[int]) -> nn.Module:
+def _stacked(
+    path: str, module: nn.Module, rows: _Rows, used: Tensor, rank: int | None, seeds: Sequence[int]
+) -> nn.Module:
     kind = type(module).__name__
     linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
     if linear or (kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2):
         weight: Any = module.weight if linear else module.weight.T
-        first = None if rank is None else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
-        return StackedLinear(weight, module.bias, rows, rank, None if first is None else first.to(weight.device))  # type: ignore[arg-type]
+        first = (
+            None
+            if rank is None
+            else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
+        )
+        return StackedLinear(
+            weight, module.bias, rows, rank, None if first is None else first.to(weight.device)
+        )  # type: ignore[arg-type]
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
     if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
@@ -207,7 +235,9 @@ def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
 
 def first_down(path: str, into: int, rank: int, seed: int) -> Tensor:
     """The first low-rank matrix (in, rank) of one layer: drawn by the seed and the layer's name, whatever is trained beside it."""
-    generator = torch.Generator().manual_seed(crc32(f"{seed} {path}".encode()))  # torch reads 32 bits of a seed
+    generator = torch.Generator().manual_seed(
+        crc32(f"{seed} {path}".encode())
+    )  # torch reads 32 bits of a seed
     return torch.randn(into, rank, generator=generator) / into**0.5
 
 

@@ -27,11 +27,15 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
     expected = plain(**inputs).last_hidden_state  # (n, tokens, dim)
     weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0)).to(expected)
     try:
-        found = stacked(**{name: torch.cat([value] * copies) for name, value in inputs.items()}).last_hidden_state
+        found = stacked(
+            **{name: torch.cat([value] * copies) for name, value in inputs.items()}
+        ).last_hidden_state
         found = found.view(copies, *expected.shape)
         off = float((found - expected).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-6))
         if not off <= STATES:
-            raise CannotStack(f"states of {type(plain).__name__} side by side differ from its own by {off:.2g} of their size")
+            raise CannotStack(
+                f"states of {type(plain).__name__} side by side differ from its own by {off:.2g} of their size"
+            )
         gradients = torch.autograd.grad((found * weights).sum(), trained, allow_unused=True)
     except (CannotStack, torch.OutOfMemoryError):
         raise
@@ -52,7 +56,9 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
                 continue
             far = float((given.pop(id(parameter)) - right).detach().abs().max())
             if not far <= GRADIENTS * float(right.detach().abs().max()) + ROUNDING * largest:
-                raise CannotStack(f"the gradient of {path}.{name} side by side is not that of {type(plain).__name__} alone")
+                raise CannotStack(
+                    f"the gradient of {path}.{name} side by side is not that of {type(plain).__name__} alone"
+                )
     if any(bool(gradient.any()) for gradient in given.values()):
         raise CannotStack(f"{type(plain).__name__} shares weights between its modules")
 

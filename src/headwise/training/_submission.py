@@ -20,8 +20,13 @@ def write_submissions(comparison: Comparison, out: str | Path, split: str = "tes
     written: list[Path] = []
     for (method, seed), result in comparison.results.items():
         folder = (result.folder or Path(out) / method / f"seed-{seed}") / "glue"
-        rows = result.predictions[(result.predictions["split"] == split) & result.predictions["task"].isin(GLUE_FILES)]
-        glue = {str(name): part.sort_values("example")["prediction"].to_numpy() for name, part in rows.groupby("task")}
+        rows = result.predictions[
+            (result.predictions["split"] == split) & result.predictions["task"].isin(GLUE_FILES)
+        ]
+        glue = {
+            str(name): part.sort_values("example")["prediction"].to_numpy()
+            for name, part in rows.groupby("task")
+        }
         if glue:
             written += write_glue(glue, folder)
     return written

@@ -67,7 +67,9 @@ class SingleTaskBatches(Sampler[list[int]]):
         self.batch_size, self.group, self.seed, self.epoch, self.epochs = batch_size, group, seed, 0, epochs
         self.counts = [-(-len(rows) // batch_size) for rows in self.rows]
         groups = [-(-count // group) for count in self.counts]
-        self.plan = plan(sampling, [len(rows) for rows in self.rows], groups, epochs, seed).reshape(epochs, -1)
+        self.plan = plan(sampling, [len(rows) for rows in self.rows], groups, epochs, seed).reshape(
+            epochs, -1
+        )
 
     def __len__(self) -> int:
         return int(self.plan.shape[1]) * self.group
@@ -78,7 +80,9 @@ class SingleTaskBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         if self.epoch >= self.epochs:
-            raise HeadwiseError(f"the sampler was made for {self.epochs} epochs but epoch {self.epoch + 1} was requested")
+            raise HeadwiseError(
+                f"the sampler was made for {self.epochs} epochs but epoch {self.epoch + 1} was requested"
+            )
         used = np.bincount(self.plan[: self.epoch].ravel(), minlength=len(self.rows)) * self.group
         passes: dict[int, tuple[int, list[NDArray[np.int64]]]] = {}
         for task in self.plan[self.epoch]:
@@ -115,10 +119,20 @@ class TrainerData(Dataset[tuple[int, int]]):
     ) -> None:
         self.names, self.tokenizer = [task.name for task in tasks], tokenizer
         self.encoded = [encode(task.split("train"), tokenizer, max_length) for task in tasks]
-        self.begins = np.cumsum([0, *map(len, self.encoded)])  # the first row of each task, and the number of all
+        self.begins = np.cumsum(
+            [0, *map(len, self.encoded)]
+        )  # the first row of each task, and the number of all
         lengths = np.concatenate([data.lengths for data in self.encoded])
-        options: Any = {"epochs": epochs, "group": group, "lengths": lengths, "sampling": sampling, "seed": seed}
-        self.batches = SingleTaskBatches(np.repeat(np.arange(len(tasks)), np.diff(self.begins)), batch_size, **options)
+        options: Any = {
+            "epochs": epochs,
+            "group": group,
+            "lengths": lengths,
+            "sampling": sampling,
+            "seed": seed,
+        }
+        self.batches = SingleTaskBatches(
+            np.repeat(np.arange(len(tasks)), np.diff(self.begins)), batch_size, **options
+        )
 
     def __len__(self) -> int:
         return int(self.begins[-1])
@@ -132,7 +146,9 @@ class TrainerData(Dataset[tuple[int, int]]):
         """One batch: the model's inputs, "labels", and "task", the name of the task of all its rows."""
         tasks = {task for task, _ in rows}
         if len(tasks) > 1:
-            raise HeadwiseError(f"a batch mixes the tasks {sorted(self.names[t] for t in tasks)}: use data.feed(trainer)")
+            raise HeadwiseError(
+                f"a batch mixes the tasks {sorted(self.names[t] for t in tasks)}: use data.feed(trainer)"
+            )
         number = tasks.pop()
         batch = collate(self.encoded[number], np.array([i for _, i in rows]))
         return {**batch.inputs, "labels": batch.labels, "task": self.names[number], "classes": batch.classes}
@@ -162,9 +178,13 @@ class TrainerModel(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, task: str, labels: Tensor, classes: tuple[str, ...] = (), **inputs: Any) -> dict[str, Any]:
+    def forward(
+        self, task: str, labels: Tensor, classes: tuple[str, ...] = (), **inputs: Any
+    ) -> dict[str, Any]:
         rows = torch.arange(len(labels), device=labels.device)
-        output = self.model(task, Batch(inputs, labels, rows, rows, self.model.tasks[task].kind, classes=classes))
+        output = self.model(
+            task, Batch(inputs, labels, rows, rows, self.model.tasks[task].kind, classes=classes)
+        )
         return {"loss": output.loss.mean(), "logits": output.logits}
 
 
@@ -194,9 +214,17 @@ class HeadTrainingCallback(TrainerCallback):
         nonfinite_steps: int = 1,
     ) -> None:
         if nonfinite_steps < 1:
-            raise HeadwiseError(f"nonfinite_steps is {nonfinite_steps}; 1 stops at the first loss that is no number")
+            raise HeadwiseError(
+                f"nonfinite_steps is {nonfinite_steps}; 1 stops at the first loss that is no number"
+            )
         self.nonfinite_steps = nonfinite_steps
-        self.heads, self.head_sets, self.delta, self.key, self.output_projection = heads, head_sets, delta, key, output_projection
+        self.heads, self.head_sets, self.delta, self.key, self.output_projection = (
+            heads,
+            head_sets,
+            delta,
+            key,
+            output_projection,
+        )
         self.chosen: dict[str, HeadSet] | None = None
         self._task: str | None = None
         self._optimizer: Any = None
@@ -214,7 +242,9 @@ class HeadTrainingCallback(TrainerCallback):
         self._branch = last_share(self.delta, state.max_steps)
         self._hook = kwargs["model"].register_forward_pre_hook(self._before_forward, with_kwargs=True)
         self._losses = TrainerLosses(kwargs["model"], self._optimizer, self.nonfinite_steps)
-        if self._branch is not None and state.global_step > self._branch:  # resumed: the sets were chosen before
+        if (
+            self._branch is not None and state.global_step > self._branch
+        ):  # resumed: the sets were chosen before
             self.chosen = from_json(read_json(Path(args.output_dir) / SETS))
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -232,7 +262,9 @@ class HeadTrainingCallback(TrainerCallback):
         self._task = None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._look(control.should_log or control.should_evaluate or control.should_save)  # before a checkpoint is written
+        self._look(
+            control.should_log or control.should_evaluate or control.should_save
+        )  # before a checkpoint is written
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._look(True)
@@ -266,7 +298,9 @@ class HeadTrainingCallback(TrainerCallback):
         if not module.training:
             return
         if self.key not in kwargs:
-            raise HeadwiseError(f"the model's batch has no {self.key!r}: head training must know each batch's task")
+            raise HeadwiseError(
+                f"the model's batch has no {self.key!r}: head training must know each batch's task"
+            )
         task = one_task(kwargs[self.key])
         if self._losses is not None:
             self._losses.name(task)
@@ -277,8 +311,12 @@ class HeadTrainingCallback(TrainerCallback):
             )
         if self._task is None and self.chosen is not None:
             if task not in self.chosen:
-                raise HeadwiseError(f"no heads were chosen for task {task!r}, only for {', '.join(self.chosen)}")
-            only = self.heads.training_only(self.chosen[task], self._optimizer, output_projection=self.output_projection)
+                raise HeadwiseError(
+                    f"no heads were chosen for task {task!r}, only for {', '.join(self.chosen)}"
+                )
+            only = self.heads.training_only(
+                self.chosen[task], self._optimizer, output_projection=self.output_projection
+            )
             self._open.enter_context(only)
         self._task = task
 

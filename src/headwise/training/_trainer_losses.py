@@ -28,7 +28,9 @@ class TrainerLosses:
 
     def begin(self, step: int) -> None:
         """A step begins."""
-        rates = [(str(number), float(group["lr"])) for number, group in enumerate(self.optimizer.param_groups)]
+        rates = [
+            (str(number), float(group["lr"])) for number, group in enumerate(self.optimizer.param_groups)
+        ]
         self.facts.append((step, "", rates_in_words(rates)))
         self.steps.append([])
 
@@ -48,7 +50,9 @@ class TrainerLosses:
             return
         flat = [loss.float().cpu() for losses in self.steps for loss in losses]
         table = iter(torch.stack(flat).tolist() if flat else [])
-        check_losses([sum(next(table) for _ in losses) for losses in self.steps], self._in_words, self.endured)
+        check_losses(
+            [sum(next(table) for _ in losses) for losses in self.steps], self._in_words, self.endured
+        )
         # a row of bad ones may have begun
         del self.steps[: -self.endured], self.facts[: -self.endured]
 
@@ -66,6 +70,12 @@ class TrainerLosses:
         return f"step {step} ({task}{rates})"
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        loss = output.get("loss") if isinstance(output, Mapping) else output[0] if isinstance(output, tuple) else None
+        loss = (
+            output.get("loss")
+            if isinstance(output, Mapping)
+            else output[0]
+            if isinstance(output, tuple)
+            else None
+        )
         if module.training and self.steps and isinstance(loss, Tensor) and loss.numel() == 1:
             self.steps[-1].append(loss.detach().reshape(()))

@@ -19,7 +19,10 @@ def anatomy(heads: Heads) -> dict[str, Any]:
         counts: list[int | None] = list(parameters_per_head(heads))
     except UnsupportedModel:
         counts = [None] * len(heads.sites)
-    sites = [{**site.to_dict(), "parameters_per_head": count} for site, count in zip(heads.sites, counts, strict=True)]
+    sites = [
+        {**site.to_dict(), "parameters_per_head": count}
+        for site, count in zip(heads.sites, counts, strict=True)
+    ]
     return {
         "model": root.config.name_or_path or type(root).__name__,
         "class": type(root).__name__,

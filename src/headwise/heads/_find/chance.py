@@ -56,4 +56,7 @@ class _Drawing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _states(model: nn.Module) -> list[Tensor]:
     """The random states of the CPU and of the accelerators a model lies on."""
-    return [torch.get_rng_state(), *(getattr(torch, device.type).get_rng_state(device) for device in devices_of(model))]
+    return [
+        torch.get_rng_state(),
+        *(getattr(torch, device.type).get_rng_state(device) for device in devices_of(model)),
+    ]

@@ -54,7 +54,9 @@ def is_norm(module: nn.Module) -> bool:
     return "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
 
 
-def trace(model: nn.Module, sites: Sequence[Site], example: Mapping[str, Any], watched: Collection[str] = ()) -> list[Dependence]:
+def trace(
+    model: nn.Module, sites: Sequence[Site], example: Mapping[str, Any], watched: Collection[str] = ()
+) -> list[Dependence]:
     """Finds for each site what its heads depend on.
 
     Args:
@@ -73,7 +75,9 @@ def trace(model: nn.Module, sites: Sequence[Site], example: Mapping[str, Any], w
 def on_device(model: nn.Module, example: Mapping[str, Any]) -> dict[str, Any]:
     """The same keyword arguments where the model is now."""
     root: Any = root_of(model)
-    return {name: value.to(root.device) if isinstance(value, Tensor) else value for name, value in example.items()}
+    return {
+        name: value.to(root.device) if isinstance(value, Tensor) else value for name, value in example.items()
+    }
 
 
 class _Tracer:
@@ -159,8 +163,12 @@ class _Tracer:
             self.arguments.append(((path, key), cut))
             return cut.clone()
 
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return tuple(leaf(i, arg) for i, arg in enumerate(args)), {name: leaf(name, arg) for name, arg in kwargs.items()}
+        def hook(
+            module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return tuple(leaf(i, arg) for i, arg in enumerate(args)), {
+                name: leaf(name, arg) for name, arg in kwargs.items()
+            }
 
         return hook
 
@@ -168,22 +176,42 @@ class _Tracer:
         """Backpropagates from each head of a site alone."""
         output = self.outputs[site.index]
         if not output.requires_grad:
-            return Dependence(readers=self.readers[site.index])  # a pass without gradients, inside the model's own code
-        direct = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.is_floating_point()]
-        leaves = [leaf for *_, leaf in self.cuts] + [leaf for _, leaf in self.arguments] + [parameter for _, parameter in direct]
+            return Dependence(
+                readers=self.readers[site.index]
+            )  # a pass without gradients, inside the model's own code
+        direct = [
+            (name, parameter)
+            for name, parameter in self.model.named_parameters()
+            if parameter.is_floating_point()
+        ]
+        leaves = (
+            [leaf for *_, leaf in self.cuts]
+            + [leaf for _, leaf in self.arguments]
+            + [parameter for _, parameter in direct]
+        )
         weights = torch.randn(output.shape, generator=self.generator).to(output)
         product = output * weights
-        reached = [i for i, grad in enumerate(_gradients(product.sum(), leaves)) if grad is not None and bool(grad.any())]
+        reached = [
+            i
+            for i, grad in enumerate(_gradients(product.sum(), leaves))
+            if grad is not None and bool(grad.any())
+        ]
         per_head = [
-            _gradients(product[..., site.columns(head)].sum(), [leaves[i] for i in reached]) for head in range(site.n_heads)
+            _gradients(product[..., site.columns(head)].sum(), [leaves[i] for i in reached])
+            for head in range(site.n_heads)
         ]
         found = Dependence(readers=self.readers[site.index])
         for place, i in enumerate(reached):
-            grads = [torch.zeros_like(leaves[i]) if given is None else given for given in (row[place] for row in per_head)]
+            grads = [
+                torch.zeros_like(leaves[i]) if given is None else given
+                for given in (row[place] for row in per_head)
+            ]
             marks = torch.stack(grads).ne(0).cpu()  # (heads, *shape)
             if i < len(self.cuts):
                 path, axis, _ = self.cuts[i]
-                rows = marks.movedim(axis if axis < 0 else axis + 1, -1).flatten(1, -2).any(1).T  # (features, heads)
+                rows = (
+                    marks.movedim(axis if axis < 0 else axis + 1, -1).flatten(1, -2).any(1).T
+                )  # (features, heads)
                 found.features[path] = found.features.get(path, torch.zeros_like(rows)) | rows
             elif i < len(self.cuts) + len(self.arguments):
                 found.arguments[self.arguments[i - len(self.cuts)][0]] = marks

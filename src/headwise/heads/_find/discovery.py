@@ -77,7 +77,9 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
     """
     root = root_of(model)
     if not isinstance(getattr(root, "config", None), PreTrainedConfig):
-        wrapped = "; build Heads on the inner model, before torch.compile" if hasattr(model, "_orig_mod") else ""
+        wrapped = (
+            "; build Heads on the inner model, before torch.compile" if hasattr(model, "_orig_mod") else ""
+        )
         raise UnsupportedModel(
             f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT model{wrapped}"
         )
@@ -108,7 +110,9 @@ class _Watch:
         self.executed: set[str] = set()
         self.calls: dict[str, int] = {}
         self.leaves: list[Leaf] = []  # attention results that no projection has taken in yet
-        self.normed: dict[str, Leaf] = {}  # path of a norm over all heads that is running -> what to call its output
+        self.normed: dict[
+            str, Leaf
+        ] = {}  # path of a norm over all heads that is running -> what to call its output
         self.covered: set[str] = set()  # where found attention happened
         self.findings = Findings()
 
@@ -128,13 +132,18 @@ class _Watch:
             )
             if around:  # a softmax that mixes streams around attention (hyper-connections), not attention
                 continue
-            self._miss(leaf.where, "its attention result reaches no projection module whose input splits into heads")
+            self._miss(
+                leaf.where, "its attention result reaches no projection module whose input splits into heads"
+            )
         for path in self.expected:
             if self.model.get_submodule(path) not in self.names:  # BigBird exchanges modules as it runs
                 continue
             if not any(within([path], where) for where in (*self.covered, *self.findings.missed)):
                 ran = path in self.executed
-                self._miss(path, "it ran, but made no softmax attention" if ran else "the example input does not reach it")
+                self._miss(
+                    path,
+                    "it ran, but made no softmax attention" if ran else "the example input does not reach it",
+                )
         self._count_calls()
         return self.findings
 
@@ -145,7 +154,10 @@ class _Watch:
         return leaf.tensor.clone()  # models may work in place, which a leaf forbids
 
     def _functional(self, name: str) -> None:
-        self._miss(self.running[-1], f"it projects inside torch's {name}, where no module is called that could be hooked")
+        self._miss(
+            self.running[-1],
+            f"it projects inside torch's {name}, where no module is called that could be hooked",
+        )
 
     def _miss(self, path: str, reason: str) -> None:
         self.findings.missed.setdefault(path, reason)
@@ -180,11 +192,16 @@ class _Watch:
             return
         split = split_heads(x, feeding)
         if split is not None and split.n_heads == 1 and not within(self.expected, feeding[0].where):
-            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]  # a softmax that pools tokens is not a head
+            self.leaves = [
+                leaf for leaf in self.leaves if leaf not in feeding
+            ]  # a softmax that pools tokens is not a head
             return
         if split is None:
             for leaf in feeding:
-                self._miss(leaf.where, f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each")
+                self._miss(
+                    leaf.where,
+                    f"the input of {path}, {tuple(x.shape)}, does not split into slices of one head each",
+                )
         else:
             self._add_site(path, x, split, feeding)
         self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
@@ -201,7 +218,9 @@ class _Watch:
     def _add_site(self, path: str, x: Tensor, split: Split, feeding: list[Leaf]) -> None:
         first = feeding[0].result
         groups = first.value_heads if len(feeding) == 1 and first.value_heads is not None else split.n_heads
-        batch = next((v.shape[0] for v in self.findings.inputs.values() if isinstance(v, Tensor) and v.ndim > 1), 1)
+        batch = next(
+            (v.shape[0] for v in self.findings.inputs.values() if isinstance(v, Tensor) and v.ndim > 1), 1
+        )
         self.covered |= {path, *(leaf.where for leaf in feeding)}
         self.findings.sites.append(
             Site(

@@ -54,7 +54,10 @@ class Leaf:
 
     def reaches(self, x: Tensor) -> bool:
         """Whether `x` depends on this result."""
-        return torch.autograd.grad(x, self.tensor, torch.ones_like(x), retain_graph=True, allow_unused=True)[0] is not None
+        return (
+            torch.autograd.grad(x, self.tensor, torch.ones_like(x), retain_graph=True, allow_unused=True)[0]
+            is not None
+        )
 
     def units(self, gradient: Tensor) -> Tensor:
         """Where a gradient is not zero, as a boolean over everything but head_dim (and the queries, where that axis is known)."""
@@ -71,9 +74,13 @@ def split_heads(x: Tensor, feeding: list[Leaf]) -> Split | None:
     merged = feeding[0].merged
     widths = [merged.head_dim if merged else value.shape[-1]]
     if value.ndim == 4:
-        widths.append(x.shape[-1] // value.shape[1])  # a projection per head may lie in between: then only their number is known
+        widths.append(
+            x.shape[-1] // value.shape[1]
+        )  # a projection per head may lie in between: then only their number is known
     if len(feeding) > 1:
-        widths.append(sum(leaf.result.value.shape[-1] for leaf in feeding))  # heads of several results (differential attention)
+        widths.append(
+            sum(leaf.result.value.shape[-1] for leaf in feeding)
+        )  # heads of several results (differential attention)
     for head_dim in dict.fromkeys(widths):
         if head_dim and x.shape[-1] % head_dim == 0:
             split = _split(x, head_dim, feeding)
@@ -96,12 +103,16 @@ def _split(x: Tensor, head_dim: int, feeding: list[Leaf]) -> Split | None:
 def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor:
     """For each slice, the units of all leaves that feed it at these rows (all axes of x but its last, run together): (slices, units)."""
     touched = []
-    uneven = torch.arange(1, head_dim + 1, device=x.device).sqrt().to(x.dtype)  # a norm takes an even one to nothing
+    uneven = (
+        torch.arange(1, head_dim + 1, device=x.device).sqrt().to(x.dtype)
+    )  # a norm takes an even one to nothing
     for start in range(0, x.shape[-1], head_dim):
         cotangent = torch.zeros_like(x).reshape(-1, x.shape[-1])
         cotangent[rows, start : start + head_dim] = uneven
         leaves = [leaf.tensor for leaf in feeding]
-        gradients = torch.autograd.grad(x, leaves, cotangent.view(x.shape), retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(
+            x, leaves, cotangent.view(x.shape), retain_graph=True, allow_unused=True
+        )
         parts = [
             leaf.units(torch.zeros_like(leaf.tensor) if g is None else g).flatten()
             for leaf, g in zip(feeding, gradients, strict=True)
@@ -116,7 +127,9 @@ def _constant(x: Tensor, head_dim: int, feeding: list[Leaf], everywhere: Tensor)
     for row in (0, count // 2, count - 1):  # a token that is padding shows nothing
         here = _marks(x, head_dim, feeding, slice(row, row + 1))
         if bool(here.any()):
-            return torch.equal(*(m.view(m.shape[0], feeding[0].tensor.shape[0], -1).any(1) for m in (everywhere, here)))
+            return torch.equal(
+                *(m.view(m.shape[0], feeding[0].tensor.shape[0], -1).any(1) for m in (everywhere, here))
+            )
     return True
 
 

@@ -31,7 +31,18 @@ ELEMENTWISE = {
         "div",
         "__truediv__",
     ),
-    *("masked_fill", "masked_fill_", "where", "nan_to_num", "clone", "contiguous", "detach", "add", "__add__", "__getitem__"),
+    *(
+        "masked_fill",
+        "masked_fill_",
+        "where",
+        "nan_to_num",
+        "clone",
+        "contiguous",
+        "detach",
+        "add",
+        "__add__",
+        "__getitem__",
+    ),
     *(
         "view",
         "reshape",
@@ -90,7 +101,9 @@ class Watcher(TorchFunctionMode):
     on_probabilities: Callable[[Tensor], Tensor] | None = None
     on_functional: Callable[[str], None] = nothing_functional
     on_fused: Callable[..., None] | None = None
-    _probabilities: dict[int, Tensor] = field(default_factory=dict)  # by id; holding the tensor keeps the id its own
+    _probabilities: dict[int, Tensor] = field(
+        default_factory=dict
+    )  # by id; holding the tensor keeps the id its own
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -111,7 +124,12 @@ class Watcher(TorchFunctionMode):
         if name in PRODUCTS and self._probabilities:
             return self._product(name, func, args, kwargs)
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and out.ndim >= 3 and out.is_floating_point() and self._probable(name, args):
+        if (
+            isinstance(out, Tensor)
+            and out.ndim >= 3
+            and out.is_floating_point()
+            and self._probable(name, args)
+        ):
             self._probabilities[id(out)] = out
             if len(self._probabilities) > RECENT:
                 del self._probabilities[next(iter(self._probabilities))]
@@ -119,7 +137,9 @@ class Watcher(TorchFunctionMode):
 
     def _probable(self, name: str, args: Any) -> bool:
         """Whether a function's output holds attention probabilities."""
-        return name == "softmax" or (name in ELEMENTWISE and any(id(arg) in self._probabilities for arg in _tensors(args)))
+        return name == "softmax" or (
+            name in ELEMENTWISE and any(id(arg) in self._probabilities for arg in _tensors(args))
+        )
 
     def _product(self, name: str, func: Any, args: Any, kwargs: Any) -> Any:
         """A matrix product; an attention result if its first factor came from a softmax over the summed axis."""
@@ -159,21 +179,31 @@ class Watcher(TorchFunctionMode):
         if is_causal:
             attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if attn_mask is not None:
-            scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
-        probabilities = scores.softmax(-1).nan_to_num()  # rows that may look nowhere are zero, as in the fused call
+            scores = (
+                scores.masked_fill(~attn_mask, float("-inf"))
+                if attn_mask.dtype == torch.bool
+                else scores + attn_mask
+            )
+        probabilities = scores.softmax(
+            -1
+        ).nan_to_num()  # rows that may look nowhere are zero, as in the fused call
         assert self.on_probabilities is not None
         seen = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
         out = seen @ value
         if self.on_result is None:
             return out
         return self.on_result(
-            AttentionResult(out, seen.shape[-2], seen.shape[-1], _value_heads(out, key, value), probabilities=seen)
+            AttentionResult(
+                out, seen.shape[-2], seen.shape[-1], _value_heads(out, key, value), probabilities=seen
+            )
         )
 
     def _fused(self, out: Tensor, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         if self.on_result is None:
             return out
-        return self.on_result(AttentionResult(out, query.shape[-2], value.shape[-2], _value_heads(out, key, value)))
+        return self.on_result(
+            AttentionResult(out, query.shape[-2], value.shape[-2], _value_heads(out, key, value))
+        )
 
 
 def _tensors(args: Any) -> list[Tensor]:
@@ -189,7 +219,8 @@ def _tensors(args: Any) -> list[Tensor]:
 
 def _replace(args: Any, old: Tensor, new: Tensor) -> Any:
     return tuple(
-        new if arg is old else [new if a is old else a for a in arg] if isinstance(arg, list | tuple) else arg for arg in args
+        new if arg is old else [new if a is old else a for a in arg] if isinstance(arg, list | tuple) else arg
+        for arg in args
     )
 
 

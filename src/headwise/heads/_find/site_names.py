@@ -28,8 +28,15 @@ def attention_modules(model: nn.Module) -> list[str]:
         if path
         and projection_weight(module) is None  # an adapter around GPT-2's c_attn is a projection
         and "norm" not in path.rsplit(".", 1)[-1]
-        and any(word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower() for word in ("attention", "attn"))
-        and sum(projection_weight(part) is not None and not isinstance(part, nn.Embedding) for part in module.modules()) >= 2
+        and any(
+            word in f"{type(module).__name__} {path.rsplit('.', 1)[-1]}".lower()
+            for word in ("attention", "attn")
+        )
+        and sum(
+            projection_weight(part) is not None and not isinstance(part, nn.Embedding)
+            for part in module.modules()
+        )
+        >= 2
         and not any(isinstance(part, Headless) for part in module.modules())  # its heads were removed
     ]
     return [path for path in named if not any(other.startswith(f"{path}.") for other in named)]
@@ -44,7 +51,8 @@ def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str
     """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in an encoder-decoder,
     else "self"."""
     own, other = (
-        v.shape[1] if isinstance(v := inputs.get(name), Tensor) else None for name in ("decoder_input_ids", "input_ids")
+        v.shape[1] if isinstance(v := inputs.get(name), Tensor) else None
+        for name in ("decoder_input_ids", "input_ids")
     )
     told = own is not None and own != other  # by their lengths
     in_decoder = result.queries == own if told else "decoder" in path.split(".")
@@ -59,8 +67,12 @@ def layer_of(model: nn.Module, path: str) -> str:
     A list whose members are of one class is a list of layers; T5 also lists the parts of one layer, which differ in class.
     """
     parts = path.split(".")
-    lists = [end for end in range(len(parts) - 1, 0, -1) if isinstance(_at(model, parts[: end - 1]), nn.ModuleList)]
-    alike = [end for end in lists if len({type(child) for child in _at(model, parts[: end - 1]).children()}) == 1]
+    lists = [
+        end for end in range(len(parts) - 1, 0, -1) if isinstance(_at(model, parts[: end - 1]), nn.ModuleList)
+    ]
+    alike = [
+        end for end in lists if len({type(child) for child in _at(model, parts[: end - 1]).children()}) == 1
+    ]
     return ".".join(parts[: (alike or lists or [0])[0]])
 
 

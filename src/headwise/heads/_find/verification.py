@@ -98,7 +98,9 @@ class _Columns:
         self.wrong: list[Site] = []
         self.busy = False
         first = {site.path: site for site in reversed(sites)}
-        self.handles = [model.get_submodule(path).register_forward_hook(self._hook(site)) for path, site in first.items()]
+        self.handles = [
+            model.get_submodule(path).register_forward_hook(self._hook(site)) for path, site in first.items()
+        ]
 
     def remove(self) -> None:
         for handle in self.handles:
@@ -120,7 +122,9 @@ class _Columns:
                 silenced = module.forward(x, *args[1:])
             finally:
                 self.busy = False
-            pairs = zip(tensors_in(silenced), tensors_in(zeroed), strict=True)  # some projections also return a scale
+            pairs = zip(
+                tensors_in(silenced), tensors_in(zeroed), strict=True
+            )  # some projections also return a scale
             if not all(torch.allclose(one, other, rtol=1e-3, atol=1e-5) for one, other in pairs):
                 self.wrong.append(site)
 

@@ -63,12 +63,16 @@ def adapter_names(model: nn.Module) -> tuple[tuple[str, ...], ...]:
 
 def _factors(path: str, layer: Any, weight: Owned) -> Iterator[Owned]:
     """The factors of all adapters of a layer, in use or not."""
-    everyone = {site: marks.any(0) for site, marks in weight.owners.items()}  # (heads,) that the projection serves
+    everyone = {
+        site: marks.any(0) for site, marks in weight.owners.items()
+    }  # (heads,) that the projection serves
     for down, up in FACTORS:
         for adapter in getattr(layer, down, ()):
             ending = ".weight" if down == "lora_A" else ""
             own, shared = (down, up) if weight.output else (up, down)
-            yield replace(weight, name=f"{path}.{own}.{adapter}{ending}", dim=1 if weight.output else 0, jointly=True)
+            yield replace(
+                weight, name=f"{path}.{own}.{adapter}{ending}", dim=1 if weight.output else 0, jointly=True
+            )
             if own == "lora_B" and layer.lora_B[adapter].bias is not None:
                 yield replace(weight, name=f"{path}.lora_B.{adapter}.bias", dim=0, jointly=True)
             name = f"{path}.{shared}.{adapter}{ending}"

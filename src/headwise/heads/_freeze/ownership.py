@@ -43,7 +43,9 @@ class Owned:
 
     def frozen(self, head_set: HeadSet) -> Tensor:
         """Entries that stay as they are while only the heads of the set learn, (entries,) bool."""
-        everyone = HeadSet((site, head) for site, marks in self.owners.items() for head in range(marks.shape[1]))
+        everyone = HeadSet(
+            (site, head) for site, marks in self.owners.items() for head in range(marks.shape[1])
+        )
         if self.jointly:
             return self.touched(everyone - head_set)
         return self.touched(everyone) & ~self.touched(head_set)
@@ -104,11 +106,15 @@ def tied_layers(heads: "Heads") -> tuple[tuple[int, ...], ...]:
         for site in others:
             if torch.equal(owned.owners[first], owned.owners[site]):
                 group = [group[first] if number == group[site] else number for number in group]
-    found = [tuple(layer for layer, number in enumerate(group) if number == one) for one in dict.fromkeys(group)]
+    found = [
+        tuple(layer for layer, number in enumerate(group) if number == one) for one in dict.fromkeys(group)
+    ]
     return tuple(layers for layers in found if len(layers) > 1)
 
 
-def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[Dependence]) -> tuple[Owned, ...]:
+def owned_parameters(
+    model: nn.Module, sites: Sequence[Site], found: Sequence[Dependence]
+) -> tuple[Owned, ...]:
     """Turns what each site depends on into slices of parameters.
 
     Raises:
@@ -130,7 +136,9 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
             return
         owned = result.setdefault(name, Owned(name, dim, output, {}))
         if owned.dim != dim:
-            raise UnsupportedModel(f"{name} is used both by rows and by columns, so its parts cannot be separated by head")
+            raise UnsupportedModel(
+                f"{name} is used both by rows and by columns, so its parts cannot be separated by head"
+            )
         owned.owners[site.index] = owned.owners.get(site.index, torch.zeros_like(marks)) | marks
 
     for site, dependence in zip(sites, found, strict=True):
@@ -139,10 +147,14 @@ def owned_parameters(model: nn.Module, sites: Sequence[Site], found: Sequence[De
             axes = weight_axes(projection)
             assert axes is not None  # only projections have features
             for name, parameter in projection.named_parameters(recurse=False):
-                add(parameter, axes[0] if name == "weight" else 0, False, site, marks)  # a bias follows its weight
+                add(
+                    parameter, axes[0] if name == "weight" else 0, False, site, marks
+                )  # a bias follows its weight
         for path in dependence.readers:
             axes = weight_axes(model.get_submodule(path))
-            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)  # (features, heads)
+            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(
+                site.head_dim, 0
+            )  # (features, heads)
             marks = torch.cat([marks, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
             for name, parameter in model.get_submodule(path).named_parameters(recurse=False):
                 if axes is None:  # a norm before the projection

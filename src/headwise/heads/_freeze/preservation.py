@@ -105,9 +105,16 @@ class Keeper:
         tensors = self._tensors()
         kept = {name: tensors[name] for name in layout.tensors}
         (layout if layout.fits(kept) else _Layout(kept)).restore(copies)  # an optimizer may replace its state
-        self.memory.room = [copy for copy in copies if copy.device.type == "cpu" and copy.ndim == 1] or self.memory.room
+        self.memory.room = [
+            copy for copy in copies if copy.device.type == "cpu" and copy.ndim == 1
+        ] or self.memory.room
         if len(kept) < len(tensors) and type(self.optimizer).__module__.startswith("torch.optim"):
-            decays = {id(p) for group in self.optimizer.param_groups if group.get("weight_decay") for p in group["params"]}
+            decays = {
+                id(p)
+                for group in self.optimizer.param_groups
+                if group.get("weight_decay")
+                for p in group["params"]
+            }
             for (i, name), (part, tensor) in tensors.items():
                 if (i, name) not in kept and (not self.masked or id(self.parts[i][1]) in decays):
                     # Born in this step. Without a gradient it has its first value, unless weight decay was added to the
@@ -141,7 +148,9 @@ class _Layout:
         self.tensors = tensors
         self.addresses = [tensor.data_ptr() for _, tensor in tensors.values()]
         self.stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-        self.wholes: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}  # (blocks, frozen or not)
+        self.wholes: dict[
+            tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]
+        ] = {}  # (blocks, frozen or not)
         self.others: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
         for part, tensor in tensors.values():
             views, kind = part.stretches(tensor), (tensor.device, tensor.dtype)
@@ -151,7 +160,10 @@ class _Layout:
                 self.wholes.setdefault(kind, []).append((part.blocks(tensor), part.marks(tensor)))
             else:
                 self.others.append((part.blocks(tensor), part.dim, _index(part)))
-        for kind, pairs in self.wholes.items():  # copied with the stretches, and restored by a choice of old and new
+        for (
+            kind,
+            pairs,
+        ) in self.wholes.items():  # copied with the stretches, and restored by a choice of old and new
             self.stretches.setdefault(kind, []).extend(blocks.view(-1) for blocks, _ in pairs)
         self.sizes = {kind: [view.numel() for view in views] for kind, views in self.stretches.items()}
 
@@ -159,7 +171,9 @@ class _Layout:
         """Whether these are the same parts of the same tensors, at the same addresses."""
         return tensors.keys() == self.tensors.keys() and all(
             part is one and tensor is other and tensor.data_ptr() == address
-            for (part, tensor), (one, other), address in zip(tensors.values(), self.tensors.values(), self.addresses, strict=True)
+            for (part, tensor), (one, other), address in zip(
+                tensors.values(), self.tensors.values(), self.addresses, strict=True
+            )
         )
 
     def copied(self, memory: "_Memory") -> list[Tensor]:

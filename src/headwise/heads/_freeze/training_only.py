@@ -64,7 +64,9 @@ def training_only(
     """
     heads._taps.tree.check(adapters=True)
     optimizer = _checked(optimizer, heads.model)
-    plan = waiting = _plan(heads, head_set, output_projection)  # waiting: what the optimizer does not hold yet
+    plan = waiting = _plan(
+        heads, head_set, output_projection
+    )  # waiting: what the optimizer does not hold yet
     keeper = Keeper(optimizer, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
 
@@ -135,7 +137,9 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Fr
     key = (head_set, output_projection, adapter_names(heads.model))
     if key not in plans:
         parts = [
-            _frozen(heads.model, owned, head_set) for owned in learning_parts(heads) if output_projection or not owned.output
+            _frozen(heads.model, owned, head_set)
+            for owned in learning_parts(heads)
+            if output_projection or not owned.output
         ]
         plans[key] = [part for part in parts if part is not None]
         if len(plans) > KEPT_PLANS:

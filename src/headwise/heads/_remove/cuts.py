@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 # Attributes that hold the width of all heads together. The second set holds the width of hidden states too in most families, so it is
 # changed only where a model does not work without.
 WIDTHS = {"all_head_size", "inner_dim", "split_size", "attention_dim", "kv_dim", "q_dim", "total_head_dim"}
-SHARED_WIDTHS = WIDTHS | {"embed_dim", "hidden_size", "d_model", "d_model_size", "dim", "n_embd", "output_dim"}
+SHARED_WIDTHS = WIDTHS | {
+    "embed_dim",
+    "hidden_size",
+    "d_model",
+    "d_model_size",
+    "dim",
+    "n_embd",
+    "output_dim",
+}
 
 
 def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
@@ -46,7 +54,9 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
     for site in touched:
         _check_groups(site, owned, head_set)
     tables = [
-        entry for entry in owned if not entry.output and any(not entry.name.startswith(f"{cores[i]}.") for i in entry.owners)
+        entry
+        for entry in owned
+        if not entry.output and any(not entry.name.startswith(f"{cores[i]}.") for i in entry.owners)
     ]
     for entry in owned:
         if entry in tables:
@@ -86,8 +96,15 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
                 name = key if isinstance(key, str) else list(arguments)[key]
                 surgery.arguments.setdefault(core, {})[name] = (axis, site.n_heads, keep)
         if "bias" in returns:
-            inside = [entry.name.removeprefix(f"{core}.") for entry in tables if entry.name.startswith(f"{core}.")]
-            surgery.tables[core] = ("".join(inside).rpartition(".")[0], returns.index("bias"), site.n_heads, keep)
+            inside = [
+                entry.name.removeprefix(f"{core}.") for entry in tables if entry.name.startswith(f"{core}.")
+            ]
+            surgery.tables[core] = (
+                "".join(inside).rpartition(".")[0],
+                returns.index("bias"),
+                site.n_heads,
+                keep,
+            )
     return [surgery] if wide == surgery.attributes else [surgery, replace(surgery, attributes=wide)]
 
 
@@ -127,7 +144,9 @@ def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None
     for _ in range(site.n_heads.bit_length()):
         shared = shared.gt(0).float() @ shared.gt(0).float()  # and with whom those share
     groups = [row.nonzero()[:, 0].tolist() for row in torch.unique(shared.gt(0), dim=0).flip(0)]
-    halved = [group for group in groups if 0 < sum((site.index, head) in head_set for head in group) < len(group)]
+    halved = [
+        group for group in groups if 0 < sum((site.index, head) in head_set for head in group) < len(group)
+    ]
     if halved:
         raise HeadwiseError(
             f"layer {site.index} ({site.path}) shares keys and values among groups of heads, and only whole groups can be removed: "
@@ -182,13 +201,17 @@ def _observe(heads: "Heads", cores: set[str]) -> dict[str, tuple[dict[str, Any],
 
     def hook(path: str) -> Any:
         def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            seen.setdefault(path, ({**dict(zip(signature(module.forward).parameters, args, strict=False)), **kwargs}, output))
+            seen.setdefault(
+                path,
+                ({**dict(zip(signature(module.forward).parameters, args, strict=False)), **kwargs}, output),
+            )
 
         return note
 
     with undisturbed(heads) as (twin,):
         handles = [
-            twin.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True) for path in cores
+            twin.model.get_submodule(path).register_forward_hook(hook(path), with_kwargs=True, prepend=True)
+            for path in cores
         ]
         try:
             run(heads, twin.model)

@@ -28,20 +28,30 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
         )
     if not np.isfinite(values).all():
         layer, head = (int(place) for place in np.argwhere(~np.isfinite(values))[0])
-        raise HeadwiseError(f"the score of head ({layer}, {head}) is {values[layer, head]}: every head needs a finite one")
+        raise HeadwiseError(
+            f"the score of head ({layer}, {head}) is {values[layer, head]}: every head needs a finite one"
+        )
     if not 0 < fraction < 1:
         raise HeadwiseError(f"fraction is {fraction}; {as_fraction(fraction)}")
     count = int(np.floor(fraction * groups + 1e-9))
     if count < 1:
         raise HeadwiseError(
             f"fraction is {fraction}, and each layer has {groups} group{'s' * (groups != 1)} of keys: "
-            + (f"give at least {1 / groups:.3g}, and less than 1" if groups > 1 else "none can go without the whole layer")
+            + (
+                f"give at least {1 / groups:.3g}, and less than 1"
+                if groups > 1
+                else "none can go without the whole layer"
+            )
         )
     sums = values.reshape(len(sites), groups, heads // groups).sum(axis=2)  # (layers, groups)
     paths = [site.path for site in sites]
     chosen = []
     for layer, path in enumerate(paths):
-        shared = sums[[other == path for other in paths]].sum(axis=0)  # layers that share weights lose the same
+        shared = sums[[other == path for other in paths]].sum(
+            axis=0
+        )  # layers that share weights lose the same
         for group in np.argsort(shared, kind="stable")[:count].tolist():
-            chosen += [(layer, head) for head in range(group * heads // groups, (group + 1) * heads // groups)]
+            chosen += [
+                (layer, head) for head in range(group * heads // groups, (group + 1) * heads // groups)
+            ]
     return HeadSet(chosen)

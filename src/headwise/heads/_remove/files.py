@@ -27,11 +27,18 @@ from headwise.store import README_NOTE, is_note, save_model
 KIND = "removed-heads"
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-FOREIGN = "headwise (open the folder with headwise.load)"  # as model type: what transformers says it does not know
-HINT, OWN_TYPE = "_headwise", "headwise_model_type"  # in config.json: the first key, and the model type there was
+FOREIGN = (
+    "headwise (open the folder with headwise.load)"  # as model type: what transformers says it does not know
+)
+HINT, OWN_TYPE = (
+    "_headwise",
+    "headwise_model_type",
+)  # in config.json: the first key, and the model type there was
 
 
-def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None, *, overwrite: bool = False) -> None:
+def save_removed(
+    model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None, *, overwrite: bool = False
+) -> None:
     """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
 
     `state_dict`: tensors to save instead of the model's own, as of transformers' `save_pretrained`. Where the family's configuration
@@ -61,7 +68,11 @@ def save_removed(model: Any, folder: str | Path, state_dict: Mapping[str, Any] |
             write_bytes(place / "README.md", _note(model, bool(facts)).encode())
         base, revision = identity(model.config)
         about = {"base": base, "revision": revision}
-        return {"kind": KIND, **about, **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}})}
+        return {
+            "kind": KIND,
+            **about,
+            **(facts or {"model_class": type(model).__name__, "surgeries": [], "shapes": {}}),
+        }
 
     save_model(folder, write, overwrite)
 
@@ -75,7 +86,9 @@ def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> No
         HeadwiseError: it was asked to send the model to the hub.
     """
     if options.get("push_to_hub"):
-        raise HeadwiseError("heads were removed from this model: send it to the hub with headwise.push_to_hub(model, name)")
+        raise HeadwiseError(
+            "heads were removed from this model: send it to the hub with headwise.push_to_hub(model, name)"
+        )
     if options.get("is_main_process", True):
         save_removed(self, save_directory, options.get("state_dict"), overwrite=True)
 
@@ -89,8 +102,12 @@ def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> N
         for name, tensor in reversed(list(given.items()))
         if tensor.numel()
     }
-    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(once.values())  # of tied tensors the first
-    save_tensors({name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"})
+    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(
+        once.values()
+    )  # of tied tensors the first
+    save_tensors(
+        {name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"}
+    )
 
 
 def _write_config(config: Any, target: Path) -> None:
@@ -178,10 +195,14 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
                 f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the cuts that its headwise.json "
                 "records: save the model again"
             )
-        places[name].data = places[name].data.to(tensor.dtype)  # not model.to: tables of frequencies stay in full precision
+        places[name].data = places[name].data.to(
+            tensor.dtype
+        )  # not model.to: tables of frequencies stay in full precision
     missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
     if missing:
-        raise HeadwiseError(f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model again")
+        raise HeadwiseError(
+            f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model again"
+        )
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
     mark(model, surgeries)

@@ -34,10 +34,14 @@ class Headless(nn.Module):
                 makes for all layers; "none".
         """
         for name, child in list(module.named_children()):
-            if name != projection.split(".")[0] and not (isinstance(child, nn.Embedding) and child.weight.numel()):
+            if name != projection.split(".")[0] and not (
+                isinstance(child, nn.Embedding) and child.weight.numel()
+            ):
                 del module._modules[name]
         module._parameters.clear()
-        if projection and isinstance(old := module.get_submodule(projection), Conv1D):  # fails on an input of no columns
+        if projection and isinstance(
+            old := module.get_submodule(projection), Conv1D
+        ):  # fails on an input of no columns
             new = nn.Linear(1, old.nf, device="meta")
             new.in_features = 0
             new.weight = nn.Parameter(old.weight.detach().T, requires_grad=old.weight.requires_grad)
@@ -45,7 +49,9 @@ class Headless(nn.Module):
             module.set_submodule(projection, new)
         names = list(inspect.signature(module.forward).parameters)
         module.__class__ = type(f"Headless{type(module).__name__}", (Headless, type(module)), {})
-        vars(module).update(projection_path=projection, container=container, returns=returns, argument_names=names)
+        vars(module).update(
+            projection_path=projection, container=container, returns=returns, argument_names=names
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Takes what the original takes; the first tensor is the hidden states (..., tokens, width)."""
@@ -69,7 +75,10 @@ class Headless(nn.Module):
         elements = {"output": output, "none": None}
         if "bias" in self.returns:
             elements["bias"] = self._position_bias(hidden, given, past)
-        values = [elements[what] if what in elements else given.get(what.removeprefix("argument ")) for what in self.returns]
+        values = [
+            elements[what] if what in elements else given.get(what.removeprefix("argument "))
+            for what in self.returns
+        ]
         return values if self.container == "list" else tuple(values)
 
     def _position_bias(self, hidden: Tensor, given: dict[str, Any], past: int) -> Any:

@@ -22,8 +22,14 @@ from headwise.heads._sites import Site
 if TYPE_CHECKING:
     from headwise.heads._remove.surgery import Surgery
 
-NOTE = "headwise_removed"  # in the configuration of an ordinary model: the heads that were removed, cut by cut
-COUNTS = (("num_attention_heads", 0), ("num_key_value_heads", 1), ("num_kv_heads", 1))  # name, place in a layer's (heads, groups)
+NOTE = (
+    "headwise_removed"  # in the configuration of an ordinary model: the heads that were removed, cut by cut
+)
+COUNTS = (
+    ("num_attention_heads", 0),
+    ("num_key_value_heads", 1),
+    ("num_kv_heads", 1),
+)  # name, place in a layer's (heads, groups)
 
 Left = list[tuple[int, int]]  # of each layer: heads and groups that are left
 
@@ -35,7 +41,9 @@ def what_is_left(sites: Sequence[Site], head_set: HeadSet) -> Left:
     return [(heads, heads // site.group_size) for site, heads in kept]
 
 
-def as_ordinary(model: Any, left: Left, head_dim: int, done: list[Surgery], same: Any) -> PreTrainedModel | None:
+def as_ordinary(
+    model: Any, left: Left, head_dim: int, done: list[Surgery], same: Any
+) -> PreTrainedModel | None:
     """The model rebuilt by its own class, with the same tensors, from a configuration that says what is left; None if none can.
 
     Args:
@@ -45,7 +53,9 @@ def as_ordinary(model: Any, left: Left, head_dim: int, done: list[Surgery], same
         done: what was cut out of it so far; noted in the configuration.
         same: takes the new model, says whether it computes what `model` does.
     """
-    if getattr(transformers, type(model).__name__, None) is not type(model) or hasattr(model, "hf_device_map"):
+    if getattr(transformers, type(model).__name__, None) is not type(model) or hasattr(
+        model, "hf_device_map"
+    ):
         return None
     if any(cut.headless or cut.arguments or cut.tables for cut in done):
         return None
@@ -83,7 +93,11 @@ def _configurations(config: Any, left: Left, head_dim: int) -> Iterator[dict[str
         yield numbers
         yield {**numbers, "head_dim": head_dim}
     if hasattr(config, "per_layer_config") and getattr(config, "num_hidden_layers", 0) == len(left):
-        yield {"per_layer_config": {i: {name: layer[place] for name, place in named} for i, layer in enumerate(left)}}
+        yield {
+            "per_layer_config": {
+                i: {name: layer[place] for name, place in named} for i, layer in enumerate(left)
+            }
+        }
 
 
 def _has(config: Any, name: str) -> bool:
@@ -120,7 +134,9 @@ def _share_tables(model: nn.Module, new: nn.Module) -> bool:
         if path not in modules:
             return False
         for tables, held in ((module._buffers, modules[path]._buffers), (vars(module), vars(modules[path]))):
-            for name, table in [(name, table) for name, table in tables.items() if isinstance(table, Tensor) and table.is_meta]:
+            for name, table in [
+                (name, table) for name, table in tables.items() if isinstance(table, Tensor) and table.is_meta
+            ]:
                 if not isinstance(held.get(name), Tensor) or held[name].shape != table.shape:
                     return False
                 tables[name] = held[name]

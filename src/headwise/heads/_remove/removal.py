@@ -44,7 +44,10 @@ def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
     _refuse_quantised(heads.model, versions[0])
     model: Any = deepcopy(heads.model)  # without our hooks
     operate(model, versions[0])
-    done = [*removed_from(heads.model), _without_adapters(verified(heads, head_set, model, versions), heads.model)]
+    done = [
+        *removed_from(heads.model),
+        _without_adapters(verified(heads, head_set, model, versions), heads.model),
+    ]
     if root_of(model) is model:
         expected = _outputs(heads, model, [])
         left = what_is_left(heads.sites, head_set)
@@ -73,7 +76,9 @@ def mark(model: Any, done: list[Surgery]) -> None:
     from headwise.heads._remove.files import save_pretrained
 
     model.headwise_removed = done
-    model.save_pretrained = MethodType(save_pretrained, model)  # a bound method, so that copies of the model save themselves
+    model.save_pretrained = MethodType(
+        save_pretrained, model
+    )  # a bound method, so that copies of the model save themselves
 
 
 def removed_from(model: nn.Module) -> list[Surgery]:
@@ -88,7 +93,11 @@ def _without_adapters(surgery: Surgery, model: nn.Module) -> Surgery:
     prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is root)
 
     def plain(values: dict[str, Any]) -> dict[str, Any]:
-        return {n.removeprefix(prefix).replace(".base_layer", ""): v for n, v in values.items() if ".lora_" not in n}
+        return {
+            n.removeprefix(prefix).replace(".base_layer", ""): v
+            for n, v in values.items()
+            if ".lora_" not in n
+        }
 
     parts: dict[str, Any] = {part.name: getattr(surgery, part.name) for part in fields(surgery)}
     renamed: Any = {name: plain(value) if isinstance(value, dict) else value for name, value in parts.items()}

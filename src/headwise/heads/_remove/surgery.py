@@ -120,7 +120,9 @@ class OwnPart:
         module.register_forward_pre_hook(self.narrow, with_kwargs=True)
         module.register_forward_hook(self.widen, prepend=True)  # a second removal is undone before the first
 
-    def narrow(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def narrow(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Before the module."""
         self.whole = []
         names = [*inspect.signature(module.forward).parameters][: len(args)]
@@ -163,7 +165,9 @@ class SharedBias:
         bias = output[self.place]
         if self.whole is not None:
             bias, self.whole = self.whole.permute(2, 0, 1)[None], None
-        elif bias.shape[1] == len(self.keep):  # made here, of zeros; else it came as an argument and is whole again
+        elif bias.shape[1] == len(
+            self.keep
+        ):  # made here, of zeros; else it came as an argument and is whole again
             bias = bias.new_zeros(1, self.heads, *bias.shape[2:])
         return (*output[: self.place], bias, *output[self.place + 1 :])
 

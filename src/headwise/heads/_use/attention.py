@@ -26,7 +26,9 @@ def implementation(model: nn.Module, name: str, instead_of: Callable[[str], bool
 
     Once the last such block has ended, whichever thread's it is, every part has its own back.
     """
-    configs = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]  # outermost first
+    configs = [
+        module.config for module in model.modules() if isinstance(module, PreTrainedModel)
+    ]  # outermost first
     root: Any = root_of(model)
     with _lock:
         for config in configs:

@@ -61,9 +61,15 @@ class Call:
         return cls(query, key, attn_mask, is_causal, False, scale)
 
     @classmethod
-    def of_flash(cls, module: Any, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]) -> Call:
+    def of_flash(
+        cls, module: Any, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> Call:
         """From the arguments of a flash attention of transformers: the mask covers keys, (batch, keys)."""
-        unknown = [name for name in ("s_aux", "cu_seq_lens_q", "cache", "position_bias") if options.get(name) is not None]
+        unknown = [
+            name
+            for name in ("s_aux", "cu_seq_lens_q", "cache", "position_bias")
+            if options.get(name) is not None
+        ]
         if unknown or (mask is not None and mask.ndim != 2):
             raise HeadwiseError(
                 f"{type(module).__name__} runs flash attention with {unknown[0] if unknown else f'a mask {tuple(mask.shape)}'}, from which "  # type: ignore[union-attr]
@@ -89,16 +95,25 @@ class Call:
     def rows(self, site: Site, columns: Tensor) -> Tensor:
         """Attention of the queries in `columns` (batch, n), over all keys: (batch, heads, n, keys)."""
         batch, n = columns.shape
-        query, key = (t.reshape(batch, -1, *t.shape[-2:]) if t.ndim == 3 else t for t in (self.query, self.key))
+        query, key = (
+            t.reshape(batch, -1, *t.shape[-2:]) if t.ndim == 3 else t for t in (self.query, self.key)
+        )
         kind = torch.promote_types(query.dtype, torch.float32)  # as eager attention softmaxes
         heads, groups, keys = query.shape[1], key.shape[1], key.shape[2]
         at = columns.to(query.device)
-        chosen = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, query.shape[-1])).to(kind)  # (batch, heads, n, dim)
+        chosen = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, query.shape[-1])).to(
+            kind
+        )  # (batch, heads, n, dim)
         scores = chosen.reshape(batch, groups, heads // groups * n, -1) @ key.to(kind).transpose(-2, -1)
-        scores = scores.view(batch, heads, n, keys) * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        scores = scores.view(batch, heads, n, keys) * (
+            query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        )
         if self.softcap is not None:
             scores = (scores / self.softcap).tanh() * self.softcap
-        ahead = torch.arange(keys, device=at.device) - (at + (keys - query.shape[2] if self.at_end else 0))[..., None]
+        ahead = (
+            torch.arange(keys, device=at.device)
+            - (at + (keys - query.shape[2] if self.at_end else 0))[..., None]
+        )
         near = torch.ones_like(ahead, dtype=torch.bool) if not self.causal else ahead <= 0  # (batch, n, keys)
         if self.window is not None:
             near = near & (ahead.abs() < self.window)
@@ -116,7 +131,9 @@ class Call:
         if mask.ndim == 3 and self.query.ndim == 3 and mask.shape[0] not in (1, batch):
             mask = mask.view(batch, -1, *mask.shape[1:])
         elif mask.ndim < 4:
-            mask = mask[(None,) * (4 - mask.ndim)] if self.query.ndim == 4 or mask.ndim == 2 else mask[:, None]
+            mask = (
+                mask[(None,) * (4 - mask.ndim)] if self.query.ndim == 4 or mask.ndim == 2 else mask[:, None]
+            )
         if mask.shape[2] == 1:
             return mask
         mask = mask.expand(batch, -1, -1, -1)
@@ -135,12 +152,16 @@ class QueryRows:
     def __init__(self, queries: Queries, course: Course) -> None:
         if isinstance(queries, str):
             if queries not in ("last", "generated"):
-                raise HeadwiseError(f'attention is True, "last", "generated" or a list of positions; got {queries!r}')
+                raise HeadwiseError(
+                    f'attention is True, "last", "generated" or a list of positions; got {queries!r}'
+                )
             self.which, self.wanted = queries, None
         else:
             self.which, self.wanted = "", torch.as_tensor(queries).cpu()
             if self.wanted.ndim != 1 or self.wanted.is_floating_point() or not self.wanted.numel():
-                raise HeadwiseError(f"attention of chosen queries takes positions such as [0, 7, -1]; got {queries!r}")
+                raise HeadwiseError(
+                    f"attention of chosen queries takes positions such as [0, 7, -1]; got {queries!r}"
+                )
         self.course = course
         self.latest: Tensor | Call | None = None
 
@@ -171,7 +192,12 @@ class QueryRows:
         if isinstance(latest, Call) and tokens == 1:
             latest = latest.unpacked(batch, site.n_heads)
         shape = None if latest is None else latest.query.shape if isinstance(latest, Call) else latest.shape
-        if latest is None or shape is None or shape[-2] != tokens or shape[:-2].numel() != batch * site.n_heads:
+        if (
+            latest is None
+            or shape is None
+            or shape[-2] != tokens
+            or shape[:-2].numel() != batch * site.n_heads
+        ):
             saw = "none was seen" if shape is None else f"one of shape {tuple(shape)} was seen"
             raise HeadwiseError(
                 f"layer {site.index} ({site.path}) has {site.n_heads} heads for {batch} rows of {tokens} tokens, and no attention to match: "
@@ -197,7 +223,9 @@ class QueryRows:
         if self.wanted is not None:
             columns = self.course.columns(kind, tokens, self.wanted[None])
             columns = columns.where(new[columns.clamp(min=0)], -1)
-            begins = bool(new.all()) and not self.course.earlier(kind)  # only a pass that continues may be left out
+            begins = bool(new.all()) and not self.course.earlier(
+                kind
+            )  # only a pass that continues may be left out
             return columns if begins or bool((columns >= 0).any()) else columns[:, :0]
         made = self.course.chosen("generated", kind, tokens) & new
         order = torch.arange(tokens).where(made, tokens).sort(1).values[:, : int(made.sum(1).max())]
@@ -266,7 +294,13 @@ def _listened(names: set[str]) -> Iterator[None]:
 
 def _showing(attention: Callable[..., Any]) -> Any:
     def shown(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *args: Any, **kw: Any
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        *args: Any,
+        **kw: Any,
     ) -> Any:
         listener = _listening.get()
         if listener is not None:

@@ -20,14 +20,22 @@ from headwise.heads._use.steering import Directions, read_directions
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
 
-SWITCHES = ("attention_bias", "attention_out_bias", "enable_bias", "use_bias", "bias")  # by which configurations ask for biases
+SWITCHES = (
+    "attention_bias",
+    "attention_out_bias",
+    "enable_bias",
+    "use_bias",
+    "bias",
+)  # by which configurations ask for biases
 
 
 def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Module:
     """See `Heads.bake`."""
     name = type(root_of(heads.model)).__name__
     if heads._taps.edits:
-        raise HeadwiseError("bake() compares a copy with the model, whose edits are open here: call it outside the `with` block")
+        raise HeadwiseError(
+            "bake() compares a copy with the model, whose edits are open here: call it outside the `with` block"
+        )
     if root_of(heads.model) is not heads.model:
         raise HeadwiseError(
             "bake() writes into plain weights: merge the adapters first, Heads(model.merge_and_unload()).bake(...)"
@@ -46,7 +54,9 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
     with undisturbed(model) as (baked,):
         found = _outputs(heads, baked)
     for one, other in zip(expected, found, strict=True):
-        allowed = (1e-3 if one.dtype in (torch.float32, torch.float64) else 5e-2) * (1 + float(one.abs().max()))
+        allowed = (1e-3 if one.dtype in (torch.float32, torch.float64) else 5e-2) * (
+            1 + float(one.abs().max())
+        )
         if float((one - other).abs().max()) > allowed:
             raise UnsupportedModel(
                 f"{name}: with biases of its output projections it does not compute what steering does; use steered()"
@@ -113,7 +123,9 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
                 path, _, last = name.rpartition(".")
                 home = copy.get_submodule(path)
                 like = home.weight
-                home.register_parameter(last, nn.Parameter(torch.zeros(wanted[name].shape, dtype=like.dtype, device=like.device)))
+                home.register_parameter(
+                    last, nn.Parameter(torch.zeros(wanted[name].shape, dtype=like.dtype, device=like.device))
+                )
             return copy
     family = model.config.model_type
     raise UnsupportedModel(

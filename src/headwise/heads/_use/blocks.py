@@ -70,11 +70,15 @@ class Here:
     """A thread's place in its present pass through a model."""
 
     def __init__(self) -> None:
-        self.blocks: tuple[Block, ...] = ()  # as `opened` says, for compiled code, which cannot read context variables
+        self.blocks: tuple[
+            Block, ...
+        ] = ()  # as `opened` says, for compiled code, which cannot read context variables
         self.running: nn.Module | None = None  # the entry through which the pass came in
         self.calls: dict[str, int] = {}  # projection -> calls so far, where layers share weights
         self.inputs: dict[str, int] = {}  # projection -> address of the input of its layer
-        self.repeated: dict[str, tuple[Block, ...]] = {}  # projection -> blocks of the pass whose layer a backward pass repeats
+        self.repeated: dict[
+            str, tuple[Block, ...]
+        ] = {}  # projection -> blocks of the pass whose layer a backward pass repeats
 
 
 _open: ContextVar[tuple[Block, ...]] = ContextVar("headwise_open", default=())
@@ -83,7 +87,11 @@ _open: ContextVar[tuple[Block, ...]] = ContextVar("headwise_open", default=())
 def opened(taps: Taps) -> tuple[Block, ...]:
     """The blocks of `taps`, and of those that they follow, that are open in this thread or task, oldest first."""
     found = _open.get()
-    return tuple(block for block in found if block.open and (block.taps is taps or block.taps in taps.followed)) if found else ()
+    return (
+        tuple(block for block in found if block.open and (block.taps is taps or block.taps in taps.followed))
+        if found
+        else ()
+    )
 
 
 def open_blocks() -> tuple[Block, ...]:
@@ -93,7 +101,9 @@ def open_blocks() -> tuple[Block, ...]:
 
 def opened_on(modules: AbstractSet[nn.Module]) -> tuple[Block, ...]:
     """The blocks, of whatever `Heads`, that are open on some of these modules in this thread or task."""
-    return tuple(block for block in open_blocks() if not modules.isdisjoint(tap.module for tap in block.taps.taps))
+    return tuple(
+        block for block in open_blocks() if not modules.isdisjoint(tap.module for tap in block.taps.taps)
+    )
 
 
 def check_readable(model: nn.Module, path: str, blocks: Sequence[Block]) -> None:

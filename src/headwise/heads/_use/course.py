@@ -19,7 +19,12 @@ from headwise.heads._use.generation import Generation, generation_of
 from headwise.heads._use.positions import Pass, cached_columns, read_pass
 
 ENCODER, DECODER = ("input_ids", "inputs_embeds"), ("decoder_input_ids", "decoder_inputs_embeds")
-UNPLACED = ("mems", "cache_params", "state", "cu_seq_lens_q")  # a memory without a length, or texts run together
+UNPLACED = (
+    "mems",
+    "cache_params",
+    "state",
+    "cu_seq_lens_q",
+)  # a memory without a length, or texts run together
 
 
 class Course:
@@ -32,16 +37,22 @@ class Course:
 
     def __init__(self, model: nn.Module, prompt: int | None = None) -> None:
         if prompt is not None and (isinstance(prompt, bool) or not isinstance(prompt, int) or prompt < 1):
-            raise HeadwiseError(f"prompt is the number of tokens of the prompt, padding included: at least 1; got {prompt!r}")
+            raise HeadwiseError(
+                f"prompt is the number of tokens of the prompt, padding included: at least 1; got {prompt!r}"
+            )
         self.root: Any = root_of(model)
         self.passed = Pass()
         self.cache: Any = None
         self.offset = 0  # columns (padding included) that come from a cache
         self.generation: Generation | None = None  # the call of generate() that the pass belongs to
         self._said = prompt
-        self._prompt: dict[tuple[str, ...], int | None] = {}  # columns of the prompt: of the decoder, of what else reads text
+        self._prompt: dict[
+            tuple[str, ...], int | None
+        ] = {}  # columns of the prompt: of the decoder, of what else reads text
         self._before: dict[tuple[str, ...], Tensor | None] = {}  # tokens of the pass before
-        self._repeated: dict[tuple[str, ...], int] = {}  # columns that repeat the pass before, where there is no cache
+        self._repeated: dict[
+            tuple[str, ...], int
+        ] = {}  # columns that repeat the pass before, where there is no cache
         self._lengths: dict[str, Tensor] = {}  # real tokens of each row's prompt, as the pass before had them
         self._paired = False
         self._known: dict[Any, Tensor] = {}
@@ -72,7 +83,9 @@ class Course:
             if tokens is None:
                 continue
             before = self._before.get(names)
-            self._repeated[names] = before.shape[1] if before is not None and _continues(before, tokens) else 0
+            self._repeated[names] = (
+                before.shape[1] if before is not None and _continues(before, tokens) else 0
+            )
             self._prompt[names] = self._prompt_columns(names, tokens)
             keep = generation is not None and tokens.ndim == 2 and not self._offset(names)
             self._before[names] = tokens if keep else None
@@ -104,7 +117,9 @@ class Course:
         columns = self._prompt.get(self._names(kind), tokens)  # where no text is read, all is
         hidden = self.generation.hidden if self.generation is not None else ""
         if hidden:
-            raise HeadwiseError(f'where the prompt ends is unknown: {hidden}. Generate without it, or choose tokens="all"')
+            raise HeadwiseError(
+                f'where the prompt ends is unknown: {hidden}. Generate without it, or choose tokens="all"'
+            )
         if columns is None:
             raise HeadwiseError(
                 f"this pass continues from a cache of {self.offset} tokens outside generate(), so where the prompt ends is unknown: "
@@ -199,7 +214,9 @@ class Course:
     def batch(self) -> int:
         """Rows of the pass."""
         if self.passed.batch is None:
-            raise HeadwiseError("cannot determine the batch size of this pass: give its inputs as tensors (batch, ...)")
+            raise HeadwiseError(
+                "cannot determine the batch size of this pass: give its inputs as tensors (batch, ...)"
+            )
         return self.passed.batch
 
     def _mask(self, kind: str, tokens: int) -> Tensor | None:
@@ -213,10 +230,16 @@ class Course:
             readable = isinstance(mask, Tensor) and mask.ndim == 2
             if readable and kind == "cross" and not self._paired and mask.shape[1] != columns:
                 return None  # latents that read the input are all real
-            if readable and (mask.shape[1] == columns or (self.cache is not None and mask.shape[1] > columns)):
+            if readable and (
+                mask.shape[1] == columns or (self.cache is not None and mask.shape[1] > columns)
+            ):
                 self._known[key] = mask[:, :columns].bool().cpu()
             else:  # a static cache comes with masks per kind of layer
-                real = None if readable or self.generation is None else self.generation.real(self.batch(), columns)
+                real = (
+                    None
+                    if readable or self.generation is None
+                    else self.generation.real(self.batch(), columns)
+                )
                 self._known[key] = _told(real, mask, columns)
         return self._known[key]
 
@@ -224,7 +247,9 @@ class Course:
 def _told(real: Tensor | None, mask: Any, columns: int) -> Tensor:
     if real is not None:
         return real
-    shape = f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
+    shape = (
+        f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
+    )
     raise HeadwiseError(
         f"an attention mask {shape} does not say which of {columns} tokens are real: pass one of (batch, tokens), earlier "
         "tokens included, or give it to generate() as attention_mask="

@@ -23,7 +23,9 @@ class Gates:
         root: the model whose `generate()` repeats rows for its beams.
     """
 
-    def __init__(self, gates: Tensor, sites: Sequence[Site], skip: bool, root: nn.Module | None = None) -> None:
+    def __init__(
+        self, gates: Tensor, sites: Sequence[Site], skip: bool, root: nn.Module | None = None
+    ) -> None:
         self.gates = gates if gates.requires_grad else gates.clone()
         self.selects = gates.dtype == torch.bool
         self.batch = gates.shape[0] if gates.ndim > 2 else None
@@ -101,7 +103,9 @@ class Gates:
                 "generate() repeats each prompt for its beams and returned sequences, one after the other, so repeat its gates: "
                 f"gates.repeat_interleave({rows // count}, 0)"
             )
-        raise HeadwiseError(f"gates for {count} rows met a pass of {rows} rows at layer {site.index} ({site.path}): {advice}")
+        raise HeadwiseError(
+            f"gates for {count} rows met a pass of {rows} rows at layer {site.index} ({site.path}): {advice}"
+        )
 
 
 def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
@@ -154,4 +158,8 @@ def check_gates(gates: Any, shape: tuple[int, int]) -> Tensor:
             f"gates of shape {tuple(gates.shape)} do not fit this model of {layers} layers and {heads} heads: expected ({layers}, {heads}), "
             f"(batch, {layers}, {heads}) or (batch, tokens, {layers}, {heads}). Were they made for another model?"
         )
-    return gates if gates.is_floating_point() or gates.dtype == torch.bool else gates.to(torch.get_default_dtype())
+    return (
+        gates
+        if gates.is_floating_point() or gates.dtype == torch.bool
+        else gates.to(torch.get_default_dtype())
+    )

@@ -47,7 +47,10 @@ class Generation:
 
     def __init__(self, model: Any, arguments: dict[str, Any]) -> None:
         main = model.main_input_name
-        arguments = {main: arguments.get("inputs"), **{name: value for name, value in arguments.items() if value is not None}}
+        arguments = {
+            main: arguments.get("inputs"),
+            **{name: value for name, value in arguments.items() if value is not None},
+        }
         self.model, self.hidden = model, _hidden(model, arguments)
         self.rows = read_pass(arguments).batch
         self.prompt: int | None = None
@@ -56,7 +59,9 @@ class Generation:
         if _writes_its_own(model, arguments):
             return
         if model.config.is_encoder_decoder:
-            self._decoder_text = arguments.get("decoder_input_ids", arguments.get("input_ids") if main != "input_ids" else None)
+            self._decoder_text = arguments.get(
+                "decoder_input_ids", arguments.get("input_ids") if main != "input_ids" else None
+            )
             self.prompt = 1 if self._decoder_text is None else self._decoder_text.shape[1]
             self.mask = arguments.get("decoder_attention_mask", torch.ones(self.rows or 1, 0)).bool().cpu()
         else:
@@ -119,7 +124,9 @@ def _writes_its_own(model: Any, arguments: dict[str, Any]) -> bool:
 
 def _setting(model: Any, arguments: dict[str, Any], name: str) -> Any:
     sources = (arguments.get("generation_config"), model.generation_config)
-    return arguments.get(name) or next((value for one in sources if (value := getattr(one, name, None)) is not None), None)
+    return arguments.get(name) or next(
+        (value for one in sources if (value := getattr(one, name, None)) is not None), None
+    )
 
 
 _running: ContextVar[tuple[Generation, ...]] = ContextVar("headwise_generations", default=())
@@ -146,7 +153,9 @@ class Watch:
         if generation_of(self.model) is not None:
             return generate(*args, **kwargs)
         names = signature(generate).parameters
-        token = _running.set((*_running.get(), Generation(self.model, {**dict(zip(names, args, strict=False)), **kwargs})))
+        token = _running.set(
+            (*_running.get(), Generation(self.model, {**dict(zip(names, args, strict=False)), **kwargs}))
+        )
         try:
             return generate(*args, **kwargs)
         finally:

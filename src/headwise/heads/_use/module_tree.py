@@ -20,7 +20,9 @@ class Tree:
     def __init__(self, model: nn.Module, paths: Sequence[str]) -> None:
         self.model = model
         self.steps = list({step[-1]: step for path in paths for step in _way(model, path)}.values())
-        lists = {parent: path.rpartition(".")[0] for parent, _, _, path in self.steps if isinstance(parent, LISTS)}
+        lists = {
+            parent: path.rpartition(".")[0] for parent, _, _, path in self.steps if isinstance(parent, LISTS)
+        }
         self.lists = [(layers, len(layers), path) for layers, path in lists.items()]
 
     def check(self, adapters: bool = False) -> None:
@@ -52,7 +54,9 @@ class Tree:
 
     def checkpointed(self) -> bool:
         """Whether gradient checkpointing is on somewhere on these ways."""
-        return any(vars(module).get("gradient_checkpointing") for step in self.steps for module in (step[0], step[2]))
+        return any(
+            vars(module).get("gradient_checkpointing") for step in self.steps for module in (step[0], step[2])
+        )
 
 
 def entries_of(model: nn.Module) -> list[nn.Module]:
@@ -64,7 +68,9 @@ def entries_of(model: nn.Module) -> list[nn.Module]:
     if hasattr(root, "get_encoder") and root.config.is_encoder_decoder:
         found.append(root.get_encoder())
     return [
-        entry for i, entry in enumerate(found) if isinstance(entry, nn.Module) and all(entry is not other for other in found[:i])
+        entry
+        for i, entry in enumerate(found)
+        if isinstance(entry, nn.Module) and all(entry is not other for other in found[:i])
     ]
 
 
@@ -82,9 +88,17 @@ def drops_layers(model: nn.Module) -> bool:
     if not model.training:
         return False
     owners = [
-        owner for module in model.modules() for owner in (module, getattr(module, "config", None)) if hasattr(owner, "__dict__")
+        owner
+        for module in model.modules()
+        for owner in (module, getattr(module, "config", None))
+        if hasattr(owner, "__dict__")
     ]
-    values = [value for owner in owners for name, value in vars(owner).items() if "layerdrop" in name or name == "layer_drop"]
+    values = [
+        value
+        for owner in owners
+        for name, value in vars(owner).items()
+        if "layerdrop" in name or name == "layer_drop"
+    ]
     return any(isinstance(value, int | float) and value > 0 for value in values)
 
 

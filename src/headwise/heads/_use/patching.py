@@ -46,7 +46,9 @@ def patched(
     if not layers:
         raise HeadwiseError("this patch names no head: nothing would be replaced")
     bank = (
-        {layer: Bank(heads.sites[layer], _passes(heads, source, layer)) for layer in layers} if isinstance(source, Tape) else None
+        {layer: Bank(heads.sites[layer], _passes(heads, source, layer)) for layer in layers}
+        if isinstance(source, Tape)
+        else None
     )
     if bank is None:
         if not isinstance(source, Mapping):
@@ -78,7 +80,9 @@ class Bank:
         whole = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
         self.outputs = whole[0] if len(whole) == 1 else torch.cat(whole)
 
-        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}  # each of the outputs, never of another copy
+        self._copies: dict[
+            tuple[torch.device, torch.dtype], Tensor
+        ] = {}  # each of the outputs, never of another copy
 
     def to(self, x: Tensor) -> Tensor:
         """The outputs where x is, and as it is."""
@@ -101,9 +105,13 @@ class Patched:
 
     needs = "tokens"
 
-    def __init__(self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None, course: Course) -> None:
+    def __init__(
+        self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None, course: Course
+    ) -> None:
         self.bank, self.pairs, self.rows = bank, pairs, rows
-        self.entries = {layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank}  # (rows, heads) of each patch
+        self.entries = {
+            layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank
+        }  # (rows, heads) of each patch
         self.n_rows = mask.shape[0]
         self.course = course
         self.reached: Tensor | None = None  # which pairs were ever met
@@ -138,7 +146,9 @@ class Patched:
             )
         known = self._columns.get((site.kind, tokens))
         if known is None:
-            known = self._columns[site.kind, tokens] = self._aligned(site, self.bank[site.index], batch, tokens)
+            known = self._columns[site.kind, tokens] = self._aligned(
+                site, self.bank[site.index], batch, tokens
+            )
         origin, there, here = known
         row, head = self.entries[site.index]
         if self.n_rows == 1:
@@ -160,7 +170,11 @@ class Patched:
         else:
             pairs = self._pairs_of(site, lengths, tokens)
             there, here = pairs[..., 0], self.course.columns(site.kind, tokens, pairs[..., 1])
-            self.reached = here >= 0 if self.reached is None or self.reached.shape != here.shape else self.reached | (here >= 0)
+            self.reached = (
+                here >= 0
+                if self.reached is None or self.reached.shape != here.shape
+                else self.reached | (here >= 0)
+            )
         place = there.clamp(0, bank.columns.shape[1] - 1)
         return origin, bank.columns[origin].gather(1, place), here
 
@@ -216,13 +230,19 @@ class Patched:
             return
         row, n = (~self.reached).nonzero()[0].tolist()
         position = int(self.pairs.expand(len(self.reached), -1, -1)[row, n, 1])
-        raise HeadwiseError(f"position {position} of row {row} was never reached inside this block, so it was not patched")
+        raise HeadwiseError(
+            f"position {position} of row {row} was never reached inside this block, so it was not patched"
+        )
 
 
 def _passes(heads: Heads, tape: Tape, layer: int) -> list[tuple[Tensor, Pass]]:
-    sizes = [[(site.kind, site.n_heads, site.head_dim) for site in sites] for sites in (tape.sites, heads.sites)]
+    sizes = [
+        [(site.kind, site.n_heads, site.head_dim) for site in sites] for sites in (tape.sites, heads.sites)
+    ]
     if tape.pooling != "all" or sizes[0] != sizes[1]:
-        raise HeadwiseError('a recording that serves as a source holds all tokens of this model: heads.recorded(pooling="all")')
+        raise HeadwiseError(
+            'a recording that serves as a source holds all tokens of this model: heads.recorded(pooling="all")'
+        )
     return tape.passes(layer)
 
 
@@ -236,7 +256,9 @@ def _mask(heads: Heads, patches: Any) -> Tensor:
                 f"got {tuple(patches.shape)} of {patches.dtype}"
             )
         if bool((mask.cpu() & ~heads.valid).any()):
-            raise HeadwiseError("this mask of patches names a head that its layer does not have: see heads.valid")
+            raise HeadwiseError(
+                "this mask of patches names a head that its layer does not have: see heads.valid"
+            )
         return mask.cpu()
     sets = [patches] if isinstance(patches, HeadSet) else list(patches)
     if not all(isinstance(one, HeadSet) for one in sets):
@@ -248,7 +270,9 @@ def _pairs(tokens: Any) -> Tensor | None:
     """Positions as (rows or 1, n, 2): source, target; None: all."""
     if isinstance(tokens, str):
         if tokens not in ("all", "last"):
-            raise HeadwiseError(f'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got {tokens!r}')
+            raise HeadwiseError(
+                f'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got {tokens!r}'
+            )
         return None if tokens == "all" else torch.full((1, 1, 2), -1)
     if isinstance(tokens, Mapping):
         tokens = list(tokens.items())
@@ -257,7 +281,9 @@ def _pairs(tokens: Any) -> Tensor | None:
     except (TypeError, ValueError, RuntimeError) as error:
         raise HeadwiseError(f"tokens are positions, or pairs of them; got {tokens!r}") from error
     if table.is_floating_point() or table.dtype == torch.bool or not table.numel():
-        raise HeadwiseError(f"tokens are positions, counted from 0, negative ones from the end; got {tokens!r}")
+        raise HeadwiseError(
+            f"tokens are positions, counted from 0, negative ones from the end; got {tokens!r}"
+        )
     if table.ndim == 1:
         return table[None, :, None].expand(-1, -1, 2)
     if table.ndim == 2 and isinstance(tokens, Tensor):  # (rows, n): each row its own

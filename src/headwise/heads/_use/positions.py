@@ -13,8 +13,18 @@ from headwise.heads._sites import Site
 Pooling = Literal["cls", "last", "mean", "all"]
 
 
-TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")  # (batch, tokens) or (batch, tokens, dim)
-OTHERS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}  # axes, with the batch first
+TEXTS = (
+    "input_ids",
+    "inputs_embeds",
+    "decoder_input_ids",
+    "decoder_inputs_embeds",
+)  # (batch, tokens) or (batch, tokens, dim)
+OTHERS = {
+    "pixel_values": 4,
+    "pixel_values_videos": 5,
+    "input_values": 2,
+    "input_features": 3,
+}  # axes, with the batch first
 GRIDS = ("grid_thw", "image_grid_thw")  # images cut into patches that run together: (images, 3)
 
 
@@ -70,7 +80,9 @@ class Pass:
         Raises:
             HeadwiseError: rows may have different lengths, as where padding is left out or images are packed.
         """
-        if batch > 1 and x.shape[0] not in {batch * length for length in (1, *self.lengths)}:  # 1: tokens were pooled
+        if batch > 1 and x.shape[0] not in {
+            batch * length for length in (1, *self.lengths)
+        }:  # 1: tokens were pooled
             raise HeadwiseError(
                 f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, without a visible end of "
                 "each row: run rows one by one, or with padding (attn_implementation='sdpa')"
@@ -92,8 +104,14 @@ class Pass:
         mask: Any = self.masks.get(kind)
         if mask is None:
             return None
-        if not isinstance(mask, Tensor) or mask.ndim != 2:  # generate() with a static cache passes masks per kind of layer
-            what = f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
+        if (
+            not isinstance(mask, Tensor) or mask.ndim != 2
+        ):  # generate() with a static cache passes masks per kind of layer
+            what = (
+                f"of shape {tuple(mask.shape)}"
+                if isinstance(mask, Tensor)
+                else f"that is a {type(mask).__name__}"
+            )
             raise HeadwiseError(
                 f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), or record with pooling='all'"
             )
@@ -103,7 +121,9 @@ class Pass:
             mask = mask[:, -tokens:]
         elif kind in self.starts and mask.shape[1] >= start + tokens:
             mask = mask[:, start : start + tokens]  # with a static cache it may go on to all that fits
-        if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):  # latents that read the input are all real
+        if bool(mask.all()) or (
+            kind == "cross" and mask.shape[1] != tokens
+        ):  # latents that read the input are all real
             return None
         if mask.shape[1] != tokens:
             raise HeadwiseError(
@@ -132,7 +152,9 @@ class Pass:
             without = weights < 0
             self._known["none", kind, tokens] = without if bool(without.any()) else None
         empty = self._known["none", kind, tokens]
-        return values if empty is None else values.masked_fill(empty.view(-1, *[1] * (x.ndim - 2)), float("nan"))
+        return (
+            values if empty is None else values.masked_fill(empty.view(-1, *[1] * (x.ndim - 2)), float("nan"))
+        )
 
 
 def _weights(pooling: Pooling, real: Tensor) -> Tensor:
@@ -151,14 +173,24 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
     given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
     rows = [given[name].shape[0] for name in TEXTS if name in given]
     rows += [given[name].shape[0] for name in GRIDS if name in given]
-    rows += [given[name].shape[0] for name, axes in OTHERS.items() if name in given and given[name].ndim >= axes]
+    rows += [
+        given[name].shape[0] for name, axes in OTHERS.items() if name in given and given[name].ndim >= axes
+    ]
     lengths = {given[name].shape[1] for name in TEXTS if name in given}
-    lengths |= {int(grid[0].prod()) for name in GRIDS if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())}
+    lengths |= {
+        int(grid[0].prod())
+        for name in GRIDS
+        if (grid := given.get(name)) is not None and bool((grid == grid[0]).all())
+    }
     own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
     in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
-    text = decoder if in_pair or arguments.get("labels") is not None else own  # a decoder makes its text of labels, or shares it
+    text = (
+        decoder if in_pair or arguments.get("labels") is not None else own
+    )  # a decoder makes its text of labels, or shares it
     cache = arguments.get("past_key_values")
-    reading = ("decoder", "cross") if in_pair else ("self", "decoder", "cross")  # kinds of site that a cache is for
+    reading = (
+        ("decoder", "cross") if in_pair else ("self", "decoder", "cross")
+    )  # kinds of site that a cache is for
     return Pass(
         batch=rows[0] if rows else None,
         lengths=frozenset(lengths),

@@ -29,12 +29,16 @@ class Tape:
 
     changes = False
 
-    def __init__(self, sites: Sequence[Site], pooling: Pooling, detach: bool = True, queries: QueryRows | None = None) -> None:
+    def __init__(
+        self, sites: Sequence[Site], pooling: Pooling, detach: bool = True, queries: QueryRows | None = None
+    ) -> None:
         self.sites, self.pooling, self.detach, self.queries = tuple(sites), pooling, detach, queries
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
-        self._passes: dict[int, list[Pass]] = {site.index: [] for site in sites}  # by layer, beside its outputs
+        self._passes: dict[int, list[Pass]] = {
+            site.index: [] for site in sites
+        }  # by layer, beside its outputs
         self.needs = "" if pooling == "all" and queries is None else "tokens"
         self._pass = self._last = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
@@ -74,7 +78,9 @@ class Tape:
         """Keeps the output of the layer that `site` belongs to."""
         if not in_backward():
             state = output if isinstance(output, Tensor) else output[0]
-            rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])  # (batch, tokens, dim)
+            rows = state.reshape(
+                self._pass.batch or state.shape[0], -1, state.shape[-1]
+            )  # (batch, tokens, dim)
             self._keep(self._hidden, site, self._pass.pooled(self.pooling, site.kind, rows))
 
     def pooled(self, state: Tensor) -> Tensor:
@@ -87,9 +93,15 @@ class Tape:
         return self._last
 
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
-        maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])  # (batch, heads, queries, keys)
+        maps = probabilities.reshape(
+            -1, site.n_heads, *probabilities.shape[-2:]
+        )  # (batch, heads, queries, keys)
         order = site.head_order
-        self._keep(self._maps, site, maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)])
+        self._keep(
+            self._maps,
+            site,
+            maps if order is None or order == tuple(range(site.n_heads)) else maps[:, list(order)],
+        )
 
     def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
         # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in place).
@@ -146,7 +158,10 @@ class Tape:
         Sites of one layer (the self and cross attention of a decoder) repeat it; NaN as in `outputs`.
         """
         self._check_passes(together=True)
-        layers = [_joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index) for site in self.sites]
+        layers = [
+            _joined(self._hidden[site.index], "hidden states (record with hidden=True)", site.index)
+            for site in self.sites
+        ]
         return _stack(layers, axis=2 if self.pooling == "all" else 1)
 
     @property
@@ -157,7 +172,8 @@ class Tape:
         """
         self._check_passes(together=True)
         return tuple(
-            _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index) for site in self.sites
+            _joined(self._maps[site.index], "attention maps (record with attention=True)", site.index)
+            for site in self.sites
         )
 
     def steps(self, layer: int) -> tuple[Tensor, ...]:
@@ -196,7 +212,9 @@ def _layer_hook(tape: Tape, taps: Taps, members: Sequence[Site]) -> Any:
 
 def _joined(passes: list[Tensor], what: str, layer: int) -> Tensor:
     if not passes:
-        raise HeadwiseError(f"there are no {what} of layer {layer} on this tape: run the model inside the block")
+        raise HeadwiseError(
+            f"there are no {what} of layer {layer} on this tape: run the model inside the block"
+        )
     return passes[0] if len(passes) == 1 else torch.cat(_padded(passes, free=0))
 
 
@@ -210,5 +228,9 @@ def _padded(tensors: list[Tensor], free: int | None = None) -> list[Tensor]:
     out = []
     for tensor in tensors:
         gaps = [0 if axis == free else sizes[axis] - tensor.shape[axis] for axis in range(tensor.ndim)]
-        out.append(pad(tensor, [n for gap in reversed(gaps) for n in (0, gap)], value=float("nan")) if any(gaps) else tensor)
+        out.append(
+            pad(tensor, [n for gap in reversed(gaps) for n in (0, gap)], value=float("nan"))
+            if any(gaps)
+            else tensor
+        )
     return out

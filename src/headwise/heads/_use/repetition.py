@@ -51,7 +51,11 @@ class Repetition:
             elif address is not None:
                 here.inputs[self.path] = address
                 blocks = opened(taps)
-                self.passes[address] = here.calls.get(self.path, 0), blocks, tuple(block.passes for block in blocks)
+                self.passes[address] = (
+                    here.calls.get(self.path, 0),
+                    blocks,
+                    tuple(block.passes for block in blocks),
+                )
 
         def at_part(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
             if torch.compiler.is_compiling():

@@ -41,12 +41,20 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
         means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
         shape = *heads.shape, max(site.head_dim for site in heads.sites)
         if tuple(means.shape) != shape:
-            raise HeadwiseError(f"reference means have shape {tuple(means.shape)}; expected {shape}: (layers, heads, head_dim)")
+            raise HeadwiseError(
+                f"reference means have shape {tuple(means.shape)}; expected {shape}: (layers, heads, head_dim)"
+            )
         for layer, members in head_set.layers().items():
-            _check_finite([means[layer, : heads.sites[layer].n_heads, : heads.sites[layer].head_dim][None]], layer, members)
+            _check_finite(
+                [means[layer, : heads.sites[layer].n_heads, : heads.sites[layer].head_dim][None]],
+                layer,
+                members,
+            )
         return Means(head_set, means)
     if isinstance(reference, Tensor):
-        raise HeadwiseError("silencing by 'resample' takes other examples: reference= batches of model inputs, not a tensor")
+        raise HeadwiseError(
+            "silencing by 'resample' takes other examples: reference= batches of model inputs, not a tensor"
+        )
     bank = _examples(heads, head_set, reference)
     for layer, members in head_set.layers().items():
         _check_finite(bank[layer], layer, members)
@@ -55,7 +63,9 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
 
 def _check_finite(examples: list[Tensor], layer: int, members: tuple[int, ...]) -> None:
     """Raises a HeadwiseError if what would replace a head's output, (tokens, heads, head_dim) of each example, is no number."""
-    finite = torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()  # by head
+    finite = (
+        torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()
+    )  # by head
     wrong = [head for head in members if not finite[head]]
     if wrong:
         raise HeadwiseError(
@@ -97,7 +107,9 @@ def real_tokens(outputs: Tensor, passed: Pass, site: Site) -> Tensor:
     return outputs.flatten(0, 1) if real is None else outputs[real.to(outputs.device)]
 
 
-def reference_passes(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Iterable[tuple[Tape, Pass]]:
+def reference_passes(
+    heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]
+) -> Iterable[tuple[Tape, Pass]]:
     for inputs in [batches] if isinstance(batches, Mapping) else batches:
         tape = Tape(heads.sites, "all")
         tape.needs = "tokens"

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from headwise.heads._use.blocks import Block
 
 TEXTS = ("input_ids", "inputs_embeds")
-CACHED = ("PREFIX_TUNING", "CARTRIDGE")  # their virtual tokens stand in the cache, not among the tokens of a pass
+CACHED = (
+    "PREFIX_TUNING",
+    "CARTRIDGE",
+)  # their virtual tokens stand in the cache, not among the tokens of a pass
 
 
 def soft_prompt(model: nn.Module) -> Any:
@@ -39,7 +42,9 @@ def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:
     return torch.cat((mask.new_zeros(mask.shape[0], virtual, *mask.shape[2:]), mask), 1)
 
 
-def text_arguments(model: nn.Module, entry: nn.Module, arguments: dict[str, Any], blocks: Iterable[Block]) -> dict[str, Any]:
+def text_arguments(
+    model: nn.Module, entry: nn.Module, arguments: dict[str, Any], blocks: Iterable[Block]
+) -> dict[str, Any]:
     """The arguments of a pass with columns for the virtual tokens that the model will put before each text, as if they were padding.
 
     Raises:
@@ -62,6 +67,9 @@ def text_arguments(model: nn.Module, entry: nn.Module, arguments: dict[str, Any]
         return arguments
     text = next(iter(texts.values()))
     mask = arguments.get("attention_mask")
-    columns = {**texts, "attention_mask": text.new_ones(text.shape[:2], dtype=torch.long) if mask is None else mask}
+    columns = {
+        **texts,
+        "attention_mask": text.new_ones(text.shape[:2], dtype=torch.long) if mask is None else mask,
+    }
     wider = {name: with_virtual_columns(value, config.num_virtual_tokens) for name, value in columns.items()}
     return {**arguments, **wider}

@@ -25,7 +25,9 @@ WHERE = ("all", "last", "generated")
 
 
 @contextmanager
-def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens: str, prompt: int | None) -> Iterator[None]:
+def steered(
+    heads: Heads, directions: Directions, scale: float | Tensor, tokens: str, prompt: int | None
+) -> Iterator[None]:
     """See `Heads.steered`."""
     if tokens not in WHERE:
         raise HeadwiseError(f"tokens is one of {', '.join(WHERE)}; got {tokens!r}")
@@ -39,7 +41,9 @@ def steered(heads: Heads, directions: Directions, scale: float | Tensor, tokens:
                 'layers, or tokens="all"'
             )
     if tokens != "all" and not heads.rows_apart:
-        raise HeadwiseError(f'{type(root).__name__} does not keep the rows of a batch apart: steer tokens="all"')
+        raise HeadwiseError(
+            f'{type(root).__name__} does not keep the rows of a batch apart: steer tokens="all"'
+        )
     edit = Steered(vectors, tokens, Course(heads.model, prompt))
     with following(heads, edit, [heads.sites[layer] for layer in vectors]):
         yield
@@ -70,8 +74,14 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
     elif isinstance(directions, Tensor) and directions.shape == shape:
         table = directions
     else:
-        got = f"shape {tuple(directions.shape)}" if isinstance(directions, Tensor) else type(directions).__name__
-        raise HeadwiseError(f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {got}")
+        got = (
+            f"shape {tuple(directions.shape)}"
+            if isinstance(directions, Tensor)
+            else type(directions).__name__
+        )
+        raise HeadwiseError(
+            f"directions are {{(layer, head): vector}} or a tensor {shape} for this model; got {got}"
+        )
     factor = torch.as_tensor(scale, device=table.device)
     if factor.ndim and factor.shape != heads.shape:
         raise HeadwiseError(f"scale is one number, or one per head {heads.shape}; got {tuple(factor.shape)}")

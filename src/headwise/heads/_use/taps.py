@@ -19,7 +19,17 @@ from headwise.heads._compiled import anything_compiled, eagerly, forget_compiled
 from headwise.heads._errors import HeadsDidNotFire
 from headwise.heads._hooks import Hooks
 from headwise.heads._sites import Site
-from headwise.heads._use.blocks import Block, Edit, Here, aside, check_readable, holding, in_backward, opened, opened_on
+from headwise.heads._use.blocks import (
+    Block,
+    Edit,
+    Here,
+    aside,
+    check_readable,
+    holding,
+    in_backward,
+    opened,
+    opened_on,
+)
 from headwise.heads._use.junction import taps_on
 from headwise.heads._use.module_tree import Tree, drops_layers, entries_of, positional_names
 from headwise.heads._use.repetition import Repetition, unknown_pass, watch_backward
@@ -54,7 +64,9 @@ class Taps:
 
     def __init__(self, model: nn.Module, sites: Sequence[Site]) -> None:
         self.model = model
-        self.taps = [Tap(model, [s for s in sites if s.path == path]) for path in dict.fromkeys(s.path for s in sites)]
+        self.taps = [
+            Tap(model, [s for s in sites if s.path == path]) for path in dict.fromkeys(s.path for s in sites)
+        ]
         self.entries = {entry: positional_names(entry, model) for entry in entries_of(model)}
         self.tree = Tree(model, [tap.path for tap in self.taps])
         self._begin()
@@ -156,9 +168,13 @@ class Taps:
 
     def _check_fired(self, block: Block, must_fire: Sequence[Site]) -> None:
         """Sites of one stack of layers fire together, unless layers are dropped at random; and some must fire at all."""
-        paths = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}  # projection -> its stack
+        paths = {
+            site.path: site.layer_path.rpartition(".")[0] for site in must_fire
+        }  # projection -> its stack
         alive = {stack for path, stack in paths.items() if block.fired[path]}
-        silent = [path for path, stack in paths.items() if not block.fired[path] and (not alive or stack in alive)]
+        silent = [
+            path for path, stack in paths.items() if not block.fired[path] and (not alive or stack in alive)
+        ]
         if silent and not (alive and drops_layers(self.model)):
             raise HeadsDidNotFire(
                 f"no forward pass inside this block reached the heads of {silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, "
@@ -229,7 +245,9 @@ class Taps:
     def _shared(self) -> tuple[Block, ...]:
         """The blocks that hold for replicas, which DataParallel runs in threads of its own."""
         found = tuple(self.live)
-        if len({block.thread for block in found}) > 1 or not all(getattr(block.edit, "alike", False) for block in found):
+        if len({block.thread for block in found}) > 1 or not all(
+            getattr(block.edit, "alike", False) for block in found
+        ):
             raise HeadwiseError(
                 "under DataParallel one thread at a time may gate a model, with gates (layers, heads) or means: the replicas see neither "
                 "whole batches nor their order. Run the model itself, or one process per device (accelerate)"

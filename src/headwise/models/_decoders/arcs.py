@@ -28,9 +28,15 @@ def projective_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     # Cells [b, i, w] of spans of words i ... i+w (by start) or ending at i (by end). A complete right cell is headed by its first
     # word, a complete left cell by its last; an incomplete cell carries the arc between its two ends.
     shape = (batch, n, n)
-    right_start, right_end, left_start, left_end = (torch.zeros(shape, dtype=scores.dtype, device=device) for _ in range(4))
-    half_right_start, half_left_end = (torch.zeros(shape, dtype=scores.dtype, device=device) for _ in range(2))
-    half_split, right_split, left_split = (torch.zeros(shape, dtype=torch.long, device=device) for _ in range(3))
+    right_start, right_end, left_start, left_end = (
+        torch.zeros(shape, dtype=scores.dtype, device=device) for _ in range(4)
+    )
+    half_right_start, half_left_end = (
+        torch.zeros(shape, dtype=scores.dtype, device=device) for _ in range(2)
+    )
+    half_split, right_split, left_split = (
+        torch.zeros(shape, dtype=torch.long, device=device) for _ in range(3)
+    )
     for w in range(1, n):
         m = n - w
         # i ... i+a headed by i, and i+a+1 ... i+w headed by i+w: the same best split serves both directions of the arc.
@@ -78,7 +84,9 @@ def projective_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     return heads
 
 
-def _open_half(full_right_on: Tensor, full_left_on: Tensor, split: Tensor, b: Tensor, i: Tensor, w: int) -> None:
+def _open_half(
+    full_right_on: Tensor, full_left_on: Tensor, split: Tensor, b: Tensor, i: Tensor, w: int
+) -> None:
     """Marks the two complete cells inside the half cells that start at i with width w."""
     a = split[b, i, w]
     full_right_on[b, i, a] = True
@@ -105,7 +113,9 @@ def spanning_tree(scores: Tensor, lengths: Tensor) -> Tensor:
     work = scores.double().masked_fill(~(real[:, None, :] & real[:, :, None]), 0)
     spread = work.flatten(1).amax(1) - work.flatten(1).amin(1)
     work[:, :, 0] -= ((spread + 1) * (lengths + 1))[:, None]
-    work = work.masked_fill(~real[:, None, :] | torch.eye(nodes, dtype=torch.bool, device=scores.device), -torch.inf)
+    work = work.masked_fill(
+        ~real[:, None, :] | torch.eye(nodes, dtype=torch.bool, device=scores.device), -torch.inf
+    )
     return _contract(work, real & (node > 0)).masked_fill(~real, 0)
 
 
@@ -141,11 +151,15 @@ def _one_cycle(heads: Tensor, active: Tensor) -> Tensor:
     """The members of one cycle of each row's head graph, if it has any; (batch, nodes) bool."""
     batch, nodes = heads.shape
     far = heads
-    for _ in range(nodes.bit_length()):  # after 2^k >= nodes steps up, every node is at the root or on a cycle
+    for _ in range(
+        nodes.bit_length()
+    ):  # after 2^k >= nodes steps up, every node is at the root or on a cycle
         far = far.gather(1, far)
     on = torch.zeros(batch, nodes, dtype=torch.bool, device=heads.device)
     stuck = (far != 0) & active
-    first = far.gather(1, stuck.int().argmax(-1, keepdim=True))  # (batch, 1), a node of the cycle; 0 where there is none
+    first = far.gather(
+        1, stuck.int().argmax(-1, keepdim=True)
+    )  # (batch, 1), a node of the cycle; 0 where there is none
     step = first
     while not bool(on.gather(1, step).all()):
         on.scatter_(1, step, True)

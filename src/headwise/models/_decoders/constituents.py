@@ -31,7 +31,9 @@ class ConstituentDecoder(nn.Module):
         dropout: on word and post vectors.
     """
 
-    def __init__(self, dim: int, classes: Sequence[str], span: int = 500, label: int = 100, dropout: float = 0.33) -> None:
+    def __init__(
+        self, dim: int, classes: Sequence[str], span: int = 500, label: int = 100, dropout: float = 0.33
+    ) -> None:
         super().__init__()
         self.chains = unary_chains(classes)  # (classes, longest chain)
         self.dropout = nn.Dropout(dropout)
@@ -45,12 +47,16 @@ class ConstituentDecoder(nn.Module):
         punctuation and the top node left out."""
         lengths = batch.n_words
         posts = self.posts(self.dropout(pool_words(states, batch)), lengths)  # (batch, posts, 2 dim)
-        scores = self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()  # (batch, posts, posts)
+        scores = (
+            self.span(self.span_left(posts), self.span_right(posts)).squeeze(1).float()
+        )  # (batch, posts, posts)
         left, right = self.label_left(posts), self.label_right(posts)
         start, end, name = batch.trees.unbind(2)  # (batch, spans), name -100 beyond a tree
         row = torch.arange(len(scores), device=scores.device)[:, None]
         named = self.label.pairs(left[row, start].flatten(0, 1), right[row, end].flatten(0, 1)).float()
-        stage_two = nn.functional.cross_entropy(named, name.flatten(), reduction="none").view_as(name)  # 0 where name is -100
+        stage_two = nn.functional.cross_entropy(named, name.flatten(), reduction="none").view_as(
+            name
+        )  # 0 where name is -100
         found = scores[row, start, end].masked_fill(name < 0, 0)
         loss = ((stage_two - found).sum(1) + log_partition(scores, lengths)) / lengths
 
@@ -70,7 +76,9 @@ class ConstituentDecoder(nn.Module):
         edge = self.edge.to(vectors.dtype).expand(batch, 1, dim)
         before = torch.cat([edge, vectors], 1)
         after = torch.cat([vectors, edge], 1)
-        last = torch.arange(words + 1, device=lengths.device) == lengths[:, None]  # the post after the last word
+        last = (
+            torch.arange(words + 1, device=lengths.device) == lengths[:, None]
+        )  # the post after the last word
         after = torch.where(last[..., None], edge, after)
         return torch.cat([before, after], -1)
 
@@ -102,7 +110,9 @@ def bracket_counts(
     counts = np.ones((len(lengths), max(lengths)), dtype=np.int64)
     removed = gold[gold[:, 3] < 0]
     counts[removed[:, 0], removed[:, 1]] = 0
-    place = np.concatenate([np.zeros((len(lengths), 1), dtype=np.int64), counts.cumsum(1)], 1)  # post -> post among counted words
+    place = np.concatenate(
+        [np.zeros((len(lengths), 1), dtype=np.int64), counts.cumsum(1)], 1
+    )  # post -> post among counted words
 
     def brackets(rows: NDArray[np.int64]) -> NDArray[np.int64]:
         spans = np.stack([rows[:, 0], place[rows[:, 0], rows[:, 1]], place[rows[:, 0], rows[:, 2]]], 1)
@@ -113,6 +123,8 @@ def bracket_counts(
     return match_counts(brackets(predicted), brackets(gold[gold[:, 3] >= 0]), len(lengths))
 
 
-def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> ConstituentDecoder:
+def build(
+    task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
+) -> ConstituentDecoder:
     """The decoder of a task of kind "constituents"; `config` and `pooling` matter to whole-text decoders only."""
     return ConstituentDecoder(dim, list(task.classes), **options)

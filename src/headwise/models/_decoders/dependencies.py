@@ -27,7 +27,13 @@ class DependencyDecoder(nn.Module):
     """
 
     def __init__(
-        self, dim: int, classes: int, arc: int = 500, relation: int = 100, dropout: float = 0.33, tree: str = "spanning"
+        self,
+        dim: int,
+        classes: int,
+        arc: int = 500,
+        relation: int = 100,
+        dropout: float = 0.33,
+        tree: str = "spanning",
     ) -> None:
         super().__init__()
         if tree not in TREES:
@@ -36,7 +42,10 @@ class DependencyDecoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.root = nn.Parameter(torch.randn(dim) * 0.02)
         self.arc_dependent, self.arc_head = Role(dim, arc, dropout), Role(dim, arc, dropout)
-        self.relation_dependent, self.relation_head = Role(dim, relation, dropout), Role(dim, relation, dropout)
+        self.relation_dependent, self.relation_head = (
+            Role(dim, relation, dropout),
+            Role(dim, relation, dropout),
+        )
         self.arc, self.relation = Biaffine(arc), Biaffine(relation, classes)
 
     def forward(self, states: Tensor, batch: Any) -> DecoderOutput:
@@ -44,8 +53,12 @@ class DependencyDecoder(nn.Module):
         (right head and relation, words, words, right head), punctuation left out."""
         lengths = batch.n_words
         vectors = pool_words(states, batch)  # (batch, words, dim)
-        vectors = self.dropout(torch.cat([self.root.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1))
-        scores = self.arc(self.arc_dependent(vectors), self.arc_head(vectors)).squeeze(1).float()  # (batch, dependent, head)
+        vectors = self.dropout(
+            torch.cat([self.root.to(vectors.dtype).expand(len(vectors), 1, -1), vectors], 1)
+        )
+        scores = (
+            self.arc(self.arc_dependent(vectors), self.arc_head(vectors)).squeeze(1).float()
+        )  # (batch, dependent, head)
         node = torch.arange(scores.shape[1], device=scores.device)
         masked = scores.masked_fill((node > lengths[:, None])[:, None], -torch.inf)
         dependents, heads_as = self.relation_dependent(vectors), self.relation_head(vectors)
@@ -59,7 +72,10 @@ class DependencyDecoder(nn.Module):
             return self.relation.pairs(*pairs).float().view(*heads.shape, -1)
 
         losses = [(masked[:, 1:], head), (named(head.clamp(min=0)), relation)]  # 0 where gold is -100
-        both = [nn.functional.cross_entropy(of.flatten(0, 1), gold.flatten(), reduction="none") for of, gold in losses]
+        both = [
+            nn.functional.cross_entropy(of.flatten(0, 1), gold.flatten(), reduction="none")
+            for of, gold in losses
+        ]
         loss = (both[0] + both[1]).view_as(head).sum(1) / lengths
 
         def decode() -> Tensor:
@@ -71,6 +87,8 @@ class DependencyDecoder(nn.Module):
         return DecodedLater(loss, decode, scores)
 
 
-def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> DependencyDecoder:
+def build(
+    task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
+) -> DependencyDecoder:
     """The decoder of a task of kind "dependencies"; `config` and `pooling` matter to whole-text decoders only."""
     return DependencyDecoder(dim, len(task.classes), **options)

@@ -36,7 +36,11 @@ def token_output(logits: Tensor, gold: Tensor, batch: Any, sizes: Tensor | None 
     summed, right = _by_row(logits, gold, counted)
     nll = sum_by_example(summed, batch)  # (n,)
     tokens = sum_by_example(counted.sum(dim=1).float(), batch)
-    size = torch.zeros_like(tokens) if sizes is None else sum_by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
+    size = (
+        torch.zeros_like(tokens)
+        if sizes is None
+        else sum_by_example((sizes * counted).sum(dim=1).to(tokens.dtype), batch)
+    )
     prediction = torch.stack([sum_by_example(right, batch), tokens, nll.detach(), size], dim=1)  # (n, 4)
     return DecoderOutput(nll / tokens.clamp(min=1), prediction, logits)
 
@@ -96,7 +100,10 @@ def projecting_only(model: Any, wanted: Tensor) -> Iterator[None]:
         states = args[0]
         if get_ident() != thread or states.shape[:-1].numel() != wanted.numel():
             return None
-        return (states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None], *args[1:])
+        return (
+            states.reshape(-1, states.shape[-1]).index_select(0, place.to(states.device))[None],
+            *args[1:],
+        )
 
     handle = model.get_output_embeddings().register_forward_pre_hook(chosen)
     try:

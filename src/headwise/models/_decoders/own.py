@@ -17,7 +17,9 @@ def decoder_name(decoder: Any) -> str:
     if isinstance(decoder, str):
         return decoder
     if not (isinstance(decoder, type) and issubclass(decoder, nn.Module)):
-        raise HeadwiseError(f"decoder is {decoder!r}; it is a subclass of torch.nn.Module that is called with (task, dim)")
+        raise HeadwiseError(
+            f"decoder is {decoder!r}; it is a subclass of torch.nn.Module that is called with (task, dim)"
+        )
     return f"{decoder.__module__}:{decoder.__qualname__}"
 
 
@@ -32,5 +34,7 @@ def find_decoder(name: str) -> type[nn.Module]:
     for part in path.split("."):
         found = getattr(found, part, None)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
-        raise HeadwiseError(f"the decoder {name} is a user's own: import the class {path} of {module} before the model is opened")
+        raise HeadwiseError(
+            f"the decoder {name} is a user's own: import the class {path} of {module} before the model is opened"
+        )
     return found

@@ -55,7 +55,13 @@ class RoleDecoder(nn.Module):
     """
 
     def __init__(
-        self, dim: int, classes: int, width: int = 200, predicates: float = 0.4, spans: float = 1.0, dropout: float = 0.2
+        self,
+        dim: int,
+        classes: int,
+        width: int = 200,
+        predicates: float = 0.4,
+        spans: float = 1.0,
+        dropout: float = 0.2,
     ) -> None:
         super().__init__()
         self.predicates, self.spans = predicates, spans
@@ -102,16 +108,22 @@ class RoleDecoder(nn.Module):
         last = end - 1
         # What belongs to no sentence (owner -1) goes into one too many, which is cut off.
         of = owner.masked_fill(role == 0, -1)  # of arguments only
-        is_predicate, is_span = (values.new_zeros(len(values) + 1, *values.shape[1:]) for values in (parts.predicate, parts.span))
+        is_predicate, is_span = (
+            values.new_zeros(len(values) + 1, *values.shape[1:]) for values in (parts.predicate, parts.span)
+        )
         # Made on the device: a Python number put at indexed places is copied from the host, which no CUDA graph captures.
         one = is_span.new_ones(())
         is_predicate[owner, word] = one
         is_span[of, start, last] = one
         is_predicate, is_span = is_predicate[:-1], is_span[:-1]
-        word_loss = nn.functional.binary_cross_entropy_with_logits(parts.predicate, is_predicate, reduction="none")
+        word_loss = nn.functional.binary_cross_entropy_with_logits(
+            parts.predicate, is_predicate, reduction="none"
+        )
         span_loss = nn.functional.binary_cross_entropy_with_logits(parts.span, is_span, reduction="none")
         diagonal = parts.real.diagonal(dim1=1, dim2=2)  # real words
-        ranking = word_loss.masked_fill(~diagonal, 0).sum(1) + span_loss.masked_fill(~parts.real, 0).sum((1, 2))
+        ranking = word_loss.masked_fill(~diagonal, 0).sum(1) + span_loss.masked_fill(~parts.real, 0).sum(
+            (1, 2)
+        )
 
         found = self.candidates(parts, is_predicate.bool(), is_span.bool(), room)
         scores = self.pair_scores(parts, found)  # (batch, P, K, classes)
@@ -121,7 +133,9 @@ class RoleDecoder(nn.Module):
         span_place = torch.zeros(batch, words, words, dtype=torch.long, device=owner.device)
         everyone = torch.arange(batch, device=owner.device)[:, None]
         word_place[everyone, found.word] = torch.arange(found.word.shape[1], device=owner.device)
-        span_place[everyone, found.first, found.last] = torch.arange(found.first.shape[1], device=owner.device)
+        span_place[everyone, found.first, found.last] = torch.arange(
+            found.first.shape[1], device=owner.device
+        )
         gold = torch.zeros(batch + 1, *scores.shape[1:3], dtype=torch.long, device=owner.device)
         gold[of, word_place[of, word], span_place[of, start, last]] = role
         gold = gold[:-1]
@@ -143,11 +157,18 @@ class RoleDecoder(nn.Module):
         keep_spans = (parts.lengths * self.spans).ceil().long()
         if words_in is not None and spans_in is not None:
             words, spans = words.masked_fill(words_in, torch.inf), spans.masked_fill(spans_in, torch.inf)
-            keep_words, keep_spans = keep_words.maximum(words_in.sum(1)), keep_spans.maximum(spans_in.sum((1, 2)))
+            keep_words, keep_spans = (
+                keep_words.maximum(words_in.sum(1)),
+                keep_spans.maximum(spans_in.sum((1, 2))),
+            )
         longest = spans.shape[2]
         # one more than the share of the longest sentence: the device may round it up
-        most_words = int(keep_words.max()) if room is None else max(ceil(longest * self.predicates) + 1, room.heads)
-        most_spans = int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.others)
+        most_words = (
+            int(keep_words.max()) if room is None else max(ceil(longest * self.predicates) + 1, room.heads)
+        )
+        most_spans = (
+            int(keep_spans.max()) if room is None else max(ceil(longest * self.spans) + 1, room.others)
+        )
         word, word_on = _best(words, keep_words, most_words)
         flat, span_on = _best(spans.flatten(1), keep_spans, most_spans)
         return Candidates(word, word_on, flat // longest, flat % longest, span_on)
@@ -158,7 +179,10 @@ class RoleDecoder(nn.Module):
         spans = parts.as_start[row, found.first] + parts.as_end[row, found.last]  # (batch, K, width)
         words = parts.as_predicate[row, found.word]  # (batch, P, width)
         role = self.role(words, spans).float().movedim(1, -1)  # (batch, P, K, roles)
-        ranks = parts.predicate[row, found.word][:, :, None] + parts.span[row, found.first, found.last][:, None, :]
+        ranks = (
+            parts.predicate[row, found.word][:, :, None]
+            + parts.span[row, found.first, found.last][:, None, :]
+        )
         role = role + ranks[..., None]
         return torch.cat([torch.zeros_like(role[..., :1]), role], -1)
 
@@ -168,7 +192,9 @@ class RoleDecoder(nn.Module):
         best, role = self.pair_scores(parts, found)[..., 1:].max(-1)  # (batch, P, K)
         best = best.masked_fill(~(found.word_on[:, :, None] & found.span_on[:, None, :]), 0)
         batch, p, k = best.shape
-        first, last = (places[:, None, :].expand(batch, p, k).reshape(-1, k) for places in (found.first, found.last))
+        first, last = (
+            places[:, None, :].expand(batch, p, k).reshape(-1, k) for places in (found.first, found.last)
+        )
         pair, span = choose_flat(best.reshape(-1, k), first, last)
         row, word = pair // p, pair % p
         return row, found.word[row, word], first[pair, span], last[pair, span], role[row, word, span] + 1
@@ -182,6 +208,8 @@ def _best(scores: Tensor, keep: Tensor, most: int) -> tuple[Tensor, Tensor]:
     return place[:, :most], on
 
 
-def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> RoleDecoder:
+def build(
+    task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
+) -> RoleDecoder:
     """The decoder of a task of kind "roles"; `config` and `pooling` matter to whole-text decoders only."""
     return RoleDecoder(dim, len(task.classes), **options)

@@ -61,7 +61,9 @@ class SequenceDecoder(nn.Module):
         logits = self.out(self.drop_out(vector)).float()  # (batch, outputs)
         if not self.numbers:
             return class_output(logits, batch)
-        rows = len(logits) // len(self.sd)  # copies of one decoder, trained side by side, have one mean and sd each
+        rows = len(logits) // len(
+            self.sd
+        )  # copies of one decoder, trained side by side, have one mean and sd each
         mean, sd = self.mean.repeat_interleave(rows), self.unit.repeat_interleave(rows)  # (batch,)
         own = logits.squeeze(-1) * sd + mean  # (batch,)
         loss = (logits.squeeze(-1) - (batch.labels.float() - mean) / sd).square()  # (batch,)
@@ -115,7 +117,9 @@ def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None =
     """
     classes = len(task.classes)
     if classes < 2 and not KINDS[task.kind].numbers:
-        raise HeadwiseError(f"task {task.name!r} has {classes} classes; a classification task needs at least 2")
+        raise HeadwiseError(
+            f"task {task.name!r} has {classes} classes; a classification task needs at least 2"
+        )
     pooling = pooling or (default_pooling(config) if config is not None else "cls")
     shape = head_shape(config, pooling) if config is not None else HeadShape()
     std = config.to_dict().get("initializer_range", 0.02) if config is not None else 0.02

@@ -31,16 +31,25 @@ class SpanDecoder(nn.Module):
         """From token states (batch, tokens, dim) to the cross-entropy over all spans of a sentence per word, and span counts."""
         lengths = batch.n_words
         vectors = self.dropout(pool_words(states, batch))  # (batch, words, dim)
-        logits = self.score(self.start(vectors), self.end(vectors)).float()  # (batch, classes + 1, first, last)
-        owner, start, end, label = batch.labels.unbind(1)  # (gold spans,), owner -1 in rows that fill a padded batch
+        logits = self.score(
+            self.start(vectors), self.end(vectors)
+        ).float()  # (batch, classes + 1, first, last)
+        owner, start, end, label = batch.labels.unbind(
+            1
+        )  # (gold spans,), owner -1 in rows that fill a padded batch
         gold = torch.zeros(len(logits) + 1, *logits.shape[2:], dtype=torch.long, device=logits.device)
         gold[owner, start, end - 1] = label + 1  # of owner -1: into the sentence too many
         gold = gold[:-1]
         real = possible(lengths, logits.shape[2])  # (batch, first, last)
-        loss = nn.functional.cross_entropy(logits, gold, reduction="none").masked_fill(~real, 0).sum((1, 2)) / lengths
+        loss = (
+            nn.functional.cross_entropy(logits, gold, reduction="none").masked_fill(~real, 0).sum((1, 2))
+            / lengths
+        )
 
         def decode() -> Tensor:
-            best, found = (logits - logits[:, :1]).max(1)  # (batch, first, last); how much better than no span
+            best, found = (logits - logits[:, :1]).max(
+                1
+            )  # (batch, first, last); how much better than no span
             row, first, last = flat_spans(best.masked_fill(~real, 0))
             predicted = table(row, first, last + 1, found[row, first, last] - 1)
             counts = match_counts(predicted, table(*real_rows(batch.labels).unbind(1)), len(logits))
@@ -65,7 +74,10 @@ def flat_spans(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         row, first word and last word (inclusive) of every chosen span.
     """
     batch, words, _ = scores.shape
-    first, last = (grid.flatten() for grid in torch.meshgrid(*(torch.arange(words, device=scores.device),) * 2, indexing="ij"))
+    first, last = (
+        grid.flatten()
+        for grid in torch.meshgrid(*(torch.arange(words, device=scores.device),) * 2, indexing="ij")
+    )
     rows, chosen = choose_flat(scores.flatten(1), first.expand(batch, -1), last.expand(batch, -1))
     return rows, first[chosen], last[chosen]
 
@@ -98,6 +110,8 @@ def choose_flat(scores: Tensor, first: Tensor, last: Tensor) -> tuple[Tensor, Te
     return torch.cat([empty, *rows]), torch.cat([empty, *found])
 
 
-def build(task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any) -> SpanDecoder:
+def build(
+    task: TaskLike, dim: int, *, config: Any = None, pooling: str | None = None, **options: Any
+) -> SpanDecoder:
     """The decoder of a task of kind "spans"; `config` and `pooling` matter to whole-text decoders only."""
     return SpanDecoder(dim, len(task.classes), **options)

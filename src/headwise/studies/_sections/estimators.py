@@ -12,7 +12,10 @@ from headwise.sections import Chart, Section, Table
 
 SHOWN = ["model", "task", "order", "rank", "estimator", "drop", "drop_low", "drop_high"]
 SHOWN += ["over_random", "over_random_low", "over_random_high", "better", "units", "seconds"]
-TRAINING, DRAW = "training", "draw of examples"  # what a seed draws: of models that are trained first, and of one model as it is
+TRAINING, DRAW = (
+    "training",
+    "draw of examples",
+)  # what a seed draws: of models that are trained first, and of one model as it is
 LEAGUE = (
     "Points, means over {units}. Order: whether the estimator's most or its least important heads are silenced. Rank 1 costs most (order most) "
     "or least (order least). Drop: what the task loses on average over the fractions, from none to the largest; over_random: the same minus "
@@ -29,21 +32,34 @@ def of_estimators(run: Any) -> Section:
     sentences: list[str] = []
     for (model, task), some in league.groupby(["model", "task"], sort=False):
         there = (curves["model"] == model) & (curves["task"] == task)
-        mean = curves[there].groupby(["estimator", "order", "fraction"], sort=False)["performance"].mean().reset_index()
+        mean = (
+            curves[there]
+            .groupby(["estimator", "order", "fraction"], sort=False)["performance"]
+            .mean()
+            .reset_index()
+        )
         begin = (
             areas[(areas["model"] == model) & (areas["task"] == task)]
             .groupby(["estimator", "order"], sort=False)["intact"]
             .mean()
         )
-        drawn = pd.concat([begin.rename("performance").reset_index().assign(fraction=0.0), mean], ignore_index=True)
+        drawn = pd.concat(
+            [begin.rename("performance").reset_index().assign(fraction=0.0), mean], ignore_index=True
+        )
         where = f"{model}, {task}"
         blocks.append(
-            Chart(f"curves-{model}-{task}", f"Performance as heads are silenced: {where}", partial(figures.curves, drawn))
+            Chart(
+                f"curves-{model}-{task}",
+                f"Performance as heads are silenced: {where}",
+                partial(figures.curves, drawn),
+            )
         )
         most = some[some["order"] == "most"]
         title = f"What finding the heads costs: {where}"
         blocks.append(Chart(f"cost-{model}-{task}", title, partial(figures.cost, most)))
-        sentences += [f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")]
+        sentences += [
+            f"{where}: {finding(some[some['order'] == order], order)}" for order in ("most", "least")
+        ]
     shown = (
         league[SHOWN].dropna(axis="columns", how="all").rename(columns={"units": several(unit)})
     )  # without bounds that nobody has
@@ -54,7 +70,9 @@ def of_estimators(run: Any) -> Section:
             f"Spearman's correlation of two estimators' scores and overlap of their top 30 %, means over {several(unit)}; chance: that of "
             f"random sets. {_of_intervals(league)}"
         )
-        blocks.append(Table("agreement", "How far the estimators agree", run.table("agreement"), note, detail=True))
+        blocks.append(
+            Table("agreement", "How far the estimators agree", run.table("agreement"), note, detail=True)
+        )
     methods = (
         "Every estimator scored all heads on training data; its most and its least important heads were silenced at several fractions and the "
         "task evaluated on held-out data." + synthetic_rows(areas)
@@ -92,7 +110,9 @@ def finding(league: pd.DataFrame, order: str) -> str:
     units, unit = int(first["units"]), str(first["unit"])
     if first["at_chance"]:
         of = "" if units == 1 else f" in {first['at_chance']} of {_counted(units, unit)}"
-        return f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
+        return (
+            f"the intact model is at chance{of} ({number(first['intact'])} %), so its lesions show nothing."
+        )
     drop = f"{number(first['drop'])} points on average{between(first['drop_low'], first['drop_high'])}"
     equal = [str(name) for name in league.loc[league["rank"] == 1, "estimator"]]
     if RANDOM_ESTIMATOR in equal:
@@ -100,8 +120,14 @@ def finding(league: pd.DataFrame, order: str) -> str:
         return f"no estimator's {heads} heads cost {compared} than random heads do ({drop})."
     chance = league[league["estimator"] == RANDOM_ESTIMATOR].iloc[0]
     verb, compared = ("hurt most", "more") if order == "most" else ("are missed least", "less")
-    names = f"{equal[0]} finds" if len(equal) == 1 else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
-    where = f"in the one {unit} there is" if units == 1 else f"in {first['better']} of {_counted(units, unit)}"
+    names = (
+        f"{equal[0]} finds"
+        if len(equal) == 1
+        else f"{', '.join(equal[:-1])} and {equal[-1]} find equally well"
+    )
+    where = (
+        f"in the one {unit} there is" if units == 1 else f"in {first['better']} of {_counted(units, unit)}"
+    )
     return (
         f"{names} the heads that {verb}: silencing them costs {drop} over {first['examples']} held-out examples, random "
         f"heads {number(chance['drop'])}; {compared} than random heads {where}."

@@ -90,7 +90,11 @@ def of_specialization(run: Any) -> Section:
         for scoring, some in d.groupby("scoring", sort=False) if "scoring" in d else [("", d)]:
             named = f", heads scored by {scoring}" if scoring else ""
             blocks.append(
-                Chart(f"methods{scoring}", f"Dissociation after every method{named} (Fig. 8)", partial(figures.methods, some))
+                Chart(
+                    f"methods{scoring}",
+                    f"Dissociation after every method{named} (Fig. 8)",
+                    partial(figures.methods, some),
+                )
             )
     if "layers-mean.parquet" in run.files:
         layers = run.table("layers-mean")
@@ -107,7 +111,9 @@ def of_specialization(run: Any) -> Section:
 def _averaged(grid: pd.DataFrame, average: float) -> str:
     """The average of a row, and over which pairs it is; empty where the rows have none in common."""
     pairs = grid.drop(columns="average").notna().all()
-    which = "pairs" if pairs.all() else f"the {int(pairs.sum())} pair{'s' * (pairs.sum() > 1)} that all rows have"
+    which = (
+        "pairs" if pairs.all() else f"the {int(pairs.sum())} pair{'s' * (pairs.sum() > 1)} that all rows have"
+    )
     return "" if pd.isna(average) else f"{number(average)} % on average over {which}, "
 
 
@@ -134,13 +140,26 @@ def of_probing(run: Any) -> Section:
         values, embeddings = _maps(run, "test", model=model), run.table("embeddings", model=model)
         blocks.append(HeadMaps(f"heads-{model}", f"What every head of {model} knows", "probe score", values))
         draw = partial(probing_figures.heatmaps, values, sort=True)
-        blocks.append(Chart(f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw))
-        if "sweep.parquet" in run.files and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1:
+        blocks.append(
+            Chart(
+                f"heads-sorted-{model}", f"The same, heads of each layer of {model} from best to worst", draw
+            )
+        )
+        if (
+            "sweep.parquet" in run.files
+            and (sweep := run.table("sweep", model=model)).groupby("task")["n"].nunique().max() > 1
+        ):
             draw = partial(probing_figures.sweep, sweep, embeddings)
-            blocks.append(Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, BARS_NOTE))
+            blocks.append(
+                Chart(f"sweep-{model}", f"Score over the number of heads of {model}", draw, BARS_NOTE)
+            )
         if "syntactic-semantic.parquet" in run.files:
             draw = partial(probing_figures.syntactic_semantic, run.table("syntactic-semantic", model=model))
-            blocks.append(Chart(f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw))
+            blocks.append(
+                Chart(
+                    f"syntactic-semantic-{model}", f"Syntactic and semantic heads of {model} (Fig. 5)", draw
+                )
+            )
         comparison = top_against(embeddings, "last")
         if comparison:
             sentences.append(f"{model}: {comparison}")
@@ -151,11 +170,15 @@ def of_finetuning(run: Any) -> Section:
     """Every head before fine-tuning, and after it from each embedding."""
     blocks: list[Any] = []
     for model in dict.fromkeys(str(task["coords"]["model"]) for task, _ in run.results("fine-tune")):
-        before, after = (_maps(run, *what, model=model) for what in (("test", "probe-task"), ("after", "fine-tune")))
+        before, after = (
+            _maps(run, *what, model=model) for what in (("test", "probe-task"), ("after", "fine-tune"))
+        )
         after = after if "embedding" in after.dims else after.expand_dims("embedding")
         columns = {str(name): after.sel(embedding=name) for name in after["embedding"].values}
         draw = partial(probing_figures.before_and_after, before, columns)
-        blocks.append(Chart(f"shift-{model}", f"Heads of {model} before and after fine-tuning (Fig. 4)", draw))
+        blocks.append(
+            Chart(f"shift-{model}", f"Heads of {model} before and after fine-tuning (Fig. 4)", draw)
+        )
     sentences = _best_sources(run.table("fine-tuning")) if "fine-tuning.parquet" in run.files else []
     return _section(run, "head-finetuning", sentences, blocks)
 
@@ -185,7 +208,9 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     labels = {str(model): model_label(model) for model in dict.fromkeys(frame["model"])}
     short = {path: Path(label).name if Path(label).is_absolute() else label for path, label in labels.items()}
-    names = {path: name if list(short.values()).count(name) == 1 else labels[path] for path, name in short.items()}
+    names = {
+        path: name if list(short.values()).count(name) == 1 else labels[path] for path, name in short.items()
+    }
     return frame.assign(model=frame["model"].map(lambda model: names[str(model)]))
 
 

@@ -59,7 +59,11 @@ def section(result: "Induction") -> Section:
 
 
 def _with_interval(effect: Effect) -> str:
-    span = f"{_short(effect.low)} to {_short(effect.high)}" if np.isfinite(effect.low) else "no interval, see the table"
+    span = (
+        f"{_short(effect.low)} to {_short(effect.high)}"
+        if np.isfinite(effect.low)
+        else "no interval, see the table"
+    )
     return f"{_short(effect.value)} % ({span})"
 
 

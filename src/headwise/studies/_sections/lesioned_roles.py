@@ -15,10 +15,10 @@ LESIONS = (
     "Accuracy: repeated tokens that the model predicts, in percent; loss: of these tokens, in nats. Intervals: 95 %, Student's t over what "
     "the table names."
 )
-SHARES = (
-    "Share of a head's attention on the role's pattern, in percent; chance: that of a head that spreads its attention evenly."
+SHARES = "Share of a head's attention on the role's pattern, in percent; chance: that of a head that spreads its attention evenly."
+DOTS = (
+    "Filled: trained weights; open: random weights; grey: each draw of random heads. Lines: 95 % intervals."
 )
-DOTS = "Filled: trained weights; open: random weights; grey: each draw of random heads. Lines: 95 % intervals."
 
 
 def of_roles(run: Any) -> Section:
@@ -28,7 +28,9 @@ def of_roles(run: Any) -> Section:
     sentences = []
     for (model, weights), some in lesions.groupby(["model", "weights"], sort=False):
         here = [table[(table["model"] == model) & (table["weights"] == weights)] for table in (heads, draws)]
-        sentences.append(f"{model}{', random weights' if weights == 'random' else ''}: {finding(some, *here)}")
+        sentences.append(
+            f"{model}{', random weights' if weights == 'random' else ''}: {finding(some, *here)}"
+        )
     return Section(
         "Roles",
         sentences,

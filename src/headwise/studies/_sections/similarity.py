@@ -31,7 +31,13 @@ def section(run: Any) -> Section:
         blocks.append(Table("similarity-link", "Correlation with dissociation over pairs", tests, LINKED))
     if "agreement.parquet" in run.files:
         blocks.append(
-            Table("similarity-agreement", "Agreement of the metrics", run.table("agreement"), "Over task pairs.", detail=True)
+            Table(
+                "similarity-agreement",
+                "Agreement of the metrics",
+                run.table("agreement"),
+                "Over task pairs.",
+                detail=True,
+            )
         )
     blocks.append(Table("similarity-pairs", "Every pair", pairs))
     made_up = synthetic_rows(run.table("similarity-tasks")) if "similarity-tasks.parquet" in run.files else ""
@@ -68,8 +74,6 @@ def _link_finding(row: Any, pairs: int) -> str:
     if pd.isna(row.p):
         return f"Task similarity by {row.similarity} and dissociation: {values}; {getattr(row, 'note', '') or 'no test'}."
     if row.p >= 0.05:
-        return (
-            f"No link of task similarity by {row.similarity} with dissociation could be shown: {values} (Mantel p = {row.p:.3g})."
-        )
+        return f"No link of task similarity by {row.similarity} with dissociation could be shown: {values} (Mantel p = {row.p:.3g})."
     way = "more" if row.correlation > 0 else "less"
     return f"Task similarity by {row.similarity} is associated with {way} dissociation: {values} (Mantel p = {row.p:.3g})."

@@ -17,9 +17,7 @@ from headwise.studies._stemcells import NOT_KNOWN, stem_cells
 SAID = {1: "higher, over runs and heads", -1: "lower, over runs and heads", 0: NOT_SHOWN}
 TOO_NARROW = "the interval of an older headwise was over runs alone, which is too narrow; run the study again: only its tables are made again"
 RELABELLED = "Expected, range and p: heads relabelled within layers, once per task; they speak of these runs and tasks."
-BOUNDS = (
-    "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for the number of effects."
-)
+BOUNDS = "95 % intervals over runs and heads, from two runs and four heads of each group on; not corrected for the number of effects."
 
 
 def section(run: Any) -> Section:
@@ -34,10 +32,13 @@ def section(run: Any) -> Section:
             layers = int(claims.sizes["layer"])
             title = f"Share of runs in which a task claims a head ({method})"
             always = {
-                str(task): np.argwhere(claims.sel(task=task).all("run").to_numpy()).tolist() for task in claims["task"].values
+                str(task): np.argwhere(claims.sel(task=task).all("run").to_numpy()).tolist()
+                for task in claims["task"].values
             }
             note = "Framed heads are claimed in every run."
-            blocks.append(HeadMaps(f"claims-{name}", title, "share of runs", claims.mean("run"), always, note))
+            blocks.append(
+                HeadMaps(f"claims-{name}", title, "share of runs", claims.mean("run"), always, note)
+            )
             if not str(method).endswith("random weights"):
                 draw = partial(figures.stem_cell_map, claims, stem_cells(claims))
                 blocks.append(Chart(f"stem-cells-{name}", f"Heads that most tasks claim ({method})", draw))
@@ -45,7 +46,9 @@ def section(run: Any) -> Section:
             agreement = run.table(f"agreement-{name}")
             for value in ("overlap", "spearman"):
                 title = f"{value.capitalize()} of claims of two tasks ({method})"
-                blocks.append(Chart(f"{value}-{name}", title, partial(figures.task_overlap, agreement, value)))
+                blocks.append(
+                    Chart(f"{value}-{name}", title, partial(figures.task_overlap, agreement, value))
+                )
             title = f"Agreement between tasks and between runs ({method})"
             blocks.append(Table(f"agreement-{name}", title, agreement, detail=True))
     if "labels.parquet" in run.files:
@@ -57,14 +60,23 @@ def section(run: Any) -> Section:
             lambda: figures.effects(effects),
             "Points of probe score. Negative: harmed more than other heads.",
         ),
-        Table("stem-cells", "How many heads most tasks claim, against layer-matched random sets", tests, RELABELLED),
+        Table(
+            "stem-cells",
+            "How many heads most tasks claim, against layer-matched random sets",
+            tests,
+            RELABELLED,
+        ),
         Table("effects", "The hypothesis, with its interval over runs and heads", effects, BOUNDS),
     ]
     if "layer-changes.parquet" in run.files:
         changes = run.table("layer-changes")
         title = "Mean change of probe scores from single- to multi-task training, by layer, with its interval over runs"
         blocks += [
-            Chart("layer-changes", "What training together changes, layer by layer", partial(figures.layer_changes, changes)),
+            Chart(
+                "layer-changes",
+                "What training together changes, layer by layer",
+                partial(figures.layer_changes, changes),
+            ),
             Table("layer-changes", title, changes, detail=True),
         ]
     scores = run.table("scores") if "scores.parquet" in run.files else pd.DataFrame()
@@ -100,18 +112,30 @@ def label_charts(labels: pd.DataFrame, layers: int) -> list[Chart]:
     stages = {str(stage): own[own["stage"] == stage] for stage in dict.fromkeys(own["stage"])}
     charts = []
     for stage, table in stages.items():
-        average = table.groupby(["task", "label"], sort=False)[["layer", "recall", "gold"]].mean().reset_index()
+        average = (
+            table.groupby(["task", "label"], sort=False)[["layer", "recall", "gold"]].mean().reset_index()
+        )
         draw = partial(figures.best_layers, average, layers)
         charts.append(Chart(f"best-layers-{stage}", f"Layer of the best head of every label ({stage})", draw))
     for stage in [stage for stage in ("multi", "iat") if {stage, "single"} <= set(stages)]:
         draw = partial(figures.label_changes, stages["single"], stages[stage], names=("single", stage))
-        charts.append(Chart(f"label-changes-{stage}", f"What the best head of every label knows after {stage} training", draw))
+        charts.append(
+            Chart(
+                f"label-changes-{stage}",
+                f"What the best head of every label knows after {stage} training",
+                draw,
+            )
+        )
     return charts
 
 
 def current(effects: pd.DataFrame) -> pd.DataFrame:
     """The table of effects; that of an older run without its intervals."""
-    return effects if "note" in effects else effects.assign(low=np.nan, high=np.nan, note=f"no interval: {TOO_NARROW}")
+    return (
+        effects
+        if "note" in effects
+        else effects.assign(low=np.nan, high=np.nan, note=f"no interval: {TOO_NARROW}")
+    )
 
 
 def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
@@ -120,7 +144,9 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
     for row in tests.to_dict("records"):
         left = _left_out(row)
         if np.isnan(row["p"]):
-            sentences.append(f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}")
+            sentences.append(
+                f"By {row['gates']}, nothing can be said of shared heads: fewer than two tasks were learnt. {left}"
+            )
             continue
         more = "more than" if row["p"] <= 0.05 else "not shown to be more than"
         sentences.append(
@@ -129,10 +155,16 @@ def findings(tests: pd.DataFrame, effects: pd.DataFrame) -> list[str]:
         )
     for row in effects.to_dict("records"):
         if np.isnan(row["mean"]):
-            sentences.append(f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip())
+            sentences.append(
+                f"{row['gates']}, {row['effect']}: there were no heads to measure it on. {_left_out(row)}".rstrip()
+            )
             continue
         points = {key: 100 * row[key] for key in ("mean", "low", "high")}
-        meant = no_interval(row["note"], "runs and heads") if row["note"] else SAID[sign(points["low"], points["high"])]
+        meant = (
+            no_interval(row["note"], "runs and heads")
+            if row["note"]
+            else SAID[sign(points["low"], points["high"])]
+        )
         sentences.append(
             f"{row['gates']}, {row['effect']}: {number(points['mean'], 2, sign=True)} points of probe score"
             f"{between(points['low'], points['high'], 2)}: {meant}. {_left_out(row)}".rstrip()

@@ -22,13 +22,23 @@ def section(run: Any) -> Section:
     scores, cells = run.table("transfer"), run.table("few-shot")
     tests = run.table("transfer-tests") if "transfer-tests.parquet" in run.files else pd.DataFrame()
     blocks: list[Table | Chart] = [
-        Chart("transfer", "Scores over the number of examples", lambda: figures.transfer(scores), _runs(scores)),
-        Table("transfer", "Few-shot scores in percent (Table 6 of Li et al. 2023)", _layout(scores, cells), _runs(scores)),
+        Chart(
+            "transfer", "Scores over the number of examples", lambda: figures.transfer(scores), _runs(scores)
+        ),
+        Table(
+            "transfer",
+            "Few-shot scores in percent (Table 6 of Li et al. 2023)",
+            _layout(scores, cells),
+            _runs(scores),
+        ),
         Table("transfer-scores", "Few-shot scores of every method", scores, detail=True),
     ]
     if len(tests):
         blocks.append(Table("transfer-tests", "Differences between methods", tests, DIFFERENCES))
-    metrics, lengths = ({task: part[name].iloc[0] for task, part in cells.groupby("task")} for name in ("metric", "max_length"))
+    metrics, lengths = (
+        {task: part[name].iloc[0] for task, part in cells.groupby("task")}
+        for name in ("metric", "max_length")
+    )
     return Section(
         title="Few-shot transfer",
         findings=findings(scores, tests),
@@ -42,7 +52,11 @@ def section(run: Any) -> Section:
 def _layout(scores: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Tasks and methods × numbers of examples, with what a guess would score."""
     spreads = [spread(mean, sd) for mean, sd in zip(scores["mean"], scores["sd"], strict=True)]
-    wide = scores.assign(cell=spreads).pivot(index=["task", "method"], columns="shots", values="cell").reset_index()
+    wide = (
+        scores.assign(cell=spreads)
+        .pivot(index=["task", "method"], columns="shots", values="cell")
+        .reset_index()
+    )
     wide.columns = [str(name) for name in wide.columns]
     wide.insert(1, "chance", 100 * wide["task"].map(cells.groupby("task")["chance"].mean()))
     return wide
@@ -51,7 +65,11 @@ def _layout(scores: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 def _runs(scores: pd.DataFrame) -> str:
     """What "±" is over."""
     runs, sources = int(scores["runs"].max()), int(scores["sources"].max())
-    return f"Mean ± sd over {runs} runs ({counted(sources, 'source model')} × few-shot seeds)." if runs > 1 else "One run."
+    return (
+        f"Mean ± sd over {runs} runs ({counted(sources, 'source model')} × few-shot seeds)."
+        if runs > 1
+        else "One run."
+    )
 
 
 def _tuned(cells: pd.DataFrame) -> str:

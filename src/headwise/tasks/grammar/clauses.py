@@ -106,7 +106,12 @@ def preposition(form: str, inside: Nominal) -> Phrase:
 
 def with_modifier(nominal: Nominal, after: Phrase, relation: str, frames: tuple[Frame, ...] = ()) -> Nominal:
     """A noun phrase with a phrase or relative clause behind it."""
-    return Nominal(phrase("NP", nominal.phrase, (after, relation)), nominal.number, nominal.core, (*nominal.frames, *frames))
+    return Nominal(
+        phrase("NP", nominal.phrase, (after, relation)),
+        nominal.number,
+        nominal.core,
+        (*nominal.frames, *frames),
+    )
 
 
 def relative(nominal: Nominal, pronoun: str, body: Clause, role: str) -> Nominal:
@@ -146,7 +151,13 @@ def auxiliary(lemma: str, tense: str, number: str) -> Word:
 
 
 def verb_phrase(
-    entry: Entry, tense: str, aspect: str, number: str, negated: bool, passive: bool, after: Sequence[tuple[Phrase, str]]
+    entry: Entry,
+    tense: str,
+    aspect: str,
+    number: str,
+    negated: bool,
+    passive: bool,
+    after: Sequence[tuple[Phrase, str]],
 ) -> tuple[Phrase, Word, Word | None, list[Part]]:
     """A verb with its auxiliaries and what follows it.
 
@@ -238,7 +249,10 @@ def copula(subject: Nominal | None, predicate: Phrase, *, tense: str, negated: b
     if negated:
         roles.append((negation, "ARGM-NEG"))
     parts = [Part(subject.phrase, "nsubj")] if subject is not None else []
-    return Clause((*parts, Part(verb_part)), (*(subject.frames if subject is not None else ()), Frame(be, "be.01", tuple(roles))))
+    return Clause(
+        (*parts, Part(verb_part)),
+        (*(subject.frames if subject is not None else ()), Frame(be, "be.01", tuple(roles))),
+    )
 
 
 def punctuation(form: str) -> Word:

@@ -51,10 +51,17 @@ def pairs(source: Source, size: int, name: str = "") -> list[Pair]:
             changes.append(source.pick(EDITS))
             hypothesis = _edited(source, hypothesis, changes[-1])
         label = logic.relation(statement(source, premise), statement(source, hypothesis))
-        cell = (label, hypothesis.quantifier, label == logic.NEUTRAL and _negative(premise) != _negative(hypothesis))
+        cell = (
+            label,
+            hypothesis.quantifier,
+            label == logic.NEUTRAL and _negative(premise) != _negative(hypothesis),
+        )
         if hypothesis == premise or not left[cell]:
             continue
-        made = [_write(form, source.chance(0.3), f"{name}-{len(found)}{'ab'[i]}") for i, form in enumerate((premise, hypothesis))]
+        made = [
+            _write(form, source.chance(0.3), f"{name}-{len(found)}{'ab'[i]}")
+            for i, form in enumerate((premise, hypothesis))
+        ]
         key = (made[0].text, made[1].text)
         if key not in found and key[0] != key[1]:
             found[key] = Pair(made[0], made[1], label, tuple(changes))
@@ -80,23 +87,32 @@ def _negative(form: Form) -> bool:
 
 def statement(source: Source, form: Form) -> logic.Statement:
     """The logic of a form; a name is a set of one, of which "every" and "some" say the same."""
-    subject = logic.Noun(frozenset({" ".join(form.name)})) if form.name else _set(source, form.subject, form.adjective)
+    subject = (
+        logic.Noun(frozenset({" ".join(form.name)}))
+        if form.name
+        else _set(source, form.subject, form.adjective)
+    )
     target = _set(source, form.object, form.object_adjective)
     verb = min(form.verb.lemma, form.verb.synonym or form.verb.lemma)
-    return logic.Statement(form.quantifier, subject, logic.Predicate(verb, form.time, form.object_quantifier, target))
+    return logic.Statement(
+        form.quantifier, subject, logic.Predicate(verb, form.time, form.object_quantifier, target)
+    )
 
 
 def _set(source: Source, noun: Entry, adjective: Entry | None) -> logic.Noun:
     own = min(noun.lemma, noun.synonym or noun.lemma)
     above = {found.lemma for found in source.lexicon.hypernyms(noun)}
     return logic.Noun(
-        frozenset({own, *above}), "" if adjective is None else min(adjective.lemma, adjective.synonym or adjective.lemma)
+        frozenset({own, *above}),
+        "" if adjective is None else min(adjective.lemma, adjective.synonym or adjective.lemma),
     )
 
 
 def _form(source: Source) -> Form:
     verb = source.entry("verb", "any", "thing")
-    target = source.pick([e for e in source.lexicon.find("thing", None, None, source.split) if e.category != "-"])
+    target = source.pick(
+        [e for e in source.lexicon.find("thing", None, None, source.split) if e.category != "-"]
+    )
     subject = source.entry("person")
     form = Form(
         source.pick((SOME, EVERY, NO, NOT_EVERY)),
@@ -134,7 +150,9 @@ def _edited(source: Source, form: Form, edit: str) -> Form:
     if edit == "synonym":
         return replace(form, verb=_synonym(source, form.verb), object=_synonym(source, form.object))
     if edit == "object adjective":
-        return replace(form, object_adjective=None if form.object_adjective else source.entry("adjective", "thing"))
+        return replace(
+            form, object_adjective=None if form.object_adjective else source.entry("adjective", "thing")
+        )
     if edit in ("object up", "object down", "other noun"):
         return replace(form, object=_moved(source, form.object, edit.split()[-1], "thing"))
     if form.name:
@@ -155,7 +173,9 @@ def _moved(source: Source, noun: Entry, direction: str, kind: str) -> Entry:
         return source.pick(source.lexicon.hypernyms(noun) or (noun,))
     if direction == "down":
         return source.pick(source.lexicon.hyponyms(kind, noun.lemma, source.split) or (noun,))
-    beside = [e for e in source.lexicon.find(kind, None, noun.category, source.split) if e.lemma != noun.lemma]
+    beside = [
+        e for e in source.lexicon.find(kind, None, noun.category, source.split) if e.lemma != noun.lemma
+    ]
     return source.pick(beside or (noun,))
 
 
@@ -170,12 +190,18 @@ def _write(form: Form, passive: bool, name: str) -> Sentence:
     adjuncts = []
     if form.time:
         inside = clauses.proper((form.time,), "")
-        adjuncts = [Adjunct(clauses.preposition("on" if form.time in WEEKDAYS else "in", inside), "obl", "ARGM-TMP")]
+        adjuncts = [
+            Adjunct(clauses.preposition("on" if form.time in WEEKDAYS else "in", inside), "obl", "ARGM-TMP")
+        ]
     if passive and form.quantifier == SOME and form.object_quantifier == SOME:
         by = clauses.preposition("by", subject)
-        made = clauses.clause(target, form.verb, [(by, "obl", "ARG0")], tense=PAST, passive=True, adjuncts=adjuncts)
+        made = clauses.clause(
+            target, form.verb, [(by, "obl", "ARG0")], tense=PAST, passive=True, adjuncts=adjuncts
+        )
     else:
-        made = clauses.clause(subject, form.verb, [(target, "obj", "ARG1")], tense=PAST, negated=negated, adjuncts=adjuncts)
+        made = clauses.clause(
+            subject, form.verb, [(target, "obj", "ARG1")], tense=PAST, negated=negated, adjuncts=adjuncts
+        )
     return to_sentence(*joining.single(made), {}, name)
 
 

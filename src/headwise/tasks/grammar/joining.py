@@ -23,16 +23,27 @@ def coordinate(first: Clause, conjunction: str, second: Clause) -> tuple[Phrase,
     return Phrase("S", parts), (*first.frames, *second.frames)
 
 
-def subordinate(main: Clause, conjunction: str, other: Clause, *, first: bool) -> tuple[Phrase, tuple[Frame, ...]]:
+def subordinate(
+    main: Clause, conjunction: str, other: Clause, *, first: bool
+) -> tuple[Phrase, tuple[Frame, ...]]:
     """ "When S, S." or "S because S."; the subordinate clause is an adverbial argument of the main verb."""
     tag = "WRB" if conjunction == "when" else "IN"
     word = Word(conjunction, conjunction, "SCONJ", tag)
     clause = phrase("SBAR", (word, "mark"), other.phrase())
     role = {"when": "ARGM-TMP", "because": "ARGM-CAU"}.get(conjunction, "ARGM-ADV")
     head = main.frames[-1]
-    frames = (*main.frames[:-1], Frame(head.verb, head.sense, (*head.arguments, (clause, role))), *other.frames)
+    frames = (
+        *main.frames[:-1],
+        Frame(head.verb, head.sense, (*head.arguments, (clause, role))),
+        *other.frames,
+    )
     if first:
-        parts = (Part(clause, "advcl"), Part(punctuation(","), "punct"), *main.parts, Part(punctuation("."), "punct"))
+        parts = (
+            Part(clause, "advcl"),
+            Part(punctuation(","), "punct"),
+            *main.parts,
+            Part(punctuation("."), "punct"),
+        )
     else:
         parts = (*main.parts[:-1], Part(_inside(main.parts[-1], clause)), Part(punctuation("."), "punct"))
     return Phrase("S", parts), frames

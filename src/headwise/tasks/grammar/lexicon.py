@@ -96,7 +96,9 @@ def _topics(lexicon: Lexicon) -> tuple[str, ...]:
 
 
 @cache
-def _find(lexicon: Lexicon, kind: str, topic: str | None, category: str | None, split: int | None) -> tuple[Entry, ...]:
+def _find(
+    lexicon: Lexicon, kind: str, topic: str | None, category: str | None, split: int | None
+) -> tuple[Entry, ...]:
     return tuple(
         entry
         for entry in lexicon.entries
@@ -114,7 +116,9 @@ def load() -> Lexicon:
     above: dict[str, str] = {}
     split_of: dict[str, int] = {}  # a word of two sections has one split
     header, place = ["", "", ""], 0
-    for line in files("headwise.tasks.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
+    for line in (
+        files("headwise.tasks.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines()
+    ):
         if line.startswith("#") or not line.strip():
             continue
         if line.startswith("["):
@@ -125,7 +129,11 @@ def load() -> Lexicon:
                 item, _, category = item.partition("<")
                 lemma, _, plural = item.partition("/")
                 above[lemma] = category or "-"
-                entries.append(Entry(lemma, "kind", "any", category or "-", -1, plural=plural or inflection.plural(lemma)))
+                entries.append(
+                    Entry(
+                        lemma, "kind", "any", category or "-", -1, plural=plural or inflection.plural(lemma)
+                    )
+                )
                 continue
             words = item.split("=")
             lemmas = [word.split("/")[0] for word in words]

@@ -71,12 +71,15 @@ def tasks(
         )
     layers = [name for name in names if name in LAYERS]
     treebanks = (
-        {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()} if layers else {}
+        {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()}
+        if layers
+        else {}
     )
     found = {made.name: made for made in structured(treebanks, layers, synthetic=True)} if layers else {}
     if metric is not None:
         found = {
-            name: Task.of(name, {s: made.split(s) for s in SPLITS}, metric=metric, synthetic=True) for name, made in found.items()
+            name: Task.of(name, {s: made.split(s) for s in SPLITS}, metric=metric, synthetic=True)
+            for name, made in found.items()
         }
     for name in names:
         if name in NAMES:
@@ -114,7 +117,9 @@ def _made(name: str, size: int, seed: int, split: str, shared_words: bool) -> li
     return _balanced(lambda label: one(name, source, label), classes_of(name), size, source)
 
 
-def _balanced(make: Callable[[str], Text], classes: Sequence[str], size: int, source: Source) -> list[tuple[Text, str]]:
+def _balanced(
+    make: Callable[[str], Text], classes: Sequence[str], size: int, source: Source
+) -> list[tuple[Text, str]]:
     """`size` different texts, each class as often as the next, in random order."""
     found: dict[Text, str] = {}
     for i in range(size):
@@ -140,5 +145,7 @@ def draw(name: str, source: Source, label: str) -> Drawn:
     """One sentence of a class; `phrases.to_sentence` gives its annotation."""
     if name == "sentiment":
         return sentiment.draw(source, label)
-    voices = sentences.VOICES if name != "object_number" else ("active", "negative")  # a passive has no object
+    voices = (
+        sentences.VOICES if name != "object_number" else ("active", "negative")
+    )  # a passive has no object
     return sentences.draw(source, sentences.choose(source, voices), sentences.Wish(**{name: label}))

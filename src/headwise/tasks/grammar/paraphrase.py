@@ -62,13 +62,21 @@ def pair(source: Source, label: str, name: str = "") -> Pair:
     passive = [source.chance(0.5), source.chance(0.5)]
     fronted = [source.chance(0.4), source.chance(0.4)]
     worded = _reworded(source, second) if source.chance(0.5) else second
-    if label == SAME and passive[0] == passive[1] and (fronted[0] == fronted[1] or not first.time) and worded == second:
+    if (
+        label == SAME
+        and passive[0] == passive[1]
+        and (fronted[0] == fronted[1] or not first.time)
+        and worded == second
+    ):
         passive[1] = not passive[1]  # at least one change of form
     if worded != second:
         changes.append("synonym")
     if passive[0] != passive[1]:
         changes.append("voice")
-    made = [_write(proposition, passive[i], fronted[i], f"{name}-{'ab'[i]}") for i, proposition in enumerate((first, worded))]
+    made = [
+        _write(proposition, passive[i], fronted[i], f"{name}-{'ab'[i]}")
+        for i, proposition in enumerate((first, worded))
+    ]
     return Pair(made[0], made[1], label, tuple(changes))
 
 
@@ -103,15 +111,22 @@ def _altered(source: Source, was: Proposition, change: str) -> Proposition:
         return replace(was, tense=PRESENT if was.tense == PAST else PAST)
     if change == "number":
         number = PLURAL if was.patient.number == SINGULAR else SINGULAR
-        return replace(was, patient=replace(was.patient, number=number, determiner="the" if number == SINGULAR else "two"))
+        return replace(
+            was,
+            patient=replace(was.patient, number=number, determiner="the" if number == SINGULAR else "two"),
+        )
     if change == "verb":
         others = [
-            e for e in source.lexicon.find("verb", "any", was.verb.category, source.split) if e.lemma not in _meanings(was.verb)
+            e
+            for e in source.lexicon.find("verb", "any", was.verb.category, source.split)
+            if e.lemma not in _meanings(was.verb)
         ]
         return replace(was, verb=source.pick(others))
     noun = was.patient.noun
     taken = {*_meanings(noun), was.agent.noun.lemma}
-    others = [e for e in source.lexicon.find(noun.kind, noun.topic, None, source.split) if e.lemma not in taken]
+    others = [
+        e for e in source.lexicon.find(noun.kind, noun.topic, None, source.split) if e.lemma not in taken
+    ]
     return replace(was, patient=replace(was.patient, noun=source.pick(others)))
 
 
@@ -129,7 +144,9 @@ def _reworded(source: Source, was: Proposition) -> Proposition:
         return next((found for found in fitting if found.lemma == entry.synonym), entry)
 
     def someone(was: Someone) -> Someone:
-        return replace(was, noun=other(was.noun), adjective=other(was.adjective) if was.adjective is not None else None)
+        return replace(
+            was, noun=other(was.noun), adjective=other(was.adjective) if was.adjective is not None else None
+        )
 
     return replace(was, verb=other(was.verb), agent=someone(was.agent), patient=someone(was.patient))
 
@@ -148,10 +165,21 @@ def _write(what: Proposition, passive: bool, fronted: bool, name: str) -> Senten
     if passive:
         by = clauses.preposition("by", agent)
         made = clauses.clause(
-            patient, what.verb, [(by, "obl", "ARG0")], tense=what.tense, negated=what.negated, passive=True, adjuncts=adjuncts
+            patient,
+            what.verb,
+            [(by, "obl", "ARG0")],
+            tense=what.tense,
+            negated=what.negated,
+            passive=True,
+            adjuncts=adjuncts,
         )
     else:
         made = clauses.clause(
-            agent, what.verb, [(patient, "obj", "ARG1")], tense=what.tense, negated=what.negated, adjuncts=adjuncts
+            agent,
+            what.verb,
+            [(patient, "obj", "ARG1")],
+            tense=what.tense,
+            negated=what.negated,
+            adjuncts=adjuncts,
         )
     return to_sentence(*joining.single(made), {}, name)

@@ -49,12 +49,19 @@ class Frame:
     arguments: tuple[tuple[Phrase | Word, str], ...]
 
 
-Drawn = tuple[Phrase, tuple[Frame, ...], dict[str, str]]  # a sentence before it is written down: phrase, predicates, labels
+Drawn = tuple[
+    Phrase, tuple[Frame, ...], dict[str, str]
+]  # a sentence before it is written down: phrase, predicates, labels
 
 
-def phrase(label: str, *parts: "Word | Phrase | tuple[Word | Phrase, str] | Part", entity: str = "") -> Phrase:
+def phrase(
+    label: str, *parts: "Word | Phrase | tuple[Word | Phrase, str] | Part", entity: str = ""
+) -> Phrase:
     """A phrase of parts: (child, relation) for dependents, a bare child for the head."""
-    found = [part if isinstance(part, Part) else Part(*part) if isinstance(part, tuple) else Part(part) for part in parts]
+    found = [
+        part if isinstance(part, Part) else Part(*part) if isinstance(part, tuple) else Part(part)
+        for part in parts
+    ]
     heads = sum(part.relation is None for part in found)
     if heads != 1:
         raise ValueError(f"a phrase has one head, this {label} has {heads}")

@@ -40,7 +40,9 @@ ASPECTS = ("simple", "progressive", "perfect")
 SUBJECTS = ("plain", "adjective", "of", "relative", "object-relative")
 OBJECTS = ("plain", "adjective", "with", "relative")
 ADJUNCTS = ("none", "place", "time", "time-first", "manner")
-TEMPLATES = tuple(Template(*forms) for forms in product(STRUCTURES, VOICES, ASPECTS, SUBJECTS, OBJECTS, ADJUNCTS))
+TEMPLATES = tuple(
+    Template(*forms) for forms in product(STRUCTURES, VOICES, ASPECTS, SUBJECTS, OBJECTS, ADJUNCTS)
+)
 
 
 @cache
@@ -106,7 +108,9 @@ def _whole(source: Source, template: Template, main: Clause, topic: str) -> tupl
     )
 
 
-def main_clause(source: Source, template: Template, topic: str, tense: str, subject_number: str, object_number: str) -> Clause:
+def main_clause(
+    source: Source, template: Template, topic: str, tense: str, subject_number: str, object_number: str
+) -> Clause:
     """The main clause of a template; in the passive `subject_number` is that of the surface subject."""
     entry, patient = verb_and_object(source, topic)
     agent = source.entry("person", topic)
@@ -115,7 +119,9 @@ def main_clause(source: Source, template: Template, topic: str, tense: str, subj
         subject = nominal(source, patient, subject_number, template.subject, topic)
         doer = nominal(source, agent, object_number, template.object, topic)
         by = clauses.preposition("by", doer)
-        made = clauses.clause(subject, entry, [(by, "obl", "ARG0")], tense=tense, passive=True, adjuncts=adjuncts)
+        made = clauses.clause(
+            subject, entry, [(by, "obl", "ARG0")], tense=tense, passive=True, adjuncts=adjuncts
+        )
         return Clause(made.parts, (*doer.frames, *made.frames))
     subject = nominal(source, agent, subject_number, template.subject, topic)
     target = nominal(source, patient, object_number, template.object, topic)
@@ -145,12 +151,16 @@ def nominal(source: Source, entry: Entry, number: str, form: str, topic: str) ->
         if source.chance(0.3):
             return clauses.with_modifier(base, clauses.preposition("from", source.city()), "nmod")
         inside = source.simple(source.thing(topic), source.number_())
-        return clauses.with_modifier(base, clauses.preposition("with" if entry.kind == "person" else "beside", inside), "nmod")
+        return clauses.with_modifier(
+            base, clauses.preposition("with" if entry.kind == "person" else "beside", inside), "nmod"
+        )
     if form == "relative":
         verb, target = verb_and_object(source, topic)
         if entry.kind == "person":
             obj = source.simple(target, source.number_())
-            body = clauses.clause(None, verb, [(obj, "obj", "ARG1")], tense=source.pick((PAST, PRESENT)), number=number)
+            body = clauses.clause(
+                None, verb, [(obj, "obj", "ARG1")], tense=source.pick((PAST, PRESENT)), number=number
+            )
             return clauses.relative(base, "who", body, "ARG0")
     if form in ("relative", "object-relative"):
         kind = "person" if entry.kind == "person" else "thing"
@@ -167,7 +177,11 @@ def simple_clause(source: Source, topic: str) -> Clause:
     if chosen < 0.3:
         subject = source.person_name()
     elif chosen < 0.4:
-        subject, verb, target = source.company(), source.entry("verb", "any", "person"), source.entry("person", topic)
+        subject, verb, target = (
+            source.company(),
+            source.entry("verb", "any", "person"),
+            source.entry("person", topic),
+        )
     else:
         subject = source.simple(source.entry("person", topic), source.number_(), described=source.chance(0.3))
     obj = source.simple(target, source.number_(), described=source.chance(0.3))

@@ -27,7 +27,11 @@ def draw(source: Source, label: str) -> Drawn:
     distractor = source.pick((POSITIVE, NEGATIVE))
     if form in ("but", "but-verb"):
         first = judgement(source, distractor, tense, _reviewed(source))
-        second = judgement(source, label, tense, _reviewed(source)) if form == "but" else liking(source, label, tense)
+        second = (
+            judgement(source, label, tense, _reviewed(source))
+            if form == "but"
+            else liking(source, label, tense)
+        )
         root, frames = joining.coordinate(first, "but", second)
     elif form in ("although", "although-last"):
         other = judgement(source, distractor, tense, _reviewed(source))
@@ -36,18 +40,24 @@ def draw(source: Source, label: str) -> Drawn:
     elif form == "relative":
         critic = source.simple(source.entry("person"), source.number_())
         body = clauses.clause(critic, source.entry("verb", distractor, "review"), [], tense=tense)
-        root, frames = joining.single(judgement(source, label, tense, clauses.relative(_reviewed(source), "that", body, "ARG1")))
+        root, frames = joining.single(
+            judgement(source, label, tense, clauses.relative(_reviewed(source), "that", body, "ARG1"))
+        )
     elif form == "nobody":
         root, frames = joining.single(everybody(source, label, tense))
     else:
         root, frames = joining.single(
-            liking(source, label, tense) if form == "verb" else judgement(source, label, tense, _reviewed(source))
+            liking(source, label, tense)
+            if form == "verb"
+            else judgement(source, label, tense, _reviewed(source))
         )
     return root, frames, {"sentiment": label, "tense": tense, "template": form}
 
 
 def _reviewed(source: Source) -> Nominal:
-    return clauses.noun_phrase(source.entry("thing", "review"), source.number_() if source.chance(0.3) else SINGULAR, "the")
+    return clauses.noun_phrase(
+        source.entry("thing", "review"), source.number_() if source.chance(0.3) else SINGULAR, "the"
+    )
 
 
 def judgement(source: Source, label: str, tense: str, subject: Nominal) -> Clause:
@@ -64,7 +74,11 @@ def judgement(source: Source, label: str, tense: str, subject: Nominal) -> Claus
 def liking(source: Source, label: str, tense: str) -> Clause:
     """ "the tourists (did not) love the film"."""
     negated = source.chance(0.3)
-    subject = source.person_name() if source.chance(0.3) else source.simple(source.entry("person"), source.number_())
+    subject = (
+        source.person_name()
+        if source.chance(0.3)
+        else source.simple(source.entry("person"), source.number_())
+    )
     verb = source.entry("verb", OPPOSITE[label] if negated else label, "review")
     return clauses.clause(subject, verb, [(_reviewed(source), "obj", "ARG1")], tense=tense, negated=negated)
 
@@ -76,4 +90,6 @@ def everybody(source: Source, label: str, tense: str) -> Clause:
     word = Word(form, form, "PRON", "NN", "Number=Sing|PronType=" + ("Neg" if negated else "Tot"))
     found = phrase("NP", word)
     verb = source.entry("verb", OPPOSITE[label] if negated else label, "review")
-    return clauses.clause(Nominal(found, SINGULAR, found), verb, [(_reviewed(source), "obj", "ARG1")], tense=tense)
+    return clauses.clause(
+        Nominal(found, SINGULAR, found), verb, [(_reviewed(source), "obj", "ARG1")], tense=tense
+    )

@@ -90,13 +90,17 @@ class Source:
         if self.chance(0.4):
             return Adjunct(clauses.preposition("in", self.city()), "obl", "ARGM-LOC")
         inside = clauses.noun_phrase(self.entry("place"), SINGULAR, "the")
-        return Adjunct(clauses.preposition(self.pick(("in", "near", "behind", "outside")), inside), "obl", "ARGM-LOC")
+        return Adjunct(
+            clauses.preposition(self.pick(("in", "near", "behind", "outside")), inside), "obl", "ARGM-LOC"
+        )
 
     def time(self, front: bool = False) -> Adjunct:
         """ "on Monday", "in March"; neither tells the tense."""
         word = self.entry("time").lemma
         made = clauses.proper((word,), "")
-        return Adjunct(clauses.preposition("on" if word in WEEKDAYS else "in", made), "obl", "ARGM-TMP", front)
+        return Adjunct(
+            clauses.preposition("on" if word in WEEKDAYS else "in", made), "obl", "ARGM-TMP", front
+        )
 
     def manner(self) -> Adjunct:
         """ "carefully"."""

@@ -42,7 +42,12 @@ def _any(source: Source, name: str) -> Sentence:
     topic, tense = source.pick(source.lexicon.topics), source.pick((PAST, PRESENT))
     subject = _anyone(source, topic)
     root, frames = _FORMS[form](source, topic, tense, subject)
-    return to_sentence(root, frames, {"topic": topic, "tense": tense, "subject_number": subject.number, "template": form}, name)
+    return to_sentence(
+        root,
+        frames,
+        {"topic": topic, "tense": tense, "subject_number": subject.number, "template": form},
+        name,
+    )
 
 
 def _anyone(source: Source, topic: str) -> Nominal:
@@ -55,27 +60,40 @@ def _anyone(source: Source, topic: str) -> Nominal:
 
 def _question(source: Source, topic: str, tense: str, subject: Nominal) -> tuple[Phrase, tuple[Frame, ...]]:
     verb, target = sentences.verb_and_object(source, topic)
-    root, frames = joining.question(subject, verb, source.simple(target, source.number_(), described=source.chance(0.3)), tense)
+    root, frames = joining.question(
+        subject, verb, source.simple(target, source.number_(), described=source.chance(0.3)), tense
+    )
     return root, (*subject.frames, *frames)
 
 
 def _gift(source: Source, topic: str, tense: str, subject: Nominal) -> tuple[Phrase, tuple[Frame, ...]]:
     gift = source.simple(source.thing(topic), source.number_(), described=source.chance(0.3))
-    receiver = source.person_name() if source.chance(0.3) else source.simple(source.entry("person", topic), source.number_())
+    receiver = (
+        source.person_name()
+        if source.chance(0.3)
+        else source.simple(source.entry("person", topic), source.number_())
+    )
     return joining.single(giving(source, subject, gift, receiver, tense, double=source.chance(0.5)))
 
 
-def giving(source: Source, subject: Nominal, gift: Nominal, receiver: Nominal, tense: str, *, double: bool) -> Clause:
+def giving(
+    source: Source, subject: Nominal, gift: Nominal, receiver: Nominal, tense: str, *, double: bool
+) -> Clause:
     """ "gives the ball to the coach", or with `double` "gives the coach the ball"."""
     verb = source.entry("verb", "any", "gift")
     if double:
         return clauses.clause(subject, verb, [(receiver, "iobj", "ARG2"), (gift, "obj", "ARG1")], tense=tense)
     return clauses.clause(
-        subject, verb, [(gift, "obj", "ARG1"), (clauses.preposition("to", receiver), "obl", "ARG2")], tense=tense
+        subject,
+        verb,
+        [(gift, "obj", "ARG1"), (clauses.preposition("to", receiver), "obl", "ARG2")],
+        tense=tense,
     )
 
 
-def _intransitive(source: Source, topic: str, tense: str, subject: Nominal) -> tuple[Phrase, tuple[Frame, ...]]:
+def _intransitive(
+    source: Source, topic: str, tense: str, subject: Nominal
+) -> tuple[Phrase, tuple[Frame, ...]]:
     adjuncts = [source.place()] if source.chance(0.6) else [source.manner()]
     if source.chance(0.4):
         adjuncts.append(source.time(front=source.chance(0.5)))
@@ -99,13 +117,27 @@ def _copula(source: Source, topic: str, tense: str, subject: Nominal) -> tuple[P
 
 def _appositive(source: Source, topic: str, tense: str, subject: Nominal) -> tuple[Phrase, tuple[Frame, ...]]:
     """Two clauses, the second with a name that works for a company: "..., and Clara Novak from Belcor waited in Oslo." """
-    person = clauses.with_modifier(source.person_name(), clauses.preposition("from", source.company()), "nmod")
+    person = clauses.with_modifier(
+        source.person_name(), clauses.preposition("from", source.company()), "nmod"
+    )
     second = clauses.clause(
-        person, source.entry("verb", "any", "place"), [], tense=source.pick((PAST, PRESENT)), adjuncts=[source.place()]
+        person,
+        source.entry("verb", "any", "place"),
+        [],
+        tense=source.pick((PAST, PRESENT)),
+        adjuncts=[source.place()],
     )
     verb, target = sentences.verb_and_object(source, topic)
-    first = clauses.clause(subject, verb, [(source.simple(target, source.number_()), "obj", "ARG1")], tense=tense)
+    first = clauses.clause(
+        subject, verb, [(source.simple(target, source.number_()), "obj", "ARG1")], tense=tense
+    )
     return joining.coordinate(first, source.pick(("and", "but")), second)
 
 
-_FORMS = {"question": _question, "gift": _gift, "intransitive": _intransitive, "copula": _copula, "appositive": _appositive}
+_FORMS = {
+    "question": _question,
+    "gift": _gift,
+    "intransitive": _intransitive,
+    "copula": _copula,
+    "appositive": _appositive,
+}

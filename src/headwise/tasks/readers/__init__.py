@@ -26,7 +26,13 @@ __all__ = [
     "tags_from_spans",
 ]
 
-READERS = {".conllu": conllu.read, ".ptb": brackets.read, ".mrg": brackets.read, ".trees": brackets.read, ".jsonl": propbank.read}
+READERS = {
+    ".conllu": conllu.read,
+    ".ptb": brackets.read,
+    ".mrg": brackets.read,
+    ".trees": brackets.read,
+    ".jsonl": propbank.read,
+}
 READERS |= {".gold_conll": ontonotes.read, ".v4_gold_conll": ontonotes.read}
 
 
@@ -47,7 +53,11 @@ def read_sentences(path: str | Path, **options: Any) -> list[Sentence]:
     sentences: list[Sentence] = reader(where, **options)
     if suffix(where) == ".conllu":
         base = where.name.split(".conllu")[0]
-        beside = [file for file in sorted(where.parent.glob(f"{base}.*")) if suffix(file) in (".ptb", ".mrg", ".trees")]
+        beside = [
+            file
+            for file in sorted(where.parent.glob(f"{base}.*"))
+            if suffix(file) in (".ptb", ".mrg", ".trees")
+        ]
         if beside:
             return merge(
                 sentences,
@@ -68,7 +78,9 @@ def merge(sentences: list[Sentence], trees: list[Sentence], *, skip_bad: bool = 
 
     if not skip_bad:
         if len(sentences) != len(trees):
-            raise HeadwiseError(f"{len(sentences)} sentences but {len(trees)} trees ({sentences[0].source}; {trees[0].source})")
+            raise HeadwiseError(
+                f"{len(sentences)} sentences but {len(trees)} trees ({sentences[0].source}; {trees[0].source})"
+            )
         return [_with_tree(sentence, tree) for sentence, tree in zip(sentences, trees, strict=True)]
     waiting: dict[str, list[Sentence]] = {}
     for tree in reversed(trees):

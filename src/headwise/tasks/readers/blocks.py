@@ -44,7 +44,9 @@ def blocks(path: Path) -> Iterator[Block]:
         yield Block(path, first, number + 1, lines)
 
 
-def gather(items: Iterable[Item], parse: Callable[[Item], Sentence | None], skip_bad: bool, path: Path) -> list[Sentence]:
+def gather(
+    items: Iterable[Item], parse: Callable[[Item], Sentence | None], skip_bad: bool, path: Path
+) -> list[Sentence]:
     """Parses every item; None means there is no sentence in it.
 
     A malformed one raises, or with `skip_bad` is left out and counted in one warning that quotes the first error.
@@ -65,7 +67,9 @@ def gather(items: Iterable[Item], parse: Callable[[Item], Sentence | None], skip
             found.append(sentence)
             total += 1
     if bad:
-        warnings.warn(f"{path}: skipped {len(bad)} malformed of {total} sentences; the first: {bad[0]}", stacklevel=3)
+        warnings.warn(
+            f"{path}: skipped {len(bad)} malformed of {total} sentences; the first: {bad[0]}", stacklevel=3
+        )
     if not found:
         raise HeadwiseError(f"{path} holds no {'well-formed ' if bad else ''}sentence")
     return found
@@ -76,17 +80,23 @@ def check_heads(heads: Sequence[int], where: str) -> None:
     size = len(heads)
     for word, head in enumerate(heads, 1):
         if not 0 <= head <= size:
-            raise HeadwiseError(f"{where}: word {word} has the head {head}, outside the sentence of {size} words")
+            raise HeadwiseError(
+                f"{where}: word {word} has the head {head}, outside the sentence of {size} words"
+            )
     roots = [word for word, head in enumerate(heads, 1) if head == 0]
     if len(roots) != 1:
-        raise HeadwiseError(f"{where}: there must be one root, found {len(roots)}{': words ' if roots else ''}{str(roots)[1:-1]}")
+        raise HeadwiseError(
+            f"{where}: there must be one root, found {len(roots)}{': words ' if roots else ''}{str(roots)[1:-1]}"
+        )
     rooted = {0}
     for word in range(1, size + 1):
         path: list[int] = []
         while word not in rooted:
             if word in path:
                 cycle = path[path.index(word) :]
-                raise HeadwiseError(f"{where}: the heads of words {', '.join(map(str, cycle))} run in a cycle")
+                raise HeadwiseError(
+                    f"{where}: the heads of words {', '.join(map(str, cycle))} run in a cycle"
+                )
             path.append(word)
             word = heads[word - 1]
         rooted.update(path)
@@ -96,12 +106,16 @@ def check_spans(spans: Iterable[Span], size: int, where: str) -> None:
     """Spans must lie within the sentence and not be empty."""
     for start, end, label in spans:
         if not 0 <= start < end <= size:
-            raise HeadwiseError(f"{where}: the span {start}-{end - 1} ({label}) is empty or outside the sentence of {size} words")
+            raise HeadwiseError(
+                f"{where}: the span {start}-{end - 1} ({label}) is empty or outside the sentence of {size} words"
+            )
 
 
 def check_roles(roles: Iterable[Predicate], size: int, where: str) -> None:
     """Predicates and arguments must lie within the sentence."""
     for predicate in roles:
         if not 0 <= predicate.index < size:
-            raise HeadwiseError(f"{where}: the predicate {predicate.index} is outside the sentence of {size} words")
+            raise HeadwiseError(
+                f"{where}: the predicate {predicate.index} is outside the sentence of {size} words"
+            )
         check_spans(predicate.arguments, size, where)

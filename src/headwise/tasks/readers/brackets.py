@@ -52,7 +52,9 @@ def parse(text: str, where: str = "the tree") -> Tree:
             words = words[1:] if label else words  # the label is the first bare token of its bracket
             if bool(children) == bool(words) or len(words) > 1:
                 content = f"({label} {' '.join(words)}{' ...' if children else ''})"
-                raise HeadwiseError(f"{where}: {content} is neither a phrase nor a part of speech over one word")
+                raise HeadwiseError(
+                    f"{where}: {content} is neither a phrase nor a part of speech over one word"
+                )
             node = Tree(label, tuple(children), unescape(words[0]) if words else None)
             if stack:
                 stack[-1][1].append(node)
@@ -63,7 +65,9 @@ def parse(text: str, where: str = "the tree") -> Tree:
         else:
             stack[-1][2].append(token)
     if stack or done is None:
-        raise HeadwiseError(f"{where}: {len(stack)} brackets are never closed" if stack else f"{where} is empty")
+        raise HeadwiseError(
+            f"{where}: {len(stack)} brackets are never closed" if stack else f"{where} is empty"
+        )
     return done
 
 
@@ -92,7 +96,9 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
         tree = without_traces(parse(piece.text, piece.where))
         if tree is None:
             raise HeadwiseError(f"{piece.where}: the tree holds no word")
-        return Sentence(tree.words(), xpos=tuple(leaf.label for leaf in tree.leaves()), tree=tree, source=piece.where)
+        return Sentence(
+            tree.words(), xpos=tuple(leaf.label for leaf in tree.leaves()), tree=tree, source=piece.where
+        )
 
     return gather(_pieces(where), sentence, skip_bad, where)
 

@@ -10,8 +10,18 @@ from headwise.tasks.readers.blocks import Block, blocks, gather
 from headwise.tasks.readers.tags import spans_from_tags, tags_from_spans
 
 NAMES = ("words", "lemmas", "upos", "xpos", "ner", "_")
-USUAL: dict[int, tuple[str, ...]] = {2: ("words", "ner"), 3: ("words", "xpos", "ner"), 4: ("words", "xpos", "_", "ner")}
-NUMBERED = ("_", "words", "ner", "_", "_")  # Universal NER: the word's number, the word, its tag, and who annotated it
+USUAL: dict[int, tuple[str, ...]] = {
+    2: ("words", "ner"),
+    3: ("words", "xpos", "ner"),
+    4: ("words", "xpos", "_", "ner"),
+}
+NUMBERED = (
+    "_",
+    "words",
+    "ner",
+    "_",
+    "_",
+)  # Universal NER: the word's number, the word, its tag, and who annotated it
 
 
 def read(
@@ -33,31 +43,54 @@ def read(
     where = Path(path)
     wanted = tuple(columns) if columns is not None else None
     if wanted is not None and (not set(wanted) <= set(NAMES) or wanted.count("words") != 1):
-        raise HeadwiseError(f"columns={wanted!r}: each column is one of {', '.join(NAMES)}, and one of them is words")
+        raise HeadwiseError(
+            f"columns={wanted!r}: each column is one of {', '.join(NAMES)}, and one of them is words"
+        )
 
     def parse(block: Block) -> Sentence | None:
-        kept = [(block.line + i, line) for i, line in enumerate(block.lines) if not line.startswith(("-DOCSTART-", "# "))]
+        kept = [
+            (block.line + i, line)
+            for i, line in enumerate(block.lines)
+            if not line.startswith(("-DOCSTART-", "# "))
+        ]
         if not kept:
             return None
         tabs = any("\t" in line for _, line in kept)
-        rows = [(place, [cell.strip() for cell in line.split("\t")] if tabs else line.split()) for place, line in kept]
-        counted = len(rows[0][1]) == len(NUMBERED) and [row[0] for _, row in rows] == [str(i + 1) for i in range(len(rows))]
+        rows = [
+            (place, [cell.strip() for cell in line.split("\t")] if tabs else line.split())
+            for place, line in kept
+        ]
+        counted = len(rows[0][1]) == len(NUMBERED) and [row[0] for _, row in rows] == [
+            str(i + 1) for i in range(len(rows))
+        ]
         names = wanted or (NUMBERED if counted else USUAL.get(len(rows[0][1])))
         if names is None:
-            raise HeadwiseError(f"{block.where(rows[0][0])}: {len(rows[0][1])} columns; say what they are with columns=")
+            raise HeadwiseError(
+                f"{block.where(rows[0][0])}: {len(rows[0][1])} columns; say what they are with columns="
+            )
         for place, row in rows:
             if len(row) != len(names) or not row[names.index("words")].strip():
-                raise HeadwiseError(f"{block.where(place)}: expected {len(names)} columns ({', '.join(names)}), found {row!r}")
+                raise HeadwiseError(
+                    f"{block.where(place)}: expected {len(names)} columns ({', '.join(names)}), found {row!r}"
+                )
         found = {name: tuple(row[i] for _, row in rows) for i, name in enumerate(names) if name != "_"}
-        entities = spans_from_tags(found.pop("ner"), scheme, block.where(rows[0][0])) if "ner" in found else None
+        entities = (
+            spans_from_tags(found.pop("ner"), scheme, block.where(rows[0][0])) if "ner" in found else None
+        )
         words = found.pop("words")
-        return Sentence(words, **found, entities=None if entities is None else tuple(entities), source=block.where())  # type: ignore[arg-type]
+        return Sentence(
+            words, **found, entities=None if entities is None else tuple(entities), source=block.where()
+        )  # type: ignore[arg-type]
 
     return gather(blocks(where), parse, skip_bad, where)
 
 
 def write(
-    sentences: Iterable[Sentence], path: str | Path, *, columns: Sequence[str] = ("words", "ner"), scheme: str = "bio"
+    sentences: Iterable[Sentence],
+    path: str | Path,
+    *,
+    columns: Sequence[str] = ("words", "ner"),
+    scheme: str = "bio",
 ) -> None:
     """Writes columns divided by tabs; "_" stands for a column to fill with underscores.
 
@@ -69,7 +102,11 @@ def write(
             filled: list[Sequence[str]] = []
             for name in columns:
                 if name == "ner":
-                    layer = None if sentence.entities is None else tags_from_spans(sentence.entities, len(sentence), scheme)
+                    layer = (
+                        None
+                        if sentence.entities is None
+                        else tags_from_spans(sentence.entities, len(sentence), scheme)
+                    )
                 else:
                     layer = ["_"] * len(sentence) if name == "_" else getattr(sentence, name)
                 if layer is None:

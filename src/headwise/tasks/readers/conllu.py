@@ -46,11 +46,15 @@ def _sentence(block: Block, fields: list[str], mentions: str) -> Sentence | None
             continue
         columns = line.split("\t")
         if len(columns) != 10:
-            raise HeadwiseError(f"{block.where(block.line + place)}: CoNLL-U has 10 columns, found {len(columns)}")
+            raise HeadwiseError(
+                f"{block.where(block.line + place)}: CoNLL-U has 10 columns, found {len(columns)}"
+            )
         if "-" in columns[0] or "." in columns[0]:
             continue
         if columns[0] != str(len(rows) + 1):
-            raise HeadwiseError(f"{block.where(block.line + place)}: word number {shown(columns[0])}, expected {len(rows) + 1}")
+            raise HeadwiseError(
+                f"{block.where(block.line + place)}: word number {shown(columns[0])}, expected {len(rows) + 1}"
+            )
         if not columns[1].strip():
             raise HeadwiseError(f"{block.where(block.line + place)}: the word is empty")
         rows.append(columns)
@@ -97,7 +101,9 @@ def _heads(column: list[str], where: str) -> tuple[int, ...] | None:
     return tuple(heads)
 
 
-def _entities(misc: list[str], upos: tuple[str, ...] | None, fields: list[str], mentions: str, where: str) -> tuple[Span, ...]:
+def _entities(
+    misc: list[str], upos: tuple[str, ...] | None, fields: list[str], mentions: str, where: str
+) -> tuple[Span, ...]:
     """Entities of the MISC column: "(1-person-..." opens, "1)" closes, "(1-person-...)" does both."""
     place = fields.index("etype") if "etype" in fields else 1
     identity = fields.index("identity") if "identity" in fields else None
@@ -114,7 +120,9 @@ def _entities(misc: list[str], upos: tuple[str, ...] | None, fields: list[str], 
                 open_at.setdefault(parts[0], []).append((word, parts[place], known))
             if mark.endswith(")"):
                 if not open_at.get(parts[0]):
-                    raise HeadwiseError(f"{where}: word {word + 1} closes the entity {parts[0]!r}, which is not open")
+                    raise HeadwiseError(
+                        f"{where}: word {word + 1} closes the entity {parts[0]!r}, which is not open"
+                    )
                 start, label, known = open_at[parts[0]].pop()
                 named = known and (upos is None or "PROPN" in upos[start : word + 1])
                 found.append((Span(start, word + 1, label), named))

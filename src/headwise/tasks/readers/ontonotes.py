@@ -22,7 +22,9 @@ def read(path: str | Path, *, skip_bad: bool = False) -> list[Sentence]:
     where = Path(path)
 
     def parse(block: Block) -> Sentence | None:
-        rows = [(block.line + i, line.split()) for i, line in enumerate(block.lines) if not line.startswith("#")]
+        rows = [
+            (block.line + i, line.split()) for i, line in enumerate(block.lines) if not line.startswith("#")
+        ]
         return _sentence(block, rows) if rows else None
 
     return gather(blocks(where), parse, skip_bad, where)
@@ -32,7 +34,9 @@ def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
     where, width = block.where(rows[0][0]), len(rows[0][1])
     for place, row in rows:
         if len(row) != width or width < FIXED + 1:
-            raise HeadwiseError(f"{block.where(place)}: expected {max(width, FIXED + 1)} columns, found {len(row)}")
+            raise HeadwiseError(
+                f"{block.where(place)}: expected {max(width, FIXED + 1)} columns, found {len(row)}"
+            )
     columns = list(zip(*(row for _, row in rows), strict=True))
     words = tuple(_plain(word) for word in columns[3])
     tree = None
@@ -53,7 +57,9 @@ def _sentence(block: Block, rows: list[tuple[int, list[str]]]) -> Sentence:
 
 def _plain(word: str) -> str:
     """OntoNotes writes "/." for "." and the like; brackets have their stand-ins."""
-    return brackets.unescape(word[1:] if len(word) == 2 and word[0] == "/" and not word[1].isalnum() else word)
+    return brackets.unescape(
+        word[1:] if len(word) == 2 and word[0] == "/" and not word[1].isalnum() else word
+    )
 
 
 def _predicate(column: Sequence[str], columns: Sequence[tuple[str, ...]], where: str) -> Predicate:
@@ -72,15 +78,21 @@ def star_spans(column: Sequence[str], where: str) -> list[Span]:
     found: list[Span] = []
     for word, cell in enumerate(column):
         if not re.fullmatch(r"(\([^()*\s]+)*\*?\)*", cell) or cell == "":
-            raise HeadwiseError(f"{where}: word {word + 1} has {cell!r}; expected something like (ARG0*, * or *)")
+            raise HeadwiseError(
+                f"{where}: word {word + 1} has {cell!r}; expected something like (ARG0*, * or *)"
+            )
         stack.extend((word, label.rstrip("*")) for label in re.findall(r"\(([^()*]+)", cell))
         for _ in range(cell.count(")")):
             if not stack:
-                raise HeadwiseError(f"{where}: word {word + 1} has {cell!r}, which closes a span that is not open")
+                raise HeadwiseError(
+                    f"{where}: word {word + 1} has {cell!r}, which closes a span that is not open"
+                )
             start, label = stack.pop()
             found.append(Span(start, word + 1, label))
     if stack:
-        raise HeadwiseError(f"{where}: the span ({stack[-1][1]} opened at word {stack[-1][0] + 1} is never closed")
+        raise HeadwiseError(
+            f"{where}: the span ({stack[-1][1]} opened at word {stack[-1][0] + 1} is never closed"
+        )
     return sorted(found)
 
 
@@ -132,7 +144,13 @@ def write(sentences: Iterable[Sentence], path: str | Path) -> None:
                 *own,
             ]
             for i, word in enumerate(sentence.words):
-                first = [Path(path).stem, "0", str(i), brackets.escape(word), sentence.xpos[i] if sentence.xpos else "-"]
+                first = [
+                    Path(path).stem,
+                    "0",
+                    str(i),
+                    brackets.escape(word),
+                    sentence.xpos[i] if sentence.xpos else "-",
+                ]
                 handle.write("   ".join([*first, *(column[i] for column in columns), "-"]) + "\n")
             handle.write("\n")
         handle.write("#end document\n")

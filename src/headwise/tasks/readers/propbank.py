@@ -59,8 +59,12 @@ def _sentence(item: tuple[str, str]) -> Sentence:
         if given is not None and len(given) != len(words):
             raise HeadwiseError(f"{where}: {len(words)} words but {len(given)} values of {name}")
     for name, kind in (("parse", str), ("text", str), ("srl", list)):
-        if row.get(name) is not None and (not isinstance(row[name], kind) or (kind is str and not writable(row[name]))):
-            raise HeadwiseError(f"{where}: {name} must be {'text' if kind is str else 'a list'}, got {shown(row[name])}")
+        if row.get(name) is not None and (
+            not isinstance(row[name], kind) or (kind is str and not writable(row[name]))
+        ):
+            raise HeadwiseError(
+                f"{where}: {name} must be {'text' if kind is str else 'a list'}, got {shown(row[name])}"
+            )
     if layers["head"] is not None:
         check_heads(layers["head"], where)
     roles = None if row.get("srl") is None else tuple(_predicate(entry, where) for entry in row["srl"])
@@ -69,7 +73,9 @@ def _sentence(item: tuple[str, str]) -> Sentence:
         words,
         **{name: layers[key] for name, key in _KEYS.items()},
         entities=None if layers["ner"] is None else tuple(spans_from_tags(layers["ner"], "bio", where)),
-        tree=None if row.get("parse") is None else with_words(brackets.parse(row["parse"], where), words, where),
+        tree=None
+        if row.get("parse") is None
+        else with_words(brackets.parse(row["parse"], where), words, where),
         roles=roles,
         text=row.get("text") or "",
         id=str(row.get("id") or ""),
@@ -86,19 +92,32 @@ def _whole(given: Any) -> tuple[int, ...] | None:
     return tuple(given) if isinstance(given, list) and all(type(one) is int for one in given) else None
 
 
-_KEYS = {"upos": "upos", "xpos": "xpos", "heads": "head", "deprels": "deprel", "lemmas": "lemma", "feats": "feats"}
+_KEYS = {
+    "upos": "upos",
+    "xpos": "xpos",
+    "heads": "head",
+    "deprels": "deprel",
+    "lemmas": "lemma",
+    "feats": "feats",
+}
 
 
 def _predicate(entry: Any, where: str) -> Predicate:
     try:
-        numbers = _whole([entry["pred"], *(number for first, last, _ in entry["args"] for number in (first, last))])
+        numbers = _whole(
+            [entry["pred"], *(number for first, last, _ in entry["args"] for number in (first, last))]
+        )
         texts = _strings([entry.get("roleset") or "", *(role for _, _, role in entry["args"])])
     except (KeyError, TypeError, ValueError):
         numbers = texts = None
     if numbers is None or texts is None:
-        raise HeadwiseError(f"{where}: expected {{pred, roleset, args: [[first, last, role]]}}, got {shown(entry)}")
+        raise HeadwiseError(
+            f"{where}: expected {{pred, roleset, args: [[first, last, role]]}}, got {shown(entry)}"
+        )
     spans = (Span(first, last + 1, role) for first, last, role in entry["args"])
-    return Predicate(numbers[0], texts[0] or None, tuple(span for span in spans if span.label not in ("V", "C-V")))
+    return Predicate(
+        numbers[0], texts[0] or None, tuple(span for span in spans if span.label not in ("V", "C-V"))
+    )
 
 
 def with_words(tree: Tree, words: tuple[str, ...], where: str) -> Tree:
@@ -107,9 +126,15 @@ def with_words(tree: Tree, words: tuple[str, ...], where: str) -> Tree:
     own = () if plain is None else plain.words()
     if plain is None or len(own) != len(words):
         raise HeadwiseError(f"{where}: the tree has {len(own)} words, the sentence {len(words)}")
-    different = [(a, b) for a, b in zip(own, words, strict=True) if a != b and a.replace("\\", "") != b and not _quotes(a, b)]
+    different = [
+        (a, b)
+        for a, b in zip(own, words, strict=True)
+        if a != b and a.replace("\\", "") != b and not _quotes(a, b)
+    ]
     if different:
-        raise HeadwiseError(f"{where}: the tree has the word {different[0][0]!r} where the sentence has {different[0][1]!r}")
+        raise HeadwiseError(
+            f"{where}: the tree has the word {different[0][0]!r} where the sentence has {different[0][1]!r}"
+        )
     left = iter(words)
 
     def renew(node: Tree) -> Tree:
@@ -129,7 +154,11 @@ def write(sentences: Iterable[Sentence], path: str | Path) -> None:
     with new_text(path) as handle:
         for sentence in sentences:
             row: dict[str, Any] = {"id": sentence.id, "text": str(sentence), "words": sentence.words}
-            row |= {key: getattr(sentence, name) for name, key in _KEYS.items() if getattr(sentence, name) is not None}
+            row |= {
+                key: getattr(sentence, name)
+                for name, key in _KEYS.items()
+                if getattr(sentence, name) is not None
+            }
             if sentence.entities is not None:
                 row["ner"] = tags_from_spans(sentence.entities, len(sentence))
             if sentence.tree is not None:
@@ -141,4 +170,8 @@ def write(sentences: Iterable[Sentence], path: str | Path) -> None:
 
 def _entry(predicate: Predicate) -> dict[str, Any]:
     spans = sorted([Span(predicate.index, predicate.index + 1, "V"), *predicate.arguments])
-    return {"pred": predicate.index, "roleset": predicate.sense, "args": [[a, b - 1, role] for a, b, role in spans]}
+    return {
+        "pred": predicate.index,
+        "roleset": predicate.sense,
+        "args": [[a, b - 1, role] for a, b, role in spans],
+    }

@@ -34,22 +34,32 @@ def spans_from_tags(tags: Sequence[str], scheme: str = "bio", where: str = "") -
         prefix, _, name = tag.partition("-")
         prefix = {"L": "E", "U": "S"}.get(prefix, prefix) if scheme == "bioes" else prefix
         if tag != "O" and (not name or prefix not in tuple("BI" if scheme != "bioes" else "BIES")):
-            raise HeadwiseError(f"{where}: word {i + 1} has the tag {tag!r}, which {scheme} does not know".lstrip(": "))
+            raise HeadwiseError(
+                f"{where}: word {i + 1} has the tag {tag!r}, which {scheme} does not know".lstrip(": ")
+            )
         goes_on = prefix in ("I", "E")
         if goes_on and name != label and scheme != "iob1":
             before = tags[i - 1] if i else "the beginning"
             raise HeadwiseError(
-                f"{where}: word {i + 1} has the tag {tag!r}, which cannot follow {before!r} in {scheme}".lstrip(": ")
+                f"{where}: word {i + 1} has the tag {tag!r}, which cannot follow {before!r} in {scheme}".lstrip(
+                    ": "
+                )
             )
         if scheme == "bioes" and not goes_on and label:
-            raise HeadwiseError(f"{where}: word {i + 1} has the tag {tag!r} before an E-{label} ended the open span".lstrip(": "))
+            raise HeadwiseError(
+                f"{where}: word {i + 1} has the tag {tag!r} before an E-{label} ended the open span".lstrip(
+                    ": "
+                )
+            )
         if not (goes_on and name == label):
             close(i)
             start, label = i, name
         if prefix in ("E", "S"):
             close(i + 1)
     if scheme == "bioes" and label:
-        raise HeadwiseError(f"{where}: the sentence ends before an E-{label} ended the open span".lstrip(": "))
+        raise HeadwiseError(
+            f"{where}: the sentence ends before an E-{label} ended the open span".lstrip(": ")
+        )
     close(len(tags))
     return found
 

@@ -111,8 +111,15 @@ class Method:
 
     def describe(self) -> dict[str, Any]:
         """Name and options, for results."""
-        options = {name: list(value) if isinstance(value, tuple) else value for name, value in self.options.decides().items()}
-        plain = {name: value for name, value in options.items() if isinstance(value, str | int | float | bool | list | None)}
+        options = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in self.options.decides().items()
+        }
+        plain = {
+            name: value
+            for name, value in options.items()
+            if isinstance(value, str | int | float | bool | list | None)
+        }
         return {"method": self.name, **plain}
 
     def decides(self) -> dict[str, Any]:
@@ -144,7 +151,9 @@ class ScoredHeads(Method):
 
     class Options(Scoring, Method.Options):
         alpha: float = option(0.3, "Share of all heads that are chosen for a task (α).", ge=0, le=1)
-        delta: float = option(0.1, "Share of the steps, at the end, in which they are treated apart (δ).", ge=0, le=1)
+        delta: float = option(
+            0.1, "Share of the steps, at the end, in which they are treated apart (δ).", ge=0, le=1
+        )
 
     options: Options
 

@@ -67,7 +67,9 @@ class CAMTL(Method):
             "tasks": run.names,
             "length": length,
             "blocks": self.options.blocks or max(1, model.dim // length),
-            "large": self.options.variant == "large" if self.options.variant else len(run.heads.sites) >= LARGE,
+            "large": self.options.variant == "large"
+            if self.options.variant
+            else len(run.heads.sites) >= LARGE,
         }
         add_conditions(model, model.notes["ca-mtl"], run.heads)
 
@@ -138,8 +140,12 @@ class _Hooks(OneTaskAtATime):
             own: Any = self.made.attention[layer - self.upper]
             tokens, most = inputs[first].shape[1], len(own.matrix)
             if tokens > most:
-                raise HeadwiseError(f"this CA-MTL model was trained on texts of at most {most} tokens, but got {tokens}")
-            inputs["attention_mask"] = with_scores(inputs.get("attention_mask"), own(self.made.transform(self.z), tokens))
+                raise HeadwiseError(
+                    f"this CA-MTL model was trained on texts of at most {most} tokens, but got {tokens}"
+                )
+            inputs["attention_mask"] = with_scores(
+                inputs.get("attention_mask"), own(self.made.transform(self.z), tokens)
+            )
         return (inputs.pop(first),), inputs
 
     def norm_ends(self, layer: int, which: int, module: nn.LayerNorm, args: Any, output: Tensor) -> Tensor:
@@ -161,7 +167,9 @@ class _Hooks(OneTaskAtATime):
             h = made.last(z, made.bottlenecks[0](z, h) + self.attended, made.last_norm)
         elif made.last is None:
             before = self.path.get(layer - 1)
-            self.path[layer] = made.bottlenecks[layer](made.transform(self.z), h if before is None or layer == 0 else h + before)
+            self.path[layer] = made.bottlenecks[layer](
+                made.transform(self.z), h if before is None or layer == 0 else h + before
+            )
             h = self.path[layer] if last else h
         return h if isinstance(output, Tensor) else (h, *output[1:])
 
@@ -201,25 +209,34 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
     refusal = f"method 'ca-mtl' does not fit {type(encoder).__name__}: "
     if model.tokenizer.padding_side != "right":
         raise HeadwiseError(
-            refusal + "its texts are padded on the left, so a token's position depends on the other texts in the batch"
+            refusal
+            + "its texts are padded on the left, so a token's position depends on the other texts in the batch"
         )
     if encoder.config._attn_implementation not in VISIBLE_ATTENTION:
         raise HeadwiseError(
-            refusal + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
+            refusal
+            + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
         )
     found = []
     for path in [site.layer_path for site in heads.sites]:
         block = encoder.get_submodule(path)
-        norms = [part for part in block.modules() if isinstance(part, nn.LayerNorm) and part.normalized_shape == (model.dim,)]
+        norms = [
+            part
+            for part in block.modules()
+            if isinstance(part, nn.LayerNorm) and part.normalized_shape == (model.dim,)
+        ]
         if not path or len(norms) != 2 or any(norm.weight is None or norm.bias is None for norm in norms):
             raise HeadwiseError(
-                refusal + f"expected two layer norms with scale and shift in {path or 'each layer'}, found {len(norms)}"
+                refusal
+                + f"expected two layer norms with scale and shift in {path or 'each layer'}, found {len(norms)}"
             )
         if "attention_mask" not in signature(block.forward).parameters:
             raise HeadwiseError(refusal + f"{path} takes no attention mask")
         found.append(Layer(block, (norms[0], norms[1])))
     if len({id(layer.block) for layer in found}) < len(found):
-        raise HeadwiseError(refusal + "its layers share their weights, so each layer cannot have its own conditions")
+        raise HeadwiseError(
+            refusal + "its layers share their weights, so each layer cannot have its own conditions"
+        )
     problem = _problem(encoder, found)
     if problem:
         raise HeadwiseError(refusal + problem)

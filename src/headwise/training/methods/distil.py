@@ -40,7 +40,9 @@ class Distil(Method):
             "A MultiTaskModel fine-tuned on the same tasks, or the folder of one; a hub id or a folder of plain weights is first fine-tuned "
             "on these tasks, by plain multi-task training with the same settings.",
         )
-        intermediate: float = option(0.4, "Share of the steps spent on the first part (2 of 5 epochs).", ge=0, le=1)
+        intermediate: float = option(
+            0.4, "Share of the steps spent on the first part (2 of 5 epochs).", ge=0, le=1
+        )
 
     options: Options
 
@@ -57,13 +59,19 @@ class Distil(Method):
 
     def trained(self, run: "TrainingRun") -> nn.Module:
         with torch.random.fork_rng(devices=[run.model.device] if run.model.device.type == "cuda" else []):
-            teacher: Any = self.options.teacher if isinstance(self.options.teacher, nn.Module) else self._opened(run)
+            teacher: Any = (
+                self.options.teacher if isinstance(self.options.teacher, nn.Module) else self._opened(run)
+            )
         student: Any = run.model
         missing = [name for name in run.names if name not in teacher.tasks]
         if missing:
-            raise HeadwiseError(f"the teacher was not trained on {missing[0]!r}; it knows {', '.join(teacher.tasks)}")
+            raise HeadwiseError(
+                f"the teacher was not trained on {missing[0]!r}; it knows {', '.join(teacher.tasks)}"
+            )
         if teacher.tokenizer.get_vocab() != student.tokenizer.get_vocab():
-            raise HeadwiseError("student and teacher must read the same tokens, but their tokenizers have different vocabularies")
+            raise HeadwiseError(
+                "student and teacher must read the same tokens, but their tokenizers have different vocabularies"
+            )
         self._distiller = Distiller(run.model, teacher.to(run.model.device)).to(run.model.device)
         return self._distiller
 
@@ -81,7 +89,13 @@ class Distil(Method):
             if folder is not None and (folder / manifest.NAME).is_file():
                 return load(folder)
         student: Any = run.model
-        teacher = open_model(str(self.options.teacher), run.tasks, need="trains", pooling=student.pooling, seed=run.settings.seed)
+        teacher = open_model(
+            str(self.options.teacher),
+            run.tasks,
+            need="trains",
+            pooling=student.pooling,
+            seed=run.settings.seed,
+        )
         settings = run.settings.with_changes(trackers=(), evaluate="end", early_stopping=None)
         Inner(teacher, run.tasks, Method(), settings, folder=kept).train()
         if kept is not None:
@@ -148,9 +162,13 @@ class Distiller(nn.Module):
         output = self.student(name, batch)
         if KINDS[self.student.tasks[name].kind].numbers:
             # on the scale of the targets, as the student's own loss
-            loss = ((output.logits - taught.logits) / self.student.decoders[name].unit).square().squeeze(-1)  # (batch,)
+            loss = (
+                ((output.logits - taught.logits) / self.student.decoders[name].unit).square().squeeze(-1)
+            )  # (batch,)
         else:
-            loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(dim=-1)  # (batch,)
+            loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(
+                dim=-1
+            )  # (batch,)
         return DecoderOutput(loss, output.prediction, output.logits)
 
     def _layers(self, name: str, batch: Any) -> DecoderOutput:
@@ -177,7 +195,11 @@ class Distiller(nn.Module):
             output = encoder(**batch.inputs, output_hidden_states=True, output_attentions=True)
         layers, tokens = encoder.config.num_hidden_layers, batch.inputs["input_ids"].shape[1]
         maps, states = output.attentions or (), output.hidden_states or ()
-        if len(states) != layers + 1 or len(maps) != layers or any(m.shape[-2:] != (tokens, tokens) for m in maps):
+        if (
+            len(states) != layers + 1
+            or len(maps) != layers
+            or any(m.shape[-2:] != (tokens, tokens) for m in maps)
+        ):
             raise HeadwiseError(
                 f"distillation compares one hidden state and one attention map for each layer, and {type(encoder).__name__} gives "
                 f"{len(states)} states and {len(maps)} maps for {layers} layers: choose a student and a teacher that show them"
@@ -200,7 +222,9 @@ def without_dropout(module: nn.Module) -> Iterator[None]:
 def _error(own: Tensor, taught: Tensor, real: Tensor) -> Tensor:
     """Mean squared error of each example over its real entries, (batch,); padding does not count."""
     weight = real.expand_as(taught).float()
-    return (mse_loss(own.float(), taught.float(), reduction="none") * weight).flatten(1).sum(1) / weight.flatten(1).sum(1)
+    return (mse_loss(own.float(), taught.float(), reduction="none") * weight).flatten(1).sum(
+        1
+    ) / weight.flatten(1).sum(1)
 
 
 def shallow(encoder: Any, layers: int) -> Any:

@@ -31,7 +31,9 @@ class _Gates(nn.Module):
         self.model, self.log_a = model, nn.Parameter(torch.full(heads.shape, method.options.start))
         self._method, self._heads = method, heads
         self.register_buffer("valid", heads.valid.float())
-        self.register_buffer("step", torch.zeros(()), persistent=False)  # on the device, where a captured step can count
+        self.register_buffer(
+            "step", torch.zeros(()), persistent=False
+        )  # on the device, where a captured step can count
 
     valid: Tensor
     step: Tensor
@@ -48,7 +50,9 @@ class _Gates(nn.Module):
         open_now = (concrete.open_probability(self.log_a) * self.valid).sum()
         # Every example pays, so that the mean pays once. The price has gradients but no value: while it pays for opening gates it would make
         # losses negative, and balancing would reverse all gradients.
-        output.loss = output.loss + self._method.price(open_now.detach(), self.step) * (open_now - open_now.detach())
+        output.loss = output.loss + self._method.price(open_now.detach(), self.step) * (
+            open_now - open_now.detach()
+        )
         return output
 
 
@@ -66,7 +70,8 @@ class GatedTraining(Method):
     class Options(Method.Options):
         fraction: float = option(0.3, "Share of all heads to leave open, in expectation.", ge=0, le=1)
         penalty: float | None = option(
-            None, "A fixed price of an open gate instead, in units of the loss; then the number of heads differs between tasks."
+            None,
+            "A fixed price of an open gate instead, in units of the loss; then the number of heads differs between tasks.",
         )
         start: float = option(2.0, "log a of every gate at the start (2 is nearly always open).")
 
@@ -96,9 +101,9 @@ class GatedTraining(Method):
         """The price of one more open gate, `open_now` being open now, in step `step`."""
         if self.options.penalty is not None:
             return self.options.penalty
-        target = self._total - (self._total - count_for(self.options.fraction, self._total)) * (2 * step / self._steps).clamp(
-            max=1
-        )
+        target = self._total - (self._total - count_for(self.options.fraction, self._total)) * (
+            2 * step / self._steps
+        ).clamp(max=1)
         return GAIN * (open_now - target) / self._total
 
     @contextmanager

@@ -8,7 +8,9 @@ from torch import nn
 
 def given(module: nn.Module, args: Any, kwargs: Any) -> dict[str, Any]:
     """The arguments of a forward pass by the names of its parameters, in their order."""
-    form = signature(type(module).forward)  # the class's: an instance's own may take anything (a block that is skipped)
+    form = signature(
+        type(module).forward
+    )  # the class's: an instance's own may take anything (a block that is skipped)
     found = dict(form.bind_partial(module, *args, **kwargs).arguments)
     found.pop("self")
     for name, parameter in form.parameters.items():

@@ -77,7 +77,9 @@ def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None
     model.encoder.requires_grad_(False)
     places = bottleneck_places(heads)
     for task in record["tasks"]:
-        model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in places).to(model.device)
+        model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in places).to(
+            model.device
+        )
     within = _Within(model.adapters)
     for number, place in enumerate(places):
         model.encoder.get_submodule(place).register_forward_hook(partial(within.hook, number))
@@ -103,7 +105,9 @@ def _carry(model: Any, places: Sequence[str], encoder: Any) -> None:
     That mean is itself a bottleneck, as wide as all of them together, and can be trained as one.
     """
     own = [model.adapters[task] for task in model.notes["houlsby"]["tasks"]]
-    encoder.carried = nn.ModuleList(_mean([adapters[number] for adapters in own]) for number in range(len(places)))
+    encoder.carried = nn.ModuleList(
+        _mean([adapters[number] for adapters in own]) for number in range(len(places))
+    )
     for place, bottleneck in zip(places, encoder.carried, strict=True):
         encoder.get_submodule(place).register_forward_hook(bottleneck.after)
 
@@ -140,7 +144,9 @@ def bottleneck_places(heads: Heads) -> list[str]:
             )
         places += [site.path, back[0]]
     if len(set(places)) < len(places):
-        raise HeadwiseError("layers of this model share their weights, so each layer cannot have its own bottleneck")
+        raise HeadwiseError(
+            "layers of this model share their weights, so each layer cannot have its own bottleneck"
+        )
     return places
 
 

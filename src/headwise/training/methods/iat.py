@@ -25,11 +25,18 @@ class ImportantHeads(ScoredHeads):
     steps_alike: ClassVar[bool] = True
 
     class Options(ScoredHeads.Options):
-        alpha: float = option(0.3, "Share of all heads that a task may update (α); 1 is plain training.", ge=0, le=1)
-        delta: float = option(0.1, "Share of the steps, at the end, in which it may (δ); 0 is plain training.", ge=0, le=1)
-        output_projection: bool = option(True, "Whether a head's columns of W_O are its own too; False leaves W_O free.")
+        alpha: float = option(
+            0.3, "Share of all heads that a task may update (α); 1 is plain training.", ge=0, le=1
+        )
+        delta: float = option(
+            0.1, "Share of the steps, at the end, in which it may (δ); 0 is plain training.", ge=0, le=1
+        )
+        output_projection: bool = option(
+            True, "Whether a head's columns of W_O are its own too; False leaves W_O free."
+        )
         drift: bool = option(
-            False, "Momentum and weight decay keep moving heads outside a task's set; only gradients are masked."
+            False,
+            "Momentum and weight decay keep moving heads outside a task's set; only gradients are masked.",
         )
         eval_mode: bool = option(False, "The last delta of the steps run without dropout.")
         leak: bool = option(
@@ -58,7 +65,9 @@ class ImportantHeads(ScoredHeads):
             return nullcontext()
         if self.options.eval_mode and run.wrapped.training:
             run.wrapped.eval()
-        masked = run.settings.clip is not None or run.settings.optimizer == "adafactor"  # else nothing reads those gradients
+        masked = (
+            run.settings.clip is not None or run.settings.optimizer == "adafactor"
+        )  # else nothing reads those gradients
         return run.heads.training_only(
             self.heads[task],
             run.optimizer,
@@ -93,7 +102,9 @@ def leave_gradients(run: "TrainingRun", examples: int | None) -> None:
     for name, data in zip(run.names, run.encoded, strict=True):
         rows = np.arange(len(data))
         if examples is not None and examples < len(data):  # the examples that were scored
-            rows = np.sort(np.random.default_rng(run.settings.seed).choice(len(data), examples, replace=False))
+            rows = np.sort(
+                np.random.default_rng(run.settings.seed).choice(len(data), examples, replace=False)
+            )
         for start in range(0, len(rows), size):
             batch = collate(data, rows[start : start + size]).to(run.accelerator.device)
             with run.accelerator.no_sync(run.wrapped):

@@ -31,7 +31,8 @@ class LoRA(Method):
         lora_alpha: int = option(16, "Their scale, times the rank.", ge=1)
         lora_dropout: float = option(0.0, "Dropout before them.", ge=0, lt=1)
         targets: str | None = option(
-            None, "Names of the modules that get them, separated by commas; default: peft's own choice for the model's family."
+            None,
+            "Names of the modules that get them, separated by commas; default: peft's own choice for the model's family.",
         )
 
     options: Options
@@ -40,7 +41,11 @@ class LoRA(Method):
         return settings.with_changes(learning_rate=self.options.learning_rate)
 
     def prepare(self, run: "TrainingRun") -> None:
-        options = {"r": self.options.rank, "lora_alpha": self.options.lora_alpha, "lora_dropout": self.options.lora_dropout}
+        options = {
+            "r": self.options.rank,
+            "lora_alpha": self.options.lora_alpha,
+            "lora_dropout": self.options.lora_dropout,
+        }
         targets = self.options.targets.split(",") if self.options.targets else None
         model = multi_task(run.model, self.name)
         model.notes["lora"] = {"tasks": run.names, "options": {**options, "target_modules": targets}}
@@ -67,7 +72,9 @@ def add_lora(model: Any, record: Mapping[str, Any]) -> None:
 
     model.encoder.requires_grad_(False)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # several adapters are what we want
+        warnings.filterwarnings(
+            "ignore", message="Already found a `peft_config`"
+        )  # several adapters are what we want
         for task in record["tasks"]:
             inject_adapter_in_model(LoraConfig(**record["options"]), model.encoder, adapter_name=task)
     layers = [module for module in model.encoder.modules() if isinstance(module, BaseTunerLayer)]
@@ -86,7 +93,9 @@ def _using(layers: Sequence[Any], updates: Sequence[Any], task: str) -> Iterator
     for layer in layers:
         layer.set_adapter(task)
     for param in updates:
-        param.requires_grad_(True)  # peft freezes adapters that are not in use; ours are simply not in the graph
+        param.requires_grad_(
+            True
+        )  # peft freezes adapters that are not in use; ours are simply not in the graph
     yield
 
 
@@ -95,7 +104,9 @@ def _carry(tasks: Sequence[str], encoder: Any) -> None:
     import torch
     from peft.tuners.lora import LoraLayer
 
-    for path, layer in [(path, module) for path, module in encoder.named_modules() if isinstance(module, LoraLayer)]:
+    for path, layer in [
+        (path, module) for path, module in encoder.named_modules() if isinstance(module, LoraLayer)
+    ]:
         base: Any = layer.get_base_layer()
         with torch.no_grad():
             base.weight += torch.stack([layer.get_delta_weight(task) for task in tasks]).mean(0)
@@ -108,14 +119,20 @@ def load_updates(model: Any, folder: Path) -> None:
     held = read_tensors(folder / FILE)
     missing = [name for name in model.encoder.state_dict() if "lora_" in name and name not in held]
     if missing:
-        raise HeadwiseError(f"{folder / FILE} lacks {missing[0]}: it does not belong to this model, or is truncated")
+        raise HeadwiseError(
+            f"{folder / FILE} lacks {missing[0]}: it does not belong to this model, or is truncated"
+        )
     model.encoder.load_state_dict({**model.encoder.state_dict(), **held})
 
 
 def _save(encoder: Any, folder: Path) -> None:
     """Writes the encoder as if it had no adapters, and the updates beside it."""
     weights = encoder.state_dict()
-    base = {name.replace(".base_layer.", "."): value for name, value in weights.items() if "lora_" not in name}
+    base = {
+        name.replace(".base_layer.", "."): value for name, value in weights.items() if "lora_" not in name
+    }
     with saving(folder, base.values()):
         encoder.save_pretrained(folder, state_dict=base)
-    save_tensors({name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE)
+    save_tensors(
+        {name: value.contiguous().cpu() for name, value in weights.items() if "lora_" in name}, folder / FILE
+    )

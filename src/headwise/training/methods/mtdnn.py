@@ -18,4 +18,6 @@ class MTDNN(Method):
     options: Options
 
     def settings(self, settings: Train) -> Train:
-        return settings.with_changes(sampling="pooled", optimizer="adamax", learning_rate=self.options.learning_rate)
+        return settings.with_changes(
+            sampling="pooled", optimizer="adamax", learning_rate=self.options.learning_rate
+        )

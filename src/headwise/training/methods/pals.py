@@ -32,7 +32,9 @@ class PALs(Method):
 
     name: ClassVar[str] = "pals"
     steps_alike: ClassVar[bool] = True
-    stays: ClassVar[str] = "its projected attention layers belong to the tasks it was trained on; a new task has none"
+    stays: ClassVar[str] = (
+        "its projected attention layers belong to the tasks it was trained on; a new task has none"
+    )
 
     class Options(Method.Options):
         size: int = option(204, "d_s, the width of a projected attention layer.", ge=1)
@@ -44,7 +46,9 @@ class PALs(Method):
         super().__init__(**options)
         size, n_heads = self.options.size, self.options.n_heads
         if size % n_heads:
-            raise HeadwiseError(f"pals: size is {size} and n_heads {n_heads}; size must be a multiple of n_heads")
+            raise HeadwiseError(
+                f"pals: size is {size} and n_heads {n_heads}; size must be a multiple of n_heads"
+            )
 
     def prepare(self, run: "TrainingRun") -> None:
         model = multi_task(run.model, self.name)
@@ -70,7 +74,8 @@ class ProjectedAttention(nn.Module):
     def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
         """x: (batch, tokens, size); allowed: (batch, 1, queries or 1, keys), which keys a query may see."""
         q, k, v = (
-            part(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+            part(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
         )  # (batch, heads, tokens, size ÷ heads)
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5  # (batch, heads, queries, keys)
         maps = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -108,7 +113,9 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     Raises:
         HeadwiseError: the model's layers, or the last projection of each, cannot be identified.
     """
-    ends = bottleneck_places(heads)[1::2]  # the feed-forward block's last projection, whose output the residual is added to
+    ends = bottleneck_places(heads)[
+        1::2
+    ]  # the feed-forward block's last projection, whose output the residual is added to
     blocks = [site.layer_path for site in heads.sites]
     if "" in blocks:
         raise HeadwiseError(
@@ -120,7 +127,9 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     beside = _Beside(model.adapters, model.encoder.config)
     model.encoder.register_forward_pre_hook(beside.model_starts, with_kwargs=True)
     for layer, (block, end) in enumerate(zip(blocks, ends, strict=True)):
-        model.encoder.get_submodule(block).register_forward_pre_hook(partial(beside.layer_starts, layer), with_kwargs=True)
+        model.encoder.get_submodule(block).register_forward_pre_hook(
+            partial(beside.layer_starts, layer), with_kwargs=True
+        )
         model.encoder.get_submodule(end).register_forward_hook(partial(beside.layer_ends, layer))
     for task in record["tasks"]:
         model.contexts[task] = partial(beside.using, task)

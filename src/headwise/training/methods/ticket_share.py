@@ -63,7 +63,9 @@ class TicketShare(Method):
         train = run.encoded[run.names.index(task.name)].examples  # less what early stopping chooses on
         order = np.random.default_rng(run.settings.seed).permutation(len(train))
         aside = max(1, int(self.options.held_out * len(train)))
-        tuned = task.with_splits(train=train.subset(np.sort(order[aside:])), validation=train.subset(np.sort(order[:aside])))
+        tuned = task.with_splits(
+            train=train.subset(np.sort(order[aside:])), validation=train.subset(np.sort(order[:aside]))
+        )
         settings = run.settings.with_changes(
             sampling="proportional", trackers=(), evaluate="end", early_stopping=None, max_examples=None
         )
@@ -75,7 +77,11 @@ class TicketShare(Method):
         for ratio in sorted({0.0, *self.options.ratios}):
             silent = bottom_heads(scores, fraction=ratio)
             with inner.heads.silenced(silent):
-                options: Any = {"max_length": settings.max_length, "accelerator": inner.accelerator, "quiet": True}
+                options: Any = {
+                    "max_length": settings.max_length,
+                    "accelerator": inner.accelerator,
+                    "quiet": True,
+                }
                 score = evaluate(inner.model, tuned, **options).score
             score = score if task.higher_is_better else -score
             if score >= best[0]:  # equals go to the sparser ticket
@@ -83,4 +89,6 @@ class TicketShare(Method):
         return best[1]
 
     def around_step(self, run: "TrainingRun", task: str) -> AbstractContextManager[Any]:
-        return run.model.contexts[task]()  # around the backward pass too: checkpointed activations are recomputed
+        return run.model.contexts[
+            task
+        ]()  # around the backward pass too: checkpointed activations are recomputed
