@@ -50,8 +50,9 @@ def measured(model: Any, tokenizer: Any, heads: Heads, settings: Roles) -> xr.Da
     for source in ("random", "text"):
         names = [name for name in asked if ROLES[name].family == "attention" and ROLES[name].read == source]
         take(
-            names, lambda names=names, source=source: _attention(heads, reader, names, source, settings, read)
-        )  # type: ignore[misc]
+            names,
+            lambda names=names, source=source: _attention(heads, reader, names, source, settings, read),  # type: ignore[misc]
+        )
     names = [name for name in asked if ROLES[name].family == "weights"]
     take(names, lambda: _weights(heads, names, settings))
     take([name for name in asked if name == "direct-logit"], lambda: _logits(heads, reader, settings))

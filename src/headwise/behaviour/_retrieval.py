@@ -158,9 +158,8 @@ def retrieval(heads: Heads, reader: Reader, settings: Roles) -> Found:
             if name in ("input_ids", "attention_mask")
         }
         with torch.no_grad(), heads.recorded("last", attention="last") as tape:
-            made = heads.model.generate(**inputs, **options, pad_token_id=reader.pad)[
-                0, len(one.row) :
-            ].tolist()  # type: ignore[operator]
+            generate: Any = heads.model.generate
+            made = generate(**inputs, **options, pad_token_id=reader.pad)[0, len(one.row) :].tolist()
         copied: dict[tuple[int, int], set[int]] = {}
         chances: dict[int, float] = {}
         for step, token in enumerate(made):

@@ -14,10 +14,10 @@ MAKERS = ("input_ids", "pixel_values", "pixel_values_videos", "input_values", "i
 def root_of(model: nn.Module) -> nn.Module:
     """The `PreTrainedModel` behind a PEFT wrapper, or the model itself."""
     return (
-        model.get_base_model()
+        model.get_base_model()  # type: ignore[operator]
         if hasattr(model, "peft_config") and hasattr(model, "get_base_model")
         else model
-    )  # type: ignore[operator]
+    )
 
 
 def device_of(model: nn.Module) -> torch.device:

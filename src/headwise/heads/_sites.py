@@ -77,8 +77,8 @@ def projection_weight(module: nn.Module) -> Tensor | None:
 def is_plain(weight: object) -> bool:
     """Whether a weight is numbers that can be read and cut: not quantised, sharded or offloaded."""
     return (
-        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"
-    )  # type: ignore[attr-defined]
+        type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point() and weight.device.type != "meta"  # type: ignore[attr-defined]
+    )
 
 
 def plain_weight(path: str, weight: Any) -> Tensor:

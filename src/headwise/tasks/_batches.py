@@ -96,8 +96,10 @@ class Batch:
         fields = {name: getattr(self, name) for name in BATCH_FIELDS}
         pinned = {name: None if value is None else value.pin_memory() for name, value in fields.items()}
         return replace(
-            self, inputs={name: value.pin_memory() for name, value in self.inputs.items()}, **pinned
-        )  # type: ignore[arg-type]
+            self,
+            inputs={name: value.pin_memory() for name, value in self.inputs.items()},
+            **pinned,  # type: ignore[arg-type]
+        )
 
     def repeated(self, times: int) -> "Batch":
         """The batch `times` times, whole batch after whole batch: n × times examples, made where the tensors are."""

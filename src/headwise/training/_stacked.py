@@ -199,8 +199,12 @@ def _stacked(
             else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
         )
         return StackedLinear(
-            weight, module.bias, rows, rank, None if first is None else first.to(weight.device)
-        )  # type: ignore[arg-type]
+            weight,
+            module.bias,  # type: ignore[arg-type]
+            rows,
+            rank,
+            None if first is None else first.to(weight.device),
+        )
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
     if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:

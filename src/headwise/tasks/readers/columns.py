@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from headwise._base.writing import new_text
 from headwise.errors import HeadwiseError
@@ -73,14 +74,19 @@ def read(
                 raise HeadwiseError(
                     f"{block.where(place)}: expected {len(names)} columns ({', '.join(names)}), found {row!r}"
                 )
-        found = {name: tuple(row[i] for _, row in rows) for i, name in enumerate(names) if name != "_"}
+        found: dict[str, Any] = {
+            name: tuple(row[i] for _, row in rows) for i, name in enumerate(names) if name != "_"
+        }
         entities = (
             spans_from_tags(found.pop("ner"), scheme, block.where(rows[0][0])) if "ner" in found else None
         )
         words = found.pop("words")
         return Sentence(
-            words, **found, entities=None if entities is None else tuple(entities), source=block.where()
-        )  # type: ignore[arg-type]
+            words,
+            **found,
+            entities=None if entities is None else tuple(entities),
+            source=block.where(),
+        )
 
     return gather(blocks(where), parse, skip_bad, where)
 
