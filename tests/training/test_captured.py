@@ -4,7 +4,6 @@ import gc
 import random
 import weakref
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -234,7 +233,6 @@ def padded(*args, **options):
     return steps(*args, **{**options, "pad": PAD})
 
 
-@dataclass
 class HostGates(GatedTraining):
     """Scales losses by a number drawn in Python, and says nothing about its steps."""
 
@@ -256,17 +254,15 @@ def scaled(output, factor):
     return output
 
 
-@dataclass
 class Claiming(HostGates):
     steps_alike: ClassVar[bool] = True
 
 
-@dataclass
 class Hiding(Claiming):
     """With a generator that nobody can watch."""
 
-    def __post_init__(self):
-        super().__post_init__()
+    def __init__(self, **options):
+        super().__init__(**options)
         self.draw = np.random.default_rng(0).random
 
 

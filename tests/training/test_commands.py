@@ -92,7 +92,7 @@ def test_train_prints_a_table_and_one_training_is_a_model_folder(place: Path, tm
         (["--set", "ratios=[0.1]"], "which belongs to ticket-share"),
         (["--warmup", "2"], "--warmup: given 2; must be less than or equal to 1; a fraction"),
         (["--early-stopping", "2"], "evaluate='epoch'"),
-        (["--alpha", "30"], "alpha is 30"),
+        (["--alpha", "30"], "alpha: given 30; must be less than or equal to 1"),
     ],
 )
 def test_mistakes_are_one_line(place: Path, tmp_path: Path, wrong: list[str], said: str) -> None:
@@ -143,7 +143,7 @@ def test_a_wrong_recipe_is_refused_before_any_work(place: Path, tmp_path: Path) 
         ({"further": {str(place): ["pals"]}}, "config.json"),
         ({"further": {str(place / "model"): ["plas"]}}, "did you mean 'pals'"),
         ({"method_options": {"pals": {"size": 24}}}, "no model has the method 'pals'"),
-        ({"method_options": {"iat": {"alpha": 30}}}, "method_options.iat: alpha is 30"),
+        ({"method_options": {"iat": {"alpha": 30}}}, "method_options.iat: alpha: given 30; must be less"),
         ({"method_options": {"iat": {"alfa": 0.3}}}, "no option 'alfa'"),
         ({"teachers": {str(place / "model"): str(place / "model")}}, "is a student itself"),
         ({"samplings": ["anneal"]}, "did you mean 'annealed'"),

@@ -154,7 +154,8 @@ def test_early_stopping_keeps_the_best_weights(monkeypatch) -> None:
 
     monkeypatch.setattr(loop, "evaluate", scripted)
     tasks = [toy.task("mood", 40), toy.task("warmth", 24)]
-    monkeypatch.setitem(METRICS, tasks[1].metric, METRICS[tasks[1].metric]._replace(higher_is_better=False))
+    metric = METRICS[tasks[1].metric]._replace(higher_is_better=False)
+    monkeypatch.setattr(METRICS, "_entries", {**METRICS, tasks[1].metric: metric})
     stopping = {"evaluate": "epoch", "early_stopping": 2, "stopping_split": "validation"}
     run = trained(tasks, {"epochs": 9, **stopping})
     assert len(seen) == 5  # the last two were no better

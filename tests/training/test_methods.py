@@ -318,6 +318,8 @@ def test_methods_by_name() -> None:
         make_method("prun")
     with pytest.raises(HeadwiseError, match="no option 'alfa'"):
         make_method("iat", alfa=0.1)
-    with pytest.raises(HeadwiseError, match=r"alpha is 30; a fraction is between 0 and 1 \(30 % is 0.3\)"):
+    with pytest.raises(
+        HeadwiseError, match=r"alpha: given 30; must be .* a fraction is between 0 and 1 \(30 % is 0.3\)"
+    ):
         make_method("iat", alpha=30)
     assert Heads(toy.encoder()).total == 8
