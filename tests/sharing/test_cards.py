@@ -163,11 +163,11 @@ def test_long_tables_are_cut_and_what_is_missing_is_counted() -> None:
     frame = pd.DataFrame({"n": range(_card.MOST + 3), "share": 0.123456})
     rows = table_rows(_card._markdown(frame))
     assert rows[0] == ["n", "share"]
-    assert rows[2] == ["0", "0.1235"]
+    assert rows[2] == ["0", "0.123"]
     assert len(rows) == 2 + _card.MOST
     assert "3 further rows are in the files." in _card._markdown(frame)
     assert "further" not in _card._markdown(frame.head(_card.MOST))
-    named = pd.DataFrame({"x": [None, "a|b <c>"]}, index=pd.Index(["p", "q"], name="task"))
+    named = pd.DataFrame({"task": ["p", "q"], "x": [None, "a|b <c>"]})
     assert table_rows(_card._markdown(named))[0] == ["task", "x"]
     assert "| p | – |" in _card._markdown(named)
     assert "| q | a\\|b &lt;c&gt; |" in _card._markdown(named)

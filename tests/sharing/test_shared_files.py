@@ -108,7 +108,7 @@ def test_the_verb_writes_a_card(tmp_path: Path) -> None:
     scores = hw.load(out).isel(task=0)  # the card is no part of what is sealed
     layer, head = np.unravel_index(int(scores.argmax()), scores.shape)
     assert f"head {layer}.{head} scores highest" in text
-    assert f"| {layer}.{head} | {float(scores.max()):.4g} |" in text
+    assert f"| {layer}.{head} | {float(scores.max()):.4f} |" in text
     assert f"headwise score --model {tmp_path}/model" in text  # how it was made
     assert (out / "figures" / "heads.png").is_file()
 

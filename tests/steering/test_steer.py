@@ -261,5 +261,5 @@ def test_the_verb_shows_strengths_and_keeps_the_model(tmp_path: Path) -> None:
     assert [row["head"] for row in record["tables"]["steering-heads"]] == ["{}.{}".format(*PLANTED)]
     assert record["strength"] in (2.0, 4.0)
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)  # shown from the folder
-    assert "Strengths (test, reported)" in again.output
+    assert "Every strength on both splits" in again.output
     assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
