@@ -183,7 +183,7 @@ def test_a_grid_of_models_and_methods_and_sweeps_of_training() -> None:
 
 
 def test_what_lesions_leave_stands_with_the_map() -> None:
-    from headwise.figures import Effect
+    from headwise.sections import Effect
 
     scores = xr.DataArray(
         np.arange(12.0).reshape(2, 2, 3), dims=("task", "layer", "head"), coords={"task": ["a", "b"]}

@@ -80,7 +80,7 @@ def test_a_saved_steering_is_shown(tmp_path: Path) -> None:
         "head 7.11, best on validation, classifies 87.5 % of the test statements correctly"
         in section.findings[2]
     )
-    assert section.findings[3] == "a note"
+    assert section.notes == ["a note"]
     page = on_the_page(section)
     assert "truth <b>" not in page
     assert "headwise.steer(model, tasks" in page
@@ -186,7 +186,7 @@ def test_an_evaluation_is_worded_by_its_intervals(tmp_path: Path) -> None:
     ]
     evaluated(rows).save(tmp_path / "run")
     (section,) = read([tmp_path / "run"])
-    head, blimp, lama, few, up, note = section.findings
+    head, blimp, lama, few, up = section.findings
     assert (
         head
         == f"The change (silenced: {{(0, 1)}}) raises 1 and lowers 1 of 4 metrics; there is no interval for 1; for the rest {NOT_SHOWN}."
@@ -197,7 +197,7 @@ def test_an_evaluation_is_worded_by_its_intervals(tmp_path: Path) -> None:
     assert lama.endswith(f"{NOT_SHOWN}.")
     assert few.endswith(f"a difference of +0.400: {NO_INTERVAL}.")
     assert up.endswith("it is higher.")
-    assert note == "ppl has no value per example"
+    assert section.notes == ["ppl has no value per example"]
     page = on_the_page(section)
     assert "headwise.harness.run_harness(model, tasks" in page
     (axes,) = section.blocks[0].draw().axes  # type: ignore[union-attr]

@@ -295,8 +295,12 @@ def test_transfer_shows_scores_over_shots() -> None:
         ("cola", "multi-task", 4, 60.0, 2.5),
         ("cola", "multi-task", 16, 65.5, 1.0),
     ]
-    scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"]).assign(runs=30)
-    section = transfer.section(Kept({"transfer": scores}))
+    scores = pd.DataFrame(rows, columns=["task", "method", "shots", "mean", "sd"])
+    scores = scores.assign(runs=30, sources=3)
+    facts = {"metric": "accuracy", "max_length": 128, "tuning": "full", "chance": 0.5, "note": ""}
+    section = transfer.section(
+        Kept({"transfer": scores, "few-shot": pd.DataFrame([{"task": "cola"} | facts])})
+    )
     on_the_page(section)
     groups = block(section, "transfer", Chart).draw().axes[0].containers
     drawn = {group.get_label(): group for group in groups}

@@ -88,7 +88,7 @@ def classified_at_the_end(encoder: nn.Module, inputs: Mapping[str, Tensor]) -> I
 
 
 def check_without_soft_prompt(model: nn.Module, what: str) -> None:
-    """Raises a HeadwiseError if passes of the model have virtual tokens; `what` cannot be told with them."""
+    """Raises a HeadwiseError if passes of the model have virtual tokens; `what` cannot be determined with them."""
     config = soft_prompt(model)
     if config is not None:
         raise HeadwiseError(

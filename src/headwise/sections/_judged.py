@@ -8,15 +8,16 @@ def judged_by(metrics: Mapping[str, str], lengths: Mapping[str, int]) -> str:
     """By which metrics tasks were judged, and where their texts were cut: "Metric: sst2 accuracy, mrpc F1; texts cut at 128 tokens."."""
     from headwise.tasks import metric_label
 
-    named = {task: metric_label(metric) for task, metric in metrics.items()}
-    return f" Metric: {_by_task(named)}; texts cut at {_by_task(lengths)} tokens."
-
-
-def _by_task(values: Mapping[str, Any]) -> str:
-    """One value where it is that of all tasks, else each task's own."""
-    if len(set(values.values())) == 1 and len(values) > 1:
-        return str(next(iter(values.values())))
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    labels = {task: metric_label(metric) for task, metric in metrics.items()}
+    if len(labels) > 1 and len(set(labels.values())) == 1:
+        metric = next(iter(labels.values()))
+    else:
+        metric = ", ".join(f"{task} {label}" for task, label in labels.items())
+    if len(set(lengths.values())) == 1:
+        length = str(next(iter(lengths.values())))
+    else:
+        length = ", ".join(f"{task} {tokens}" for task, tokens in lengths.items())
+    return f" Metric: {metric}; texts cut at {length} tokens."
 
 
 def intact_note(facts: Mapping[Hashable, Any]) -> str:

@@ -152,7 +152,7 @@ class ScoredHeads(Method):
     class Options(Scoring, Method.Options):
         alpha: float = option(0.3, "Share of all heads that are chosen for a task (α).", ge=0, le=1)
         delta: float = option(
-            0.1, "Share of the steps, at the end, in which they are treated apart (δ).", ge=0, le=1
+            0.1, "Fraction of training, at the end, in which they are treated apart (δ).", ge=0, le=1
         )
 
     options: Options

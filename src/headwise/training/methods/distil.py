@@ -41,7 +41,7 @@ class Distil(Method):
             "on these tasks, by plain multi-task training with the same settings.",
         )
         intermediate: float = option(
-            0.4, "Share of the steps spent on the first part (2 of 5 epochs).", ge=0, le=1
+            0.4, "Fraction of training spent on the first part (2 of 5 epochs).", ge=0, le=1
         )
 
     options: Options

@@ -29,7 +29,7 @@ class ImportantHeads(ScoredHeads):
             0.3, "Share of all heads that a task may update (α); 1 is plain training.", ge=0, le=1
         )
         delta: float = option(
-            0.1, "Share of the steps, at the end, in which it may (δ); 0 is plain training.", ge=0, le=1
+            0.1, "Fraction of training, at the end, in which it may (δ); 0 is plain training.", ge=0, le=1
         )
         output_projection: bool = option(
             True, "Whether a head's columns of W_O are its own too; False leaves W_O free."

@@ -20,7 +20,9 @@ class PruneLeast(ScoredHeads):
 
     class Options(ScoredHeads.Options):
         alpha: float = option(0.3, "Share of all heads that a task does without (α).", ge=0, le=1)
-        delta: float = option(0.1, "Share of the steps, at the end, that train without them (δ).", ge=0, le=1)
+        delta: float = option(
+            0.1, "Fraction of training, at the end, that train without them (δ).", ge=0, le=1
+        )
 
     options: Options
 
