@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from headwise import grammar
 from headwise.heads import default_model
 from headwise.models import MultiTaskModel, open_model
 from headwise.models._decoders.arcs import projective_tree, spanning_tree
 from headwise.models._decoders.trees import cky, span_marginals
-from headwise.tasks import batches, encode, grammar, structured
+from headwise.tasks import batches, encode, structured
 from parts import said
 
 REPEATS = 5

@@ -16,9 +16,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 from transformers import AutoTokenizer, DataCollatorWithPadding
 
-from headwise import tasks
+from headwise import grammar, tasks
 from headwise.heads import default_model
-from headwise.tasks import grammar
 from parts import said
 
 

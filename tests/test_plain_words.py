@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = {"src": {".py", ".html", ".js"}, "docs": {".md", ".py"}, "recipes": {".toml"}}
-DATA = "src/headwise/tasks/grammar"  # words of generated sentences
+DATA = "src/headwise/grammar"  # words of generated sentences
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     path
     for folder, endings in FOLDERS.items()

@@ -14,7 +14,6 @@ ROOMS = sorted(
         "errors",
         "training.methods",
         "tasks.readers",
-        "tasks.grammar",
     }
 )
 

@@ -102,7 +102,7 @@ def main(recipes: list[str]) -> None:
     assert "site-packages" in home.parts, f"headwise is imported from {home}, not from a wheel"
     for page in PAGES:
         assert files("headwise").joinpath(page).read_text(encoding="utf-8")
-    from headwise.tasks import grammar
+    from headwise import grammar
 
     assert len(grammar.task("tense", size=64).split("train")) == 64  # read from the lexicon
     help_ = works("--help")

@@ -45,7 +45,7 @@ print("heads of layer 2 whose query weights moved:", moved.nonzero().flatten().t
 # %%
 import pandas as pd
 
-from headwise.tasks import grammar
+from headwise import grammar
 
 tasks = grammar.tasks(["tense", "sentiment"], size=128, held_out=100)
 rows = []

@@ -16,7 +16,7 @@
 
 # %%
 import headwise as hw
-from headwise.tasks import grammar
+from headwise import grammar
 
 names = ["topic", "sentiment"]
 tasks = grammar.tasks(names, size=320, held_out=200, shared_words=True, seed=0)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         engine as engine,
         evaluation as evaluation,
         figures as figures,
+        grammar as grammar,
         harness as harness,
         heads as heads,
         lesions as lesions,

@@ -11,10 +11,10 @@ import torch
 from playwright.sync_api import Page, sync_playwright
 
 import headwise as hw
+from headwise import grammar
 from headwise.app import Server, Session
 from headwise.heads import default_model
 from headwise.models import MultiTaskModel
-from headwise.tasks import grammar
 
 FLAGS = [
     "--no-sandbox",

@@ -140,10 +140,10 @@ def test_every_head_shows_its_attention_at_a_glance(watched, served: str, model)
 def test_pair_tasks_ask_for_the_second_sentence() -> None:
     from transformers import AutoTokenizer, BertConfig, BertModel
 
+    from headwise import grammar
     from headwise.app import Session
     from headwise.heads import default_model
     from headwise.models import MultiTaskModel
-    from headwise.tasks import grammar
 
     tasks = grammar.tasks(["topic", "paraphrase"], size=64)
     config = BertConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from test_app_page import answered, until
 
+from headwise import grammar
 from headwise.app import Server, open_session
 from headwise.report import write_report
 from headwise.studies import _demo
-from headwise.tasks import grammar
 
 pytestmark = pytest.mark.browser
 DEMO = os.environ.get(

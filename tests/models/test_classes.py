@@ -9,11 +9,12 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
 import headwise as hw
+from headwise import grammar
 from headwise.app.session import Session
 from headwise.errors import HeadwiseError
 from headwise.models import MultiTaskModel, SavedTask, as_task_model, open_model
 from headwise.models._classes import numbering, renumbered
-from headwise.tasks import Examples, Sentence, Task, batches, encode, grammar
+from headwise.tasks import Examples, Sentence, Task, batches, encode
 from headwise.tasks._kinds import KINDS
 from headwise.training import TrainerData, TrainerModel, few_shot
 from words import BERT, word_tokenizer

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from headwise import grammar
 from headwise.errors import HeadwiseError
 from headwise.probing import Generate
 from headwise.probing._balance import Item, balanced, forms_apart
 from headwise.probing._generation import generate, grammar_tasks, treebank_tasks
 from headwise.probing._senteval import SENTEVAL
-from headwise.tasks import Sentence, Task, grammar
+from headwise.tasks import Sentence, Task
 from headwise.tasks.readers import brackets, conllu
 
 SIZE = 700

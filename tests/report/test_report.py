@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import headwise as hw
+from headwise import grammar
 from headwise.errors import HeadwiseError
 from headwise.heads import default_model
 from headwise.models import MultiTaskModel
@@ -17,7 +18,6 @@ from headwise.report import read, write_figures, write_report
 from headwise.report.papers import latex
 from headwise.sections import Table
 from headwise.sections._cells import cell, decimals
-from headwise.tasks import grammar
 from pictures import assert_drawn
 
 

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import headwise as hw
 import planted
+from headwise import grammar
 from headwise._passes.answers import MOST, unjudged
 from headwise.cli import app
 from headwise.scoring import ESTIMATORS, _estimators as estimators
-from headwise.tasks import Task, grammar
+from headwise.tasks import Task
 from words import LANGUAGE, word_tokenizer
 
 QUICK: dict[str, dict[str, Any]] = {

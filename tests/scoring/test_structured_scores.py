@@ -8,11 +8,12 @@ import torch
 from transformers import BertConfig, BertModel
 
 import planted
+from headwise import grammar
 from headwise.heads import HeadSet
 from headwise.lesions import lesion
 from headwise.models._model import MultiTaskModel
 from headwise.scoring import gate_gradient, score
-from headwise.tasks import Task, batches, encode, grammar
+from headwise.tasks import Task, batches, encode
 
 HEADS = 4
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 
 import headwise as hw
 import planted
+from headwise import grammar
 from headwise.cli import app
 from headwise.errors import HeadwiseError
 from headwise.heads import Heads, HeadSet
 from headwise.models import MultiTaskModel
 from headwise.scoring import load_scores, save_scores
 from headwise.sharing import save_cache_policy
-from headwise.tasks import grammar
 from words import initial_tokenizer
 
 CARRIERS = {"a": (0, 1), "b": (1, 2)}

@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertModel
 from typer.testing import CliRunner
 
-from headwise import engine
+from headwise import engine, grammar
 from headwise.cli import app
 from headwise.engine._study import run_study, validate
 from headwise.errors import HeadwiseError
@@ -20,7 +20,6 @@ from headwise.report import write_figures
 from headwise.studies import _probing_finetuning as probing_finetuning, _probing_study as probing_study
 from headwise.studies._probing_study import open_tasks, probes_of, task_names
 from headwise.studies._sections.grids import of_finetuning, of_probing
-from headwise.tasks import grammar
 from headwise.tasks.readers import conllu
 from pictures import assert_drawn
 from words import BERT, word_tokenizer

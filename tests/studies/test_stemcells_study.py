@@ -13,7 +13,7 @@ import xarray as xr
 from transformers import BertConfig, BertModel, MPNetConfig, MPNetModel
 from typer.testing import CliRunner
 
-from headwise import engine, load
+from headwise import engine, grammar, load
 from headwise._base.opener import fresh
 from headwise.cli import app
 from headwise.errors import HeadwiseError
@@ -23,7 +23,7 @@ from headwise.probing import profile
 from headwise.studies._stemcells import stem_cell_test
 from headwise.studies._stemcells_settings import SMALL, Training
 from headwise.studies._stemcells_study import AnalyseConfig, TrainConfig, analyse, stemcells_study
-from headwise.tasks import find_tasks, grammar, structured
+from headwise.tasks import find_tasks, structured
 from headwise.tasks._source import TaskSource
 from headwise.tasks.readers import conllu, ontonotes
 from headwise.training import examine, train

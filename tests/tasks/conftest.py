@@ -4,8 +4,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from headwise.grammar import treebank
 from headwise.tasks import _kept as kept
-from headwise.tasks.grammar import treebank
 
 
 @pytest.fixture(scope="session")

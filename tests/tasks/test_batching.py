@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast as Tokenizer
 
+from headwise import grammar
 from headwise.errors import HeadwiseError
-from headwise.tasks import Batch, Encoded, Examples, batches, encode, grammar
+from headwise.tasks import Batch, Encoded, Examples, batches, encode
 from headwise.tasks._batches import collate, shuffled_plan, sorted_plan
 
 KINDS = ("wordpiece", "bytes_bpe", "sentencepiece")

@@ -5,8 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from headwise import grammar
 from headwise.store import fingerprint
-from headwise.tasks import Task, find_tasks, grammar
+from headwise.tasks import Task, find_tasks
 from headwise.tasks._source import TaskSource
 
 

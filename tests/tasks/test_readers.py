@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from headwise.errors import HeadwiseError
+from headwise.grammar import treebank
 from headwise.tasks import Predicate, Sentence, Span, Task, Tree, structured
 from headwise.tasks._kinds import constituents
-from headwise.tasks.grammar import treebank
 from headwise.tasks.readers import (
     brackets,
     columns,

@@ -12,9 +12,10 @@ import torch
 import toy
 from tape import NotCapturable, Tape, TapedSteps, taped
 
+from headwise import grammar
 from headwise.lesions import lesion
 from headwise.models import MultiTaskModel
-from headwise.tasks import encode, grammar
+from headwise.tasks import encode
 from headwise.tasks._batches import collate
 from headwise.training import TrainingRun, train
 from headwise.training._data import steps

@@ -10,11 +10,11 @@ import pytest
 import torch
 import toy
 
+from headwise import grammar
 from headwise.heads import HeadSet
 from headwise.lesions import dissociate, lesion
 from headwise.probing import probe, profile
 from headwise.scoring import ESTIMATORS, score
-from headwise.tasks import grammar
 from headwise.training import TrainingRun
 from headwise.training._fewshot import few_shot
 from headwise.training.methods import ImportantHeads, Method

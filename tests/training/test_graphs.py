@@ -9,7 +9,7 @@ import pytest
 import torch
 import toy
 
-from headwise.tasks import grammar
+from headwise import grammar
 from headwise.training import TrainingRun
 from headwise.training._data import steps
 from headwise.training._graphs import PAD, _tensors, how_run, on_device, shape_of, shapes_to_come

@@ -35,7 +35,7 @@ def given_rows(given: Any, columns: Sequence[str], what: str) -> tuple[tuple[Any
 def given_texts(texts: Any, examples: int, seed: int) -> tuple[str, ...]:
     """The texts a user gives, or synthetic ones."""
     if texts is None:
-        from headwise.tasks.grammar import task
+        from headwise.grammar import task
 
         found = [
             " ".join(text)

@@ -39,7 +39,7 @@ def grammar_tasks(
     size: int = 6000, names: Sequence[str] | None = None, settings: Generate = DEFAULT
 ) -> list[Task]:
     """Probing tasks from headwise's embedded grammar: synthetic sentences, `size` for train and an eighth as many for each other split."""
-    from headwise.tasks import grammar
+    from headwise import grammar
 
     sizes = {"train": size, "validation": max(1, size // 8), "test": max(1, size // 8)}
     wanted = [senteval_name(name) for name in names] if names else list(SENTEVAL)

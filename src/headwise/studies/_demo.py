@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headwise import grammar
 from headwise.figures import save_figure
 from headwise.heads import default_model
 from headwise.lesions import dissociate
 from headwise.store import load, manifest
 from headwise.studies import _induction
-from headwise.tasks import grammar
 from headwise.training import train
 
 # chosen on seeds 100 to 104, so not on those that benchmarks/demo.py reports (0 to 4); docs/performance.md says how

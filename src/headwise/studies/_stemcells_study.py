@@ -31,7 +31,8 @@ class _Asked(engine.Settings):
     tasks: tuple[Name, ...]
 
     def open(self) -> list[Any]:
-        from headwise.tasks import grammar, structured
+        from headwise import grammar
+        from headwise.tasks import structured
 
         if self.data is None:
             return grammar.tasks(list(self.tasks), self.size)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwise._base.lazy import lazily
 
 if TYPE_CHECKING:
-    from headwise.tasks import grammar as grammar, readers as readers
+    from headwise.tasks import readers as readers
     from headwise.tasks._ag_pair import ag_pair as ag_pair
     from headwise.tasks._batches import (
         Batch as Batch,

@@ -8,7 +8,7 @@ from headwise.errors import HeadwiseError, did_you_mean
 from headwise.tasks._presets import PRESETS, preset
 from headwise.tasks._tables import TABLES, stem, suffix
 from headwise.tasks._task import Task
-from headwise.tasks._toml import read_toml, table_for
+from headwise.tasks._toml import read_toml, synthetic_task, table_for
 
 
 def find_tasks(
@@ -48,9 +48,7 @@ def find_tasks(
         if name in defined:
             found.append(defined[name] if metric is None else defined[name].with_metric(metric))
         elif name.startswith("grammar:"):
-            from headwise.tasks import grammar
-
-            found.append(grammar.task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
+            found.append(synthetic_task(name.removeprefix("grammar:"), size=size, seed=seed, metric=metric))
         elif name.startswith("treebank:"):
             from headwise.tasks._structured import structured
 

@@ -12,8 +12,9 @@ path = "data"
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from headwise._base.names import shown
 from headwise._base.parsing import parse_toml
@@ -131,14 +132,12 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
             {split: base / file for split, file in path.items()} if isinstance(path, Mapping) else base / path
         )
     if "grammar" in settings:
-        from headwise.tasks import grammar
-
         others = [key for key in settings if key not in ("grammar", "size", "seed", "metric")]
         if others:
             raise HeadwiseError(
                 f"{where}, task {shown(name)}: a grammar task has size, seed and metric, but no {others[0]!r}"
             )
-        return grammar.task(settings.pop("grammar"), **settings).renamed(name)
+        return synthetic_task(settings.pop("grammar"), **settings).renamed(name)
     if "size" in settings:
         raise HeadwiseError(
             f"{where}, task {shown(name)}: only a grammar task has a size; cut others with splits or max_examples"
@@ -146,3 +145,8 @@ def task_of(name: str, table: Mapping[str, Any], base: Path = Path(), where: str
     if "preset" in settings:
         return preset(settings.pop("preset"), settings.pop("path", None), **settings).renamed(name)
     return Task(name, **settings)
+
+
+def synthetic_task(name: str, **settings: Any) -> Task:
+    """A task of the synthetic language, whose room lies above this one and is opened by its name."""
+    return cast(Task, import_module("headwise.grammar").task(name, **settings))

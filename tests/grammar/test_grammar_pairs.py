@@ -8,10 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from headwise.grammar import _entailment as entailment, _logic as logic, _paraphrase as paraphrase
+from headwise.grammar._lexicon import SPLITS, load
+from headwise.grammar._source import Source
 from headwise.tasks import Sentence
-from headwise.tasks.grammar import entailment, logic, paraphrase
-from headwise.tasks.grammar.lexicon import SPLITS, load
-from headwise.tasks.grammar.source import Source
 
 
 @cache

@@ -1,10 +1,10 @@
 """Opinions on films, books and the like. The opinion is that of the main clause: "not" and "nobody" turn it around, and what a
 subordinate or first clause grants does not count, so that no single word decides."""
 
-from headwise.tasks.grammar import clauses, joining
-from headwise.tasks.grammar.clauses import PAST, PRESENT, SINGULAR, Clause, Nominal
-from headwise.tasks.grammar.phrases import Drawn, Part, Phrase, Word, phrase
-from headwise.tasks.grammar.source import Source
+from headwise.grammar import _clauses as clauses, _joining as joining
+from headwise.grammar._clauses import PAST, PRESENT, SINGULAR, Clause, Nominal
+from headwise.grammar._phrases import Drawn, Part, Phrase, Word, phrase
+from headwise.grammar._source import Source
 
 POSITIVE, NEGATIVE = "positive", "negative"
 FORMS = {  # form -> the splits that use it

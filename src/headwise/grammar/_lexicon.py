@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 
 from headwise.errors import HeadwiseError
-from headwise.tasks.grammar import inflection
+from headwise.grammar import _inflection as inflection
 
 SPLITS = ("train", "validation", "test")
 PATTERN = (0, 0, 1, 0, 2, 0, 0, 1, 0, 2)  # the split of each word of a section, over and over
@@ -116,9 +116,7 @@ def load() -> Lexicon:
     above: dict[str, str] = {}
     split_of: dict[str, int] = {}  # a word of two sections has one split
     header, place = ["", "", ""], 0
-    for line in (
-        files("headwise.tasks.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines()
-    ):
+    for line in files("headwise.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("#") or not line.strip():
             continue
         if line.startswith("["):

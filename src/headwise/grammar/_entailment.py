@@ -5,14 +5,14 @@ Labels are equally frequent under every quantifier of the hypothesis, so that "n
 
 from dataclasses import dataclass, replace
 
-from headwise.tasks._sentence import Sentence
-from headwise.tasks.grammar import clauses, joining, logic
-from headwise.tasks.grammar.clauses import PAST, SINGULAR, Adjunct, Nominal
-from headwise.tasks.grammar.lexicon import Entry
-from headwise.tasks.grammar.logic import EVERY, NO, NOT_EVERY, SOME
-from headwise.tasks.grammar.paraphrase import Pair
-from headwise.tasks.grammar.phrases import to_sentence
-from headwise.tasks.grammar.source import WEEKDAYS, Source
+from headwise.grammar import _clauses as clauses, _joining as joining, _logic as logic
+from headwise.grammar._clauses import PAST, SINGULAR, Adjunct, Nominal
+from headwise.grammar._lexicon import Entry
+from headwise.grammar._logic import EVERY, NO, NOT_EVERY, SOME
+from headwise.grammar._paraphrase import Pair
+from headwise.grammar._phrases import to_sentence
+from headwise.grammar._source import WEEKDAYS, Source
+from headwise.tasks import Sentence
 
 LABELS = (logic.ENTAILMENT, logic.NEUTRAL, logic.CONTRADICTION)
 EDITS = (

@@ -5,8 +5,8 @@ words such as "person" and "flower", weekdays and function words aside) and no s
 remembering words.
 """
 
-from headwise.tasks.grammar.lexicon import load as lexicon
-from headwise.tasks.grammar.making import LAYERS, NAMES, task, tasks
-from headwise.tasks.grammar.treebank import treebank
+from headwise.grammar._lexicon import load as lexicon
+from headwise.grammar._making import LAYERS, NAMES, task, tasks
+from headwise.grammar._treebank import treebank
 
 __all__ = ["LAYERS", "NAMES", "lexicon", "task", "tasks", "treebank"]

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TypeVar
 
-from headwise.tasks.grammar import clauses
-from headwise.tasks.grammar.clauses import PLURAL, SINGULAR, Adjunct, Nominal
-from headwise.tasks.grammar.lexicon import SPLITS, Entry, load
-from headwise.tasks.grammar.phrases import Word, phrase
+from headwise.grammar import _clauses as clauses
+from headwise.grammar._clauses import PLURAL, SINGULAR, Adjunct, Nominal
+from headwise.grammar._lexicon import SPLITS, Entry, load
+from headwise.grammar._phrases import Word, phrase
 
 Item = TypeVar("Item")
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

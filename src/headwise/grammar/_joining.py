@@ -1,8 +1,8 @@
 """Whole sentences from clauses: with a full stop, coordinated, with a subordinate clause, or as a question."""
 
-from headwise.tasks.grammar.clauses import Clause, Nominal, auxiliary, punctuation
-from headwise.tasks.grammar.lexicon import Entry
-from headwise.tasks.grammar.phrases import Frame, Part, Phrase, Word, phrase
+from headwise.grammar._clauses import Clause, Nominal, auxiliary, punctuation
+from headwise.grammar._lexicon import Entry
+from headwise.grammar._phrases import Frame, Part, Phrase, Word, phrase
 
 
 def single(clause: Clause) -> tuple[Phrase, tuple[Frame, ...]]:

@@ -4,13 +4,14 @@ from collections import Counter
 
 import pytest
 
+from headwise import grammar
 from headwise.errors import HeadwiseError
-from headwise.tasks import Sentence, grammar
-from headwise.tasks.grammar import inflection, sentences, sentiment
-from headwise.tasks.grammar.lexicon import SPLITS, load
-from headwise.tasks.grammar.making import draw
-from headwise.tasks.grammar.phrases import text_of, to_sentence
-from headwise.tasks.grammar.source import Source
+from headwise.grammar import _inflection as inflection, _sentences as sentences, _sentiment as sentiment
+from headwise.grammar._lexicon import SPLITS, load
+from headwise.grammar._making import draw
+from headwise.grammar._phrases import text_of, to_sentence
+from headwise.grammar._source import Source
+from headwise.tasks import Sentence
 from headwise.tasks.readers.blocks import check_heads, check_roles, check_spans
 
 UPOS = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headwise.tasks._sentence import Predicate, Sentence, Span, Tree
+from headwise.tasks import Predicate, Sentence, Span, Tree
 
 NO_SPACE_BEFORE = {".", ",", "?", "n't", "'s"}
 

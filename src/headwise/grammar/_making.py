@@ -6,15 +6,18 @@ from functools import lru_cache
 import numpy as np
 
 from headwise.errors import HeadwiseError, did_you_mean
-from headwise.tasks._examples import Examples
-from headwise.tasks._structured import structured
-from headwise.tasks._task import Task
-from headwise.tasks.grammar import entailment, paraphrase, sentences, sentiment
-from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR
-from headwise.tasks.grammar.lexicon import SPLITS, load
-from headwise.tasks.grammar.phrases import Drawn, text_of
-from headwise.tasks.grammar.source import Source
-from headwise.tasks.grammar.treebank import treebank
+from headwise.grammar import (
+    _entailment as entailment,
+    _paraphrase as paraphrase,
+    _sentences as sentences,
+    _sentiment as sentiment,
+)
+from headwise.grammar._clauses import PAST, PLURAL, PRESENT, SINGULAR
+from headwise.grammar._lexicon import SPLITS, load
+from headwise.grammar._phrases import Drawn, text_of
+from headwise.grammar._source import Source
+from headwise.grammar._treebank import treebank
+from headwise.tasks import Examples, Task, structured
 
 NAMES = ("topic", "tense", "subject_number", "object_number", "sentiment", "paraphrase", "entailment")
 LAYERS = ("pos", "ner", "dep", "con", "srl")

@@ -6,12 +6,12 @@ In a pair that is not a paraphrase the second proposition differs: most often th
 
 from dataclasses import dataclass, replace
 
-from headwise.tasks._sentence import Sentence
-from headwise.tasks.grammar import clauses, joining
-from headwise.tasks.grammar.clauses import PAST, PLURAL, PRESENT, SINGULAR, Adjunct, Nominal
-from headwise.tasks.grammar.lexicon import Entry
-from headwise.tasks.grammar.phrases import to_sentence
-from headwise.tasks.grammar.source import WEEKDAYS, Source
+from headwise.grammar import _clauses as clauses, _joining as joining
+from headwise.grammar._clauses import PAST, PLURAL, PRESENT, SINGULAR, Adjunct, Nominal
+from headwise.grammar._lexicon import Entry
+from headwise.grammar._phrases import to_sentence
+from headwise.grammar._source import WEEKDAYS, Source
+from headwise.tasks import Sentence
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 
-from headwise.tasks._sentence import Sentence
-from headwise.tasks.grammar import clauses, joining, sentences
-from headwise.tasks.grammar.clauses import PAST, PRESENT, Clause, Nominal
-from headwise.tasks.grammar.phrases import Frame, Phrase, phrase, to_sentence
-from headwise.tasks.grammar.source import Source
+from headwise.grammar import _clauses as clauses, _joining as joining, _sentences as sentences
+from headwise.grammar._clauses import PAST, PRESENT, Clause, Nominal
+from headwise.grammar._phrases import Frame, Phrase, phrase, to_sentence
+from headwise.grammar._source import Source
+from headwise.tasks import Sentence
 
 KEPT = 2_000  # sentences, at most, that are made once in a process
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headwise.tasks.grammar import inflection
-from headwise.tasks.grammar.lexicon import Entry
-from headwise.tasks.grammar.phrases import Frame, Part, Phrase, Word, phrase
+from headwise.grammar import _inflection as inflection
+from headwise.grammar._lexicon import Entry
+from headwise.grammar._phrases import Frame, Part, Phrase, Word, phrase
 
 SINGULAR, PLURAL = "singular", "plural"
 PAST, PRESENT = "past", "present"

@@ -6,10 +6,11 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
+from headwise import grammar
 from headwise.errors import HeadwiseError
-from headwise.tasks import Task, grammar
-from headwise.tasks.grammar import making
-from headwise.tasks.grammar.treebank import _made as made_sentences
+from headwise.grammar import _making as making
+from headwise.grammar._treebank import _made as made_sentences
+from headwise.tasks import Task
 
 
 @pytest.mark.parametrize("name", grammar.NAMES)

@@ -10,12 +10,12 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-from headwise.tasks._sentence import Sentence
-from headwise.tasks.grammar import clauses, joining
-from headwise.tasks.grammar.clauses import PAST, PRESENT, Adjunct, Clause, Nominal
-from headwise.tasks.grammar.lexicon import PATTERN, Entry
-from headwise.tasks.grammar.phrases import Drawn, Frame, Phrase, to_sentence
-from headwise.tasks.grammar.source import Source
+from headwise.grammar import _clauses as clauses, _joining as joining
+from headwise.grammar._clauses import PAST, PRESENT, Adjunct, Clause, Nominal
+from headwise.grammar._lexicon import PATTERN, Entry
+from headwise.grammar._phrases import Drawn, Frame, Phrase, to_sentence
+from headwise.grammar._source import Source
+from headwise.tasks import Sentence
 
 
 class Template(NamedTuple):
