@@ -39,7 +39,7 @@ def test_inspect_as_json(saved: Path) -> None:
 
 
 def test_inspect_as_a_table(saved: Path) -> None:
-    result = CliRunner().invoke(app, ["inspect", str(saved)])
+    result = CliRunner().invoke(app, ["inspect", str(saved)], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     for text in (
         "model.layers.1.self_attn.o_proj",
