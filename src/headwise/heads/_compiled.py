@@ -1,4 +1,5 @@
-"""Compiled code (`torch.compile`) knows the hooks that were set when it was made, and no later ones: inside blocks it runs as written."""
+"""Compiled code (`torch.compile`) knows the hooks that were set when it was made, and no later ones: inside
+blocks it runs as written."""
 
 from __future__ import annotations
 

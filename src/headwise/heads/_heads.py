@@ -41,11 +41,13 @@ class Heads(Described):
 
     Args:
         model: a live `PreTrainedModel` (task models included), or one wrapped by PEFT.
-        partial: accept a model of which some attention cannot be reached (`heads.missed` says which, and why).
+        partial: accept a model of which some attention cannot be reached (`heads.missed` says which, and
+            why).
         example: keyword arguments of a small forward pass, for models whose input cannot be guessed.
 
     Raises:
-        UnsupportedModel: no heads were found, or not all of them; says what was looked for and what was found.
+        UnsupportedModel: no heads were found, or not all of them; says what was looked for and what was
+            found.
         HeadwiseError: a block of another `Heads` of this model is open.
     """
 
@@ -64,9 +66,8 @@ class Heads(Described):
         self.example: dict[str, Any] = findings.inputs  # keyword arguments of a small forward pass that works
         self._taps = Taps(model, self.sites)
         self._silencers: dict[tuple[HeadSet, bool], Gates] = {}
-        self.rows_apart: bool = check_view(
-            self, self.example
-        )  # whether rows of a batch may have gates of their own
+        # Whether rows of a batch may have gates of their own
+        self.rows_apart: bool = check_view(self, self.example)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,8 +105,8 @@ class Heads(Described):
                     else f"it has {len(self.sites)} layers"
                 )
                 raise HeadwiseError(
-                    f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {has}, counted from 0. "
-                    "Was the set made for another model?"
+                    f"head ({layer}, {head}) is not in this {type(root_of(self.model)).__name__}: {has}, "
+                    "counted from 0. Was the set made for another model?"
                 )
         return chosen
 
@@ -113,8 +114,9 @@ class Heads(Described):
         """Multiplies every head's output by its gate, in each pass inside the block.
 
         Args:
-            gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads), on any device; may require gradients.
-                Truth values select instead: where they are False a head puts out 0, even in place of NaN.
+            gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads), on any device;
+                may require gradients. Truth values select instead: where they are False a head puts out 0,
+                even in place of NaN.
 
         Raises:
             HeadwiseError: at once, if the shape does not fit the model.
@@ -123,8 +125,8 @@ class Heads(Described):
         gates = check_gates(gates, self.shape)
         if gates.ndim > 2 and not self.rows_apart:
             raise HeadwiseError(
-                f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per row would reach other rows: "
-                "run rows one by one with gates (layers, heads)"
+                f"{type(root_of(self.model)).__name__} does not keep the rows of a batch apart, so gates per "
+                "row would reach other rows: run rows one by one with gates (layers, heads)"
             )
         return self._with(Gates(gates, self.sites, skip=not self._taps.installed, root=root_of(self.model)))
 
@@ -133,14 +135,14 @@ class Heads(Described):
         return self._taps.applying(edit, reached) if edit.alike else following(self, edit, reached)
 
     def _silencer(self, head_set: HeadSet) -> Gates:
-        """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the device stays there."""
+        """The gates of a lesion, kept: training under masks comes back to a few sets, and what lies on the
+        device stays there."""
         key = head_set, self._taps.installed
         edit = self._silencers.get(key)
         if edit is None:
             with torch.inference_mode(False):  # a lesion kept from an evaluation may come back in a training
-                opened = ~torch.from_numpy(
-                    head_set.to_mask(self.shape)
-                )  # selected, not multiplied: 0 · NaN is NaN
+                # Selected, not multiplied: 0 · NaN is NaN
+                opened = ~torch.from_numpy(head_set.to_mask(self.shape))
                 edit = self._silencers[key] = Gates(opened, self.sites, skip=not self._taps.installed)
             if len(self._silencers) > KEPT_SETS:
                 self._silencers.pop(next(iter(self._silencers)), None)
@@ -153,10 +155,12 @@ class Heads(Described):
 
         Args:
             head_set: which heads.
-            how: "zero"; "mean" over the real tokens of a reference set; "resample": the output of a reference example drawn at
-                random for each row, token by token; in `generate()` for each prompt, once for all its passes and beams.
-            reference: for "mean" and "resample" a batch of model inputs (keyword arguments) or several; for "mean" also the means
-                themselves, (layers, heads, head_dim), as `mean_outputs` gives them. The reference is run once, on entering.
+            how: "zero"; "mean" over the real tokens of a reference set; "resample": the output of a reference
+                example drawn at random for each row, token by token; in `generate()` for each prompt, once
+                for all its passes and beams.
+            reference: for "mean" and "resample" a batch of model inputs (keyword arguments) or several; for
+                "mean" also the means themselves, (layers, heads, head_dim), as `mean_outputs` gives them. The
+                reference is run once, on entering.
             seed: of the draws of "resample".
 
         Raises:
@@ -178,15 +182,18 @@ class Heads(Described):
     ) -> AbstractContextManager[None]:
         """A patch: in each pass inside the block these heads put out what they put out in `source`.
 
-        Positions count the real tokens of each row from 0, whatever the padding; negative ones count from the end of the prompt. In
-        `generate()` the prompt is patched, and of what is generated only positions that `tokens` names.
+        Positions count the real tokens of each row from 0, whatever the padding; negative ones count from the
+        end of the prompt. In `generate()` the prompt is patched, and of what is generated only positions that
+        `tokens` names.
 
         Args:
-            head_set: which heads: one set for all rows, a list with one set per row, or a boolean mask (rows, layers, heads).
-            source: a batch of model inputs (keyword arguments), run once on entering, in evaluation mode and outside any open block;
-                or a recording of all tokens, `heads.recorded(pooling="all")`.
-            tokens: "all" (rows as long as their source), "last" (of prompt and source), positions [3, -1], pairs of positions
-                [(source, target), ...]; or for each row its own, as tensors (rows, n) or (rows, n, 2).
+            head_set: which heads: one set for all rows, a list with one set per row, or a boolean mask (rows,
+                layers, heads).
+            source: a batch of model inputs (keyword arguments), run once on entering, in evaluation mode and
+                outside any open block; or a recording of all tokens, `heads.recorded(pooling="all")`.
+            tokens: "all" (rows as long as their source), "last" (of prompt and source), positions [3, -1],
+                pairs of positions [(source, target), ...]; or for each row its own, as tensors (rows, n) or
+                (rows, n, 2).
             rows: which row of the source each row of the pass gets; default: its own, or the only one.
             prompt: as in `steered`.
 
@@ -202,13 +209,17 @@ class Heads(Described):
         tokens: str = "all",
         prompt: int | None = None,
     ) -> AbstractContextManager[None]:
-        """Adds `scale` × a direction to the outputs of heads, in each pass inside the block, `generate()` with a cache included.
+        """Adds `scale` × a direction to the outputs of heads, in each pass inside the block, `generate()`
+        with a cache included.
 
         Args:
-            directions: {(layer, head): vector} or a tensor (layers, heads, head_dim), zero where nothing is added.
+            directions: {(layer, head): vector} or a tensor (layers, heads, head_dim), zero where nothing is
+                added.
             scale: one number, or one per head, (layers, heads).
-            tokens: "all"; "last": the last real token of the prompt and every generated one; "generated": only tokens that were generated.
-            prompt: number of tokens of the prompt, padding included, for passes that continue from a cache outside `generate()`.
+            tokens: "all"; "last": the last real token of the prompt and every generated one; "generated":
+                only tokens that were generated.
+            prompt: number of tokens of the prompt, padding included, for passes that continue from a cache
+                outside `generate()`.
 
         Raises:
             HeadwiseError: directions do not fit the model; on leaving, if no token to steer at ever came.
@@ -216,10 +227,12 @@ class Heads(Described):
         return steered(self, directions, scale, tokens, prompt)
 
     def bake(self, directions: Directions, scale: float | Tensor = 1.0) -> nn.Module:
-        """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens: W_O · direction becomes a bias.
+        """A copy of the model that does by itself what `steered(directions, scale)` does at all tokens: W_O ·
+        direction becomes a bias.
 
-        Where the projections have no bias the family's own setting (Llama's `attention_bias`) adds one, and the other biases it brings
-        are zero; so `save_pretrained` writes an ordinary model that plain transformers loads.
+        Where the projections have no bias the family's own setting (Llama's `attention_bias`) adds one, and
+        the other biases it brings are zero; so `save_pretrained` writes an ordinary model that plain
+        transformers loads.
 
         Raises:
             UnsupportedModel: the family has no such setting, or the weights are quantised or offloaded.
@@ -229,11 +242,13 @@ class Heads(Described):
         return bake(self, directions, scale)
 
     def mean_outputs(self, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
-        """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads, head_dim) in float64."""
+        """Mean output of every head over all real tokens of `batches` (model inputs), (layers, heads,
+        head_dim) in float64."""
         return mean_outputs(self, batches)
 
     def edited(self, edit: Edit) -> AbstractContextManager[None]:
-        """Runs every head output in each pass inside the block through a custom edit; gates and tapes are such edits."""
+        """Runs every head output in each pass inside the block through a custom edit; gates and tapes are
+        such edits."""
         return self._taps.applying(edit, self.sites)
 
     @contextmanager
@@ -248,12 +263,15 @@ class Heads(Described):
         """Records what every head puts out in each pass inside the block.
 
         Args:
-            pooling: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over real tokens, or "all".
-            attention: also record attention: True for whole maps (eager attention while recording); or of some queries only, which are
-                recomputed from q and k while the model keeps its attention: "last" (real token of each pass), "generated" (each token
-                that `generate()` adds), or positions among the real tokens, negative ones from the end of the prompt. Before dropout;
-                rows of padding are zero, those of a query that is not there NaN.
-            hidden, detach: also record each layer's output, pooled in the same way; cut what is recorded from the autograd graph.
+            pooling: "cls" (first real token), "last" (last real token, whichever side is padded), "mean" over
+                real tokens, or "all".
+            attention: also record attention: True for whole maps (eager attention while recording); or of
+                some queries only, which are recomputed from q and k while the model keeps its attention:
+                    "last" (real token of each pass), "generated" (each token
+                that `generate()` adds), or positions among the real tokens, negative ones from the end of the
+                prompt. Before dropout; rows of padding are zero, those of a query that is not there NaN.
+            hidden, detach: also record each layer's output, pooled in the same way; cut what is recorded from
+                the autograd graph.
             prompt: as in `steered`.
         """
         queries = None if isinstance(attention, bool) else QueryRows(attention, Course(self.model, prompt))
@@ -277,7 +295,8 @@ class Heads(Described):
         output_projection: bool = True,
         **options: bool,
     ) -> AbstractContextManager[None]:
-        """Lets only `head_set` among the heads learn: see `headwise.heads._freeze.training_only.training_only`."""
+        """Lets only `head_set` among the heads learn: see
+        `headwise.heads._freeze.training_only.training_only`."""
         from headwise.heads._freeze.training_only import training_only
 
         return training_only(self, self.check(head_set), optimizer, output_projection, **options)
@@ -289,25 +308,30 @@ class Heads(Described):
         return remove(self, self.check(head_set))
 
     def prunable_evenly(self, scores: ArrayLike, fraction: float) -> HeadSet:
-        """The least important heads that can go so that every layer keeps the same number: what `remove` makes an ordinary model of.
+        """The least important heads that can go so that every layer keeps the same number: what `remove`
+        makes an ordinary model of.
 
         Args:
-            scores: importance (layers, heads), as `headwise.score` gives it for one task; higher is more important.
-            fraction: the most that may be removed of each layer, in 0..1; whole key groups where queries are grouped.
+            scores: importance (layers, heads), as `headwise.score` gives it for one task; higher is more
+                important.
+            fraction: the most that may be removed of each layer, in 0..1; whole key groups where queries are
+                grouped.
 
         Returns:
-            of every layer the same number of groups (of heads, where each has keys of its own), those whose scores sum to least.
+            of every layer the same number of groups (of heads, where each has keys of its own), those whose
+            scores sum to least.
 
         Raises:
-            HeadwiseError: layers have different numbers of heads or groups, a score is missing, or the fraction is less than one group
-                or leaves none.
+            HeadwiseError: layers have different numbers of heads or groups, a score is missing, or the
+                fraction is less than one group or leaves none.
         """
         from headwise.heads._remove.even import prunable_evenly
 
         return prunable_evenly(self.sites, scores, fraction)
 
     def install(self) -> None:
-        """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come later."""
+        """Sets the hooks once and keeps them; call it before `torch.compile`, which ignores hooks that come
+        later."""
         self._taps.install()
 
     def uninstall(self) -> None:

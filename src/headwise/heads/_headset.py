@@ -19,7 +19,8 @@ from headwise.sections import Described, Section
 class HeadSet(Described, Set[tuple[int, int]]):
     """An immutable, hashable set of heads; iterates in (layer, head) order.
 
-    `layer` is a site's index in `Heads.sites`, for every kind of model. `|`, `&`, `-`, `^`, `<=` work as for any set.
+    `layer` is a site's index in `Heads.sites`, for every kind of model. `|`, `&`, `-`, `^`, `<=` work as for
+    any set.
 
     Args:
         heads: (layer, head) pairs, both counted from 0.
@@ -60,7 +61,8 @@ class HeadSet(Described, Set[tuple[int, int]]):
         return of_set(self)
 
     def overlap(self, other: Iterable[tuple[int, int]]) -> float:
-        """The share of common heads, |A∩B| ÷ n in 0..1, where n is the size of the larger set (the papers compare sets of one size).
+        """The share of common heads, |A∩B| ÷ n in 0..1, where n is the size of the larger set (the papers
+        compare sets of one size).
 
         Two empty sets overlap by 0.
         """
@@ -92,7 +94,8 @@ class HeadSet(Described, Set[tuple[int, int]]):
 
     @classmethod
     def from_mask(cls, mask: ArrayLike) -> HeadSet:
-        """The heads where a (layers, heads) array (numpy, torch, nested lists) is true; its values must be 0 or 1.
+        """The heads where a (layers, heads) array (numpy, torch, nested lists) is true; its values must be 0
+        or 1.
 
         Raises:
             HeadwiseError: the array has another number of axes, or other values.
@@ -100,8 +103,9 @@ class HeadSet(Described, Set[tuple[int, int]]):
         values = np.asarray(mask)
         if values.ndim != 2 or not np.isin(values, (0, 1)).all():
             raise HeadwiseError(
-                f"a mask of heads is (layers, heads) with values 0 or 1; got shape {values.shape} of {values.dtype}: "
-                "compare with a threshold first, for instance HeadSet.from_mask(scores > 0.5)"
+                f"a mask of heads is (layers, heads) with values 0 or 1; got shape {values.shape} of "
+                f"{values.dtype}: compare with a threshold first, for instance HeadSet.from_mask(scores > "
+                "0.5)"
             )
         return cls((int(layer), int(head)) for layer, head in np.argwhere(values))
 

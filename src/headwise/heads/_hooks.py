@@ -1,4 +1,5 @@
-"""Hooks that a copy of the model does not take along, and that other threads may meet while they are taken off."""
+"""Hooks that a copy of the model does not take along, and that other threads may meet while they are taken
+off."""
 
 from __future__ import annotations
 
@@ -27,12 +28,14 @@ class Hooks:
     def before(self, module: nn.Module, hook: Callable[..., Any], with_kwargs: bool = False) -> None:
         """Calls `hook(module, args)`, or `hook(module, args, kwargs)`, before each call of `module`.
 
-        A hook with kwargs must do without them: torch leaves them out if another thread takes the hook off at that moment.
+        A hook with kwargs must do without them: torch leaves them out if another thread takes the hook off at
+            that moment.
         """
         self._keep(module, hook, module.register_forward_pre_hook(_ours(hook), with_kwargs=with_kwargs))
 
     def after(self, module: nn.Module, hook: Callable[..., Any], always: bool = False) -> None:
-        """Calls `hook(module, args, output)` after each call of `module`; `always`: after one that raised, too."""
+        """Calls `hook(module, args, output)` after each call of `module`; `always`: after one that raised,
+        too."""
         self._keep(module, hook, module.register_forward_hook(_ours(hook), always_call=always))
 
     def _keep(self, module: nn.Module, hook: Callable[..., Any], handle: RemovableHandle) -> None:

@@ -21,7 +21,8 @@ def root_of(model: nn.Module) -> nn.Module:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model takes its inputs: the device of its first parameter, or where accelerate brings offloaded ones."""
+    """Where a model takes its inputs: the device of its first parameter, or where accelerate brings offloaded
+    ones."""
     for module in model.modules():
         place = getattr(getattr(module, "_hf_hook", None), "execution_device", None)
         if place is not None:
@@ -90,7 +91,8 @@ def _first(config: Any, *names: str, default: int) -> Any:
 
 
 def _tokens(config: Any, batch: int, length: int) -> Tensor:
-    """Distinct ordinary tokens, ending with the end-of-sequence token where there is one (BART's classifier reads it)."""
+    """Distinct ordinary tokens, ending with the end-of-sequence token where there is one (BART's classifier
+    reads it)."""
     text = config.get_text_config()
     size = getattr(text, "vocab_size", None) or 32
     special = {
@@ -114,7 +116,8 @@ def _image(vision: Any) -> tuple[int, int, int]:
 
 
 def _spectrum(config: Any, batch: int) -> Tensor:
-    """A spectrogram: (batch, bins, frames) of the one length Whisper and its kin take, else (batch, frames, bins)."""
+    """A spectrogram: (batch, bins, frames) of the one length Whisper and its kin take, else (batch, frames,
+    bins)."""
     part = getattr(config, "encoder_config", None) or getattr(config, "audio_config", None) or config
     bins = _first(
         part,

@@ -1,6 +1,8 @@
-"""Reading a model while it stays as it is: passes run on a twin of it, so that other threads may run or train the model meanwhile.
+"""Reading a model while it stays as it is: passes run on a twin of it, so that other threads may run or train
+the model meanwhile.
 
-Where a twin cannot be made, the model itself is read and put back as it was, in one thread at a time: then others see it in evaluation mode.
+Where a twin cannot be made, the model itself is read and put back as it was, in one thread at a time: then
+others see it in evaluation mode.
 """
 
 from __future__ import annotations
@@ -23,9 +25,8 @@ from headwise.heads._use.blocks import open_blocks
 from headwise.heads._use.generation import Watch
 
 turn = threading.RLock()  # to read a model that has no twin; never held around a user's block
-_frozen: WeakKeyDictionary[nn.Module, bool] = (
-    WeakKeyDictionary()
-)  # frozen twins, and whether their passes draw random numbers
+# Frozen twins, and whether their passes draw random numbers
+_frozen: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def twins_of(*originals: Any, blocks: bool = True, frozen: bool = False) -> tuple[Any, ...] | None:
@@ -65,13 +66,15 @@ def drawing(*originals: Any) -> bool:
 
 
 def frozen_twin(model: nn.Module) -> AbstractContextManager[None] | None:
-    """A random state of its own for passes of a model that is a frozen twin, and so nobody else's; None if it is not."""
+    """A random state of its own for passes of a model that is a frozen twin, and so nobody else's; None if it
+    is not."""
     return forked(model, _frozen[model]) if model in _frozen else None
 
 
 @contextmanager
 def twinned(*originals: Any) -> Iterator[tuple[Any, ...]]:
-    """Twins of models and `Heads` in evaluation mode; blocks that are open in this thread hold for their passes, too."""
+    """Twins of models and `Heads` in evaluation mode; blocks that are open in this thread hold for their
+    passes, too."""
     made = twins_of(*originals)
     if made is not None:
         with forked(model_of(made[0]), drawing(*originals)):
@@ -85,7 +88,8 @@ def twinned(*originals: Any) -> Iterator[tuple[Any, ...]]:
 
 @contextmanager
 def undisturbed(*originals: Any) -> Iterator[tuple[Any, ...]]:
-    """Twins of models and `Heads` as they are outside any block, for a pass of ours: compiled code runs as it is written."""
+    """Twins of models and `Heads` as they are outside any block, for a pass of ours: compiled code runs as it
+    is written."""
     made = twins_of(*originals, blocks=False)
     if made is not None:
         with forked(model_of(made[0]), drawing(*originals)), torch.inference_mode(False), eagerly():

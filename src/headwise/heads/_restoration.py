@@ -1,6 +1,8 @@
-"""Running a model itself without leaving a trace: modes, attributes, buffers and random state come back as they were.
+"""Running a model itself without leaving a trace: modes, attributes, buffers and random state come back as
+they were.
 
-Only for models that cannot have a twin (see `headwise.heads._reading`), and for models that are nobody else's.
+Only for models that cannot have a twin (see `headwise.heads._reading`), and for models that are nobody
+else's.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -23,8 +25,8 @@ def devices_of(model: nn.Module) -> list[torch.device]:
 
 
 def forked(model: nn.Module, draws: bool = True) -> AbstractContextManager[None]:
-    """A random state of its own inside, if passes of the model draw at all: torch's state is every thread's, and going back to an earlier
-    one repeats what others drew in between."""
+    """A random state of its own inside, if passes of the model draw at all: torch's state is every thread's,
+    and going back to an earlier one repeats what others drew in between."""
     if not draws:
         return nullcontext()
     devices = devices_of(model)
@@ -47,14 +49,14 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; afterwards modules, their attributes, hooks, modes and buffers, and the random state, are as before."""
+    """Evaluation mode inside; afterwards modules, their attributes, hooks, modes and buffers, and the random
+    state, are as before."""
     before = [
         (module, dict(vars(module)), dict(module._buffers), dict(module._modules))
         for module in model.modules()
     ]
-    hooks = [
-        (module, hook_numbers(module)) for module in model.modules()
-    ]  # transformers sets some in a pass, and an attribute says so
+    # Transformers sets some in a pass, and an attribute says so
+    hooks = [(module, hook_numbers(module)) for module in model.modules()]
     contents = [(buffer, buffer.clone()) for buffer in model.buffers() if buffer.device.type != "meta"]
     try:
         with forked(model), torch.inference_mode(False), eagerly():

@@ -20,7 +20,8 @@ def of_heads(heads: "Heads") -> Section:
     return Section(
         title=f"{model_label(facts['model'])}: {facts['class']}",
         findings=[
-            f"{counted(facts['total_heads'], 'head')} in {counted(len(facts['sites']), 'layer')}; {facts['parameters']:,} parameters."
+            f"{counted(facts['total_heads'], 'head')} in {counted(len(facts['sites']), 'layer')}; "
+            f"{facts['parameters']:,} parameters."
         ],
         blocks=[Table("layers", "Attention layers", pd.DataFrame([_row(site) for site in facts["sites"]]))],
         notes=[f"out of reach: {path} ({reason})" for path, reason in facts["missed"].items()],

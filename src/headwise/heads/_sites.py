@@ -15,19 +15,22 @@ class Site:
 
     Attributes:
         index: number of the site in the order of the forward pass; the `layer` of every head set and score.
-        kind: "self" (encoders, and decoders that stand alone), or in an encoder-decoder "decoder" (self-attention of the
-            decoder); "cross" where queries and keys come from different sequences.
+        kind: "self" (encoders, and decoders that stand alone), or in an encoder-decoder "decoder"
+            (self-attention of the decoder); "cross" where queries and keys come from different sequences.
         path: the output projection, as in `model.get_submodule(path)`.
         n_heads: query heads.
         head_dim: width of one head's output.
         n_groups: key/value heads; n_heads unless queries are grouped (1: multi-query attention).
-        call: which call of the module within one forward pass this is; not 0 only where layers share weights (ALBERT).
+        call: which call of the module within one forward pass this is; not 0 only where layers share weights
+            (ALBERT).
         n_calls: calls of the module within one forward pass.
-        layer_path: the block (attention and feed-forward) the site belongs to; its output is the layer's hidden state.
-        rest: columns of the projection's input after the heads that are not attention (ConvBERT's convolutions).
+        layer_path: the block (attention and feed-forward) the site belongs to; its output is the layer's
+            hidden state.
+        rest: columns of the projection's input after the heads that are not attention (ConvBERT's
+            convolutions).
         batch_first: whether the first axis of the projection's input is the batch; else it is the tokens.
-        head_order: number of the attention head (its place in the attention maps) at each slice; None if slices
-            are not made of one attention head each.
+        head_order: number of the attention head (its place in the attention maps) at each slice; None if
+            slices are not made of one attention head each.
     """
 
     index: int
@@ -69,7 +72,8 @@ class Site:
 
 
 def projection_weight(module: nn.Module) -> Tensor | None:
-    """The 2-D weight of a projection (a wrapper such as a LoRA layer answers with its base weight); None if it has none."""
+    """The 2-D weight of a projection (a wrapper such as a LoRA layer answers with its base weight); None if
+    it has none."""
     weight = getattr(module, "weight", None)
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
 
@@ -89,12 +93,14 @@ def plain_weight(path: str, weight: Any) -> Tensor:
     """
     if not is_plain(weight):
         raise UnsupportedModel(
-            f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}, not as plain numbers"
+            f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}, not "
+            "as plain numbers"
         )
     return weight.detach()
 
 
 def input_axis(module: nn.Module) -> int:
-    """Axis of the weight that runs over the projection's input: 0 for GPT-2's `Conv1D`, which stores it transposed; else 1."""
+    """Axis of the weight that runs over the projection's input: 0 for GPT-2's `Conv1D`, which stores it
+    transposed; else 1."""
     base = getattr(module, "base_layer", module)  # peft keeps the wrapped layer there
     return 0 if isinstance(base, Conv1D) else 1

@@ -1,7 +1,9 @@
-"""A twin of a model: new module objects around the same tensors, in evaluation mode, with frozen weights if that is asked for.
+"""A twin of a model: new module objects around the same tensors, in evaluation mode, with frozen weights if
+that is asked for.
 
-A model is read by running its twin, so that nothing of the model itself is switched: its mode, `requires_grad`, hooks and attributes are
-its user's, and other threads may be training it. Parameters share their memory; buffers, which a pass may write into, are copied.
+A model is read by running its twin, so that nothing of the model itself is switched: its mode,
+`requires_grad`, hooks and attributes are its user's, and other threads may be training it. Parameters share
+their memory; buffers, which a pass may write into, are copied.
 """
 
 from __future__ import annotations
@@ -37,36 +39,32 @@ NUMBERS = (
 ATOMS = frozenset((*NUMBERS, type, BuiltinFunctionType, ModuleType, torch.Generator))
 LISTS = (list, tuple, set, frozenset, deque)
 DICTS = (dict, OrderedDict, defaultdict)
-COMPILED = (
-    "forward",
-    "_forward",
-    "dynamo_ctx",
-)  # what `torch.compile` puts on the module that it wraps another in
-COPIED = (
-    "headwise.",
-    "torch.nn.modules.module._WrappedHook",
-)  # classes of objects that are copied if they hold on to modules
+# What `torch.compile` puts on the module that it wraps another in
+COMPILED = ("forward", "_forward", "dynamo_ctx")
+# Classes of objects that are copied if they hold on to modules
+COPIED = ("headwise.", "torch.nn.modules.module._WrappedHook")
 
 
 class Bound(Exception):
-    """Something that a twin cannot have of its own holds on to modules of the model: a pass of the twin would run those."""
+    """Something that a twin cannot have of its own holds on to modules of the model: a pass of the twin would
+    run those."""
 
 
 class Twins:
     """Makes twins of models, of `Heads` and of what else belongs to them; what they share, their twins share.
 
     Args:
-        models: whose modules are in evaluation mode in their twins; others that they refer to keep their mode.
-        frozen: whether no weight of the twins asks for a gradient. Else each asks as its own does, since torch rounds some products with
-            it differently then, without gradients too.
+        models: whose modules are in evaluation mode in their twins; others that they refer to keep their
+            mode.
+        frozen: whether no weight of the twins asks for a gradient. Else each asks as its own does, since
+            torch rounds some products with it differently then, without gradients too.
     """
 
     def __init__(self, models: Iterable[nn.Module], frozen: bool = False) -> None:
         self._frozen = frozen
         self._tree = {id(module) for model in models for module in model.modules()}
-        self._made: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by id, what there is a twin of, kept so that its id stays its own; the twin
+        # By id, what there is a twin of, kept so that its id stays its own; the twin
+        self._made: dict[int, tuple[Any, Any]] = {}
         self._plain: dict[int, Any] = {}  # by id, what holds on to no module
 
     def holds(self, module: nn.Module) -> bool:
@@ -138,9 +136,8 @@ class Twins:
 
     def _parameter(self, value: nn.Parameter) -> Any:
         if type(value) is not nn.Parameter and not value.is_floating_point():
-            return self._keep(
-                value, value
-            )  # packed weights: more than their numbers, and they never ask for gradients
+            # Packed weights: more than their numbers, and they never ask for gradients
+            return self._keep(value, value)
         try:
             # torch gives inference tensors no gradients
             asks = value.requires_grad and not (self._frozen or value.is_inference())
@@ -151,7 +148,8 @@ class Twins:
         return self._keep(value, twin)
 
     def _config(self, value: PreTrainedConfig) -> PreTrainedConfig:
-        """Of its own, since attention is switched there; what it holds is shared but for configurations of parts."""
+        """Of its own, since attention is switched there; what it holds is shared but for configurations of
+        parts."""
         twin: PreTrainedConfig = self._keep(value, object.__new__(type(value)))
         for name, item in list(vars(value).items()):
             vars(twin)[name] = self.of(item) if isinstance(item, PreTrainedConfig) else item
@@ -223,7 +221,8 @@ class Twins:
         return copied
 
     def _refers(self, value: Any, configured: bool = False) -> bool:
-        """Whether a value, or what it holds on to, is a module of the models (or their configuration, if asked)."""
+        """Whether a value, or what it holds on to, is a module of the models (or their configuration, if
+        asked)."""
         waiting, seen = [value], {} if configured else self._plain
         while waiting:
             one = waiting.pop()
@@ -272,7 +271,8 @@ def _held(value: Any) -> list[Any]:
 
 
 def _enclosed(function: FunctionType) -> list[Any]:
-    """What a function takes from around it: variables of functions, and global ones that are modules of torch."""
+    """What a function takes from around it: variables of functions, and global ones that are modules of
+    torch."""
     cells = []
     for cell in function.__closure__ or ():
         try:

@@ -9,10 +9,11 @@ from headwise.heads._inputs import root_of
 
 
 def anatomy(heads: Heads) -> dict[str, Any]:
-    """Every site of a model: layer, kind, path, heads, head size, groups, and the parameters one head works with.
+    """Every site of a model: layer, kind, path, heads, head size, groups, and the parameters one head works
+    with.
 
-    `parameters_per_head` counts rows of W_Q, W_K, W_V with biases and columns of W_O, shared keys and values in full; it is None where
-    the parameters of one head cannot be separated (quantized weights).
+    `parameters_per_head` counts rows of W_Q, W_K, W_V with biases and columns of W_O, shared keys and values
+    in full; it is None where the parameters of one head cannot be separated (quantized weights).
     """
     root: Any = root_of(heads.model)
     try:

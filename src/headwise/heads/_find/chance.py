@@ -1,7 +1,7 @@
 """Whether passes of a model draw random numbers, in evaluation mode too.
 
-torch's random state belongs to all threads. Going back to an earlier one repeats what another thread has drawn since, so that is done only
-for the few models that draw themselves.
+torch's random state belongs to all threads. Going back to an earlier one repeats what another thread has
+drawn since, so that is done only for the few models that draw themselves.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,11 +25,13 @@ class Chance:
 
 @contextmanager
 def noticing_draws(model: nn.Module, again: Callable[[], Any]) -> Iterator[Chance]:
-    """Notices whether the pass inside draws random numbers; if it does, the random state is afterwards as before.
+    """Notices whether the pass inside draws random numbers; if it does, the random state is afterwards as
+    before.
 
     Args:
         model: what runs.
-        again: the same pass once more. It runs if the random state has moved, which may be another thread's doing.
+        again: the same pass once more. It runs if the random state has moved, which may be another thread's
+            doing.
     """
     chance, before = Chance(), _states(model)
     yield chance

@@ -1,9 +1,9 @@
 """What a head's output depends on, and through which projections.
 
-In one small forward pass the output of every projection is cut off and replaced by random numbers. Whatever reaches a head's
-output from a cut by backpropagation ran through no other projection, so the cut features that have a gradient are the head's own
-rows of W_Q, W_K and W_V, in whatever layout they are stored. Norms are made elementwise meanwhile: their statistics
-tie all heads together, their weights do not.
+In one small forward pass the output of every projection is cut off and replaced by random numbers. Whatever
+reaches a head's output from a cut by backpropagation ran through no other projection, so the cut features
+that have a gradient are the head's own rows of W_Q, W_K and W_V, in whatever layout they are stored. Norms
+are made elementwise meanwhile: their statistics tie all heads together, their weights do not.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,8 +27,10 @@ class Dependence:
     """What the heads of one site depend on.
 
     Attributes:
-        features: for each projection that makes queries, keys, values, ...: which output features reach which head, (features, heads).
-        parameters: for each parameter used directly, not through a projection's call: which entries reach which head, (heads, *shape).
+        features: for each projection that makes queries, keys, values, ...: which output features reach which
+            head, (features, heads).
+        parameters: for each parameter used directly, not through a projection's call: which entries reach
+            which head, (heads, *shape).
         arguments: the same for tensor arguments of the watched modules.
         readers: modules that read the heads' outputs: the output projection, with what wraps it.
     """
@@ -40,7 +42,8 @@ class Dependence:
 
 
 def weight_axes(module: nn.Module) -> tuple[int, int] | None:
-    """Axes of a projection's weight that run over its output and its input; None if the module is not a projection."""
+    """Axes of a projection's weight that run over its output and its input; None if the module is not a
+    projection."""
     if isinstance(module, Conv1D | nn.Embedding):
         return 1, 0
     weight = module._parameters.get("weight")
@@ -176,9 +179,8 @@ class _Tracer:
         """Backpropagates from each head of a site alone."""
         output = self.outputs[site.index]
         if not output.requires_grad:
-            return Dependence(
-                readers=self.readers[site.index]
-            )  # a pass without gradients, inside the model's own code
+            # A pass without gradients, inside the model's own code
+            return Dependence(readers=self.readers[site.index])
         direct = [
             (name, parameter)
             for name, parameter in self.model.named_parameters()
@@ -209,9 +211,8 @@ class _Tracer:
             marks = torch.stack(grads).ne(0).cpu()  # (heads, *shape)
             if i < len(self.cuts):
                 path, axis, _ = self.cuts[i]
-                rows = (
-                    marks.movedim(axis if axis < 0 else axis + 1, -1).flatten(1, -2).any(1).T
-                )  # (features, heads)
+                # (features, heads)
+                rows = marks.movedim(axis if axis < 0 else axis + 1, -1).flatten(1, -2).any(1).T
                 found.features[path] = found.features.get(path, torch.zeros_like(rows)) | rows
             elif i < len(self.cuts) + len(self.arguments):
                 found.arguments[self.arguments[i - len(self.cuts)][0]] = marks

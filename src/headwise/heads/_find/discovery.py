@@ -1,8 +1,9 @@
 """Finding the sites of a model by watching one small forward pass.
 
-Every attention result becomes a fresh leaf of the autograd graph. When a projection is called with an input that depends
-on such leaves, gradients tell which slice of the input comes from which head: a site is a projection whose input splits into
-slices of equal width, each from heads of its own. That needs no table of names, and proves order and width.
+Every attention result becomes a fresh leaf of the autograd graph. When a projection is called with an input
+that depends on such leaves, gradients tell which slice of the input comes from which head: a site is a
+projection whose input splits into slices of equal width, each from heads of its own. That needs no table of
+names, and proves order and width.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +25,8 @@ from headwise.heads._reading import undisturbed
 from headwise.heads._sites import Site, projection_weight
 from headwise.heads._use.attention import visible
 
-# Inputs to try: some classifiers take a batch only if a padding token is set, or want a decoder input as long as the encoder's.
+# Inputs to try: some classifiers take a batch only if a padding token is set, or want a decoder input as long
+# as the encoder's.
 ATTEMPTS: tuple[Callable[[nn.Module], dict[str, Any]], ...] = (
     lambda model: tiny_inputs(model, batch=2),
     lambda model: tiny_inputs(model, batch=2, decoder_tokens=ENCODER_TOKENS),
@@ -56,8 +58,9 @@ class Findings:
         known = f" ({REASONS[root.config.model_type]})" if root.config.model_type in REASONS else ""
         if not self.sites:
             return (
-                f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a softmax, then a product with "
-                f"values) whose result enters a projection module head by head; found {missed or 'no attention at all'}"
+                f"{type(root).__name__} has no heads that can be reached{known}: looked for attention (a "
+                "softmax, then a product with values) whose result enters a projection module head by head; "
+                f"found {missed or 'no attention at all'}"
             )
         return (
             f"{type(root).__name__}: {len(self.sites)} attention layers were found, but not all{known}: {missed}. Pass an input that reaches "
@@ -81,7 +84,8 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
             "; build Heads on the inner model, before torch.compile" if hasattr(model, "_orig_mod") else ""
         )
         raise UnsupportedModel(
-            f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT model{wrapped}"
+            f"{type(model).__name__} is not a transformers model: pass a live PreTrainedModel or a PEFT "
+            f"model{wrapped}"
         )
     problem: Exception | None = None
     for make in ATTEMPTS if example is None else (lambda _: dict(example),):
@@ -95,7 +99,8 @@ def find_sites(model: nn.Module, example: Mapping[str, Any] | None = None) -> Fi
             problem = problem or error
     raise UnsupportedModel(
         f"{type(root).__name__}: the small forward pass that finds its heads failed with "
-        f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': ...}})"
+        f"{type(problem).__name__}: {problem}. Pass an input it accepts: Heads(model, example={{'input_ids': "
+        f"...}})"
     ) from problem
 
 
@@ -110,9 +115,8 @@ class _Watch:
         self.executed: set[str] = set()
         self.calls: dict[str, int] = {}
         self.leaves: list[Leaf] = []  # attention results that no projection has taken in yet
-        self.normed: dict[
-            str, Leaf
-        ] = {}  # path of a norm over all heads that is running -> what to call its output
+        # Path of a norm over all heads that is running -> what to call its output
+        self.normed: dict[str, Leaf] = {}
         self.covered: set[str] = set()  # where found attention happened
         self.findings = Findings()
 
@@ -192,9 +196,8 @@ class _Watch:
             return
         split = split_heads(x, feeding)
         if split is not None and split.n_heads == 1 and not within(self.expected, feeding[0].where):
-            self.leaves = [
-                leaf for leaf in self.leaves if leaf not in feeding
-            ]  # a softmax that pools tokens is not a head
+            # A softmax that pools tokens is not a head
+            self.leaves = [leaf for leaf in self.leaves if leaf not in feeding]
             return
         if split is None:
             for leaf in feeding:

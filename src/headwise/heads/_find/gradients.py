@@ -16,7 +16,8 @@ class Split:
 
     Attributes:
         n_heads, head_dim: the first n_heads × head_dim columns are heads.
-        order: number of the attention head at each slice; None if a slice is made of several, or the order is unclear.
+        order: number of the attention head at each slice; None if a slice is made of several, or the order is
+            unclear.
     """
 
     n_heads: int
@@ -60,7 +61,8 @@ class Leaf:
         )
 
     def units(self, gradient: Tensor) -> Tensor:
-        """Where a gradient is not zero, as a boolean over everything but head_dim (and the queries, where that axis is known)."""
+        """Where a gradient is not zero, as a boolean over everything but head_dim (and the queries, where
+        that axis is known)."""
         if self.merged is not None:
             heads = gradient[..., : self.merged.n_heads * self.merged.head_dim]
             return heads.reshape(-1, self.merged.n_heads, self.merged.head_dim).ne(0).any(-1).any(0)
@@ -74,13 +76,11 @@ def split_heads(x: Tensor, feeding: list[Leaf]) -> Split | None:
     merged = feeding[0].merged
     widths = [merged.head_dim if merged else value.shape[-1]]
     if value.ndim == 4:
-        widths.append(
-            x.shape[-1] // value.shape[1]
-        )  # a projection per head may lie in between: then only their number is known
+        # A projection per head may lie in between: then only their number is known
+        widths.append(x.shape[-1] // value.shape[1])
     if len(feeding) > 1:
-        widths.append(
-            sum(leaf.result.value.shape[-1] for leaf in feeding)
-        )  # heads of several results (differential attention)
+        # Heads of several results (differential attention)
+        widths.append(sum(leaf.result.value.shape[-1] for leaf in feeding))
     for head_dim in dict.fromkeys(widths):
         if head_dim and x.shape[-1] % head_dim == 0:
             split = _split(x, head_dim, feeding)
@@ -90,7 +90,8 @@ def split_heads(x: Tensor, feeding: list[Leaf]) -> Split | None:
 
 
 def _split(x: Tensor, head_dim: int, feeding: list[Leaf]) -> Split | None:
-    """Splits `x` into slices of `head_dim`; None if some head feeds two slices, or slices without heads come first."""
+    """Splits `x` into slices of `head_dim`; None if some head feeds two slices, or slices without heads come
+    first."""
     everywhere = _marks(x, head_dim, feeding, slice(None))
     n_heads = int(everywhere.any(1).sum())
     if n_heads == 0 or not bool(everywhere[:n_heads].any(1).all()) or bool((everywhere.sum(0) > 1).any()):
@@ -101,11 +102,11 @@ def _split(x: Tensor, head_dim: int, feeding: list[Leaf]) -> Split | None:
 
 
 def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor:
-    """For each slice, the units of all leaves that feed it at these rows (all axes of x but its last, run together): (slices, units)."""
+    """For each slice, the units of all leaves that feed it at these rows (all axes of x but its last, run
+    together): (slices, units)."""
     touched = []
-    uneven = (
-        torch.arange(1, head_dim + 1, device=x.device).sqrt().to(x.dtype)
-    )  # a norm takes an even one to nothing
+    # A norm takes an even one to nothing
+    uneven = torch.arange(1, head_dim + 1, device=x.device).sqrt().to(x.dtype)
     for start in range(0, x.shape[-1], head_dim):
         cotangent = torch.zeros_like(x).reshape(-1, x.shape[-1])
         cotangent[rows, start : start + head_dim] = uneven
@@ -122,7 +123,8 @@ def _marks(x: Tensor, head_dim: int, feeding: list[Leaf], rows: slice) -> Tensor
 
 
 def _constant(x: Tensor, head_dim: int, feeding: list[Leaf], everywhere: Tensor) -> bool:
-    """Whether a slice holds the same heads at one token as at all: else heads also lie along another axis of x."""
+    """Whether a slice holds the same heads at one token as at all: else heads also lie along another axis of
+    x."""
     count = x.shape[:-1].numel()
     for row in (0, count // 2, count - 1):  # a token that is padding shows nothing
         here = _marks(x, head_dim, feeding, slice(row, row + 1))
@@ -140,7 +142,8 @@ def _numbered(feeding: list[Leaf]) -> bool:
 
 
 def _order(marks: Tensor, feeding: list[Leaf]) -> tuple[int, ...] | None:
-    """Which attention head stands at each slice, where one result (batch, heads, queries, head_dim) or (batch × heads, ...) feeds all."""
+    """Which attention head stands at each slice, where one result (batch, heads, queries, head_dim) or (batch
+    × heads, ...) feeds all."""
     leaf, n_heads = feeding[0], marks.shape[0]
     if leaf.merged is not None:
         return leaf.merged.order

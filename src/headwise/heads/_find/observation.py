@@ -1,7 +1,9 @@
-"""Seeing attention happen: which tensors of a forward pass are attention results, whatever the model's code looks like.
+"""Seeing attention happen: which tensors of a forward pass are attention results, whatever the model's code
+looks like.
 
-Attention is `softmax(...) @ values`, written with matmul, bmm, einsum, or as one call of `scaled_dot_product_attention`.
-A `TorchFunctionMode` sees those calls while it is entered, in this thread only; no module and no function is replaced.
+Attention is `softmax(...) @ values`, written with matmul, bmm, einsum, or as one call of
+`scaled_dot_product_attention`. A `TorchFunctionMode` sees those calls while it is entered, in this thread
+only; no module and no function is replaced.
 """
 
 from collections.abc import Callable
@@ -71,7 +73,8 @@ class AttentionResult:
         queries, keys: sequence lengths.
         einsum: whether an einsum made it: then `queries` may be any axis but the last.
         value_heads: key/value heads behind the result's leading axes; None if they could not be separated.
-        probabilities: attention maps (..., queries, keys) where the model computed them itself (eager attention).
+        probabilities: attention maps (..., queries, keys) where the model computed them itself (eager
+            attention).
     """
 
     value: Tensor
@@ -91,19 +94,21 @@ class Watcher(TorchFunctionMode):
     """Calls back for attention as it happens.
 
     Attributes:
-        on_result: gets every attention result and returns the tensor to use instead (the same one to change nothing).
-        on_probabilities: gets the softmax output that is about to meet the values; returns the tensor to use instead.
+        on_result: gets every attention result and returns the tensor to use instead (the same one to change
+            nothing).
+        on_probabilities: gets the softmax output that is about to meet the values; returns the tensor to use
+            instead.
         on_fused: gets the arguments of `scaled_dot_product_attention`, which then runs as it is.
-        on_functional: gets the name of a fused call whose projection cannot be hooked (`multi_head_attention_forward`).
+        on_functional: gets the name of a fused call whose projection cannot be hooked
+            (`multi_head_attention_forward`).
     """
 
     on_result: Callable[[AttentionResult], Tensor] | None = None
     on_probabilities: Callable[[Tensor], Tensor] | None = None
     on_functional: Callable[[str], None] = nothing_functional
     on_fused: Callable[..., None] | None = None
-    _probabilities: dict[int, Tensor] = field(
-        default_factory=dict
-    )  # by id; holding the tensor keeps the id its own
+    # By id; holding the tensor keeps the id its own
+    _probabilities: dict[int, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -184,9 +189,8 @@ class Watcher(TorchFunctionMode):
                 if attn_mask.dtype == torch.bool
                 else scores + attn_mask
             )
-        probabilities = scores.softmax(
-            -1
-        ).nan_to_num()  # rows that may look nowhere are zero, as in the fused call
+        # Rows that may look nowhere are zero, as in the fused call
+        probabilities = scores.softmax(-1).nan_to_num()
         assert self.on_probabilities is not None
         seen = self.on_probabilities(torch.dropout(probabilities, dropout_p, dropout_p > 0))
         out = seen @ value
@@ -229,9 +233,11 @@ def _operands(args: Any, kwargs: Any, *names: str) -> list[Tensor]:
 
 
 def _value_heads(out: Tensor, key: Tensor | None, value: Tensor) -> int | None:
-    """How many different key/value heads stand behind the heads axis of a result (batch, heads, queries, head_dim).
+    """How many different key/value heads stand behind the heads axis of a result (batch, heads, queries,
+    head_dim).
 
-    Grouped queries either bring fewer value heads than query heads, or repeat each for its group: then neighbours are equal.
+    Grouped queries either bring fewer value heads than query heads, or repeat each for its group: then
+    neighbours are equal.
     """
     if out.ndim != 4 or value.ndim != 4:
         return None

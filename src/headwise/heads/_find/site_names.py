@@ -9,7 +9,8 @@ from headwise.heads._find.observation import AttentionResult
 from headwise.heads._remove.headless import Headless
 from headwise.heads._sites import projection_weight
 
-# What was found out about models that cannot be supported, or not wholly, where watching them says too little.
+# What was found out about models that cannot be supported, or not wholly, where watching them says too
+# little.
 REASONS = {
     "xlnet": "XLNet projects with an einsum, where no module is called that could be hooked",
     "jetmoe": "JetMoE mixes attention heads as experts, each with its own output projection",
@@ -21,7 +22,8 @@ CROSS = ("cross", "encoder_attn", "encdec", "enc_dec", "src_attn")
 
 
 def attention_modules(model: nn.Module) -> list[str]:
-    """Innermost modules that call themselves attention, by class or by attribute, and hold at least two projections."""
+    """Innermost modules that call themselves attention, by class or by attribute, and hold at least two
+    projections."""
     named = [
         path
         for path, module in model.named_modules()
@@ -48,8 +50,8 @@ def within(paths: list[str], path: str) -> bool:
 
 
 def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str, Any]) -> str:
-    """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in an encoder-decoder,
-    else "self"."""
+    """ "cross" if queries and keys come from different sequences, "decoder" for a decoder's self-attention in
+    an encoder-decoder, else "self"."""
     own, other = (
         v.shape[1] if isinstance(v := inputs.get(name), Tensor) else None
         for name in ("decoder_input_ids", "input_ids")
@@ -64,7 +66,8 @@ def kind_of(result: AttentionResult, path: str, config: Any, inputs: Mapping[str
 def layer_of(model: nn.Module, path: str) -> str:
     """The layer a site belongs to: its nearest ancestor in a `ModuleList` of layers.
 
-    A list whose members are of one class is a list of layers; T5 also lists the parts of one layer, which differ in class.
+    A list whose members are of one class is a list of layers; T5 also lists the parts of one layer, which
+    differ in class.
     """
     parts = path.split(".")
     lists = [

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
-    """Checks that gates of one change nothing, to the last bit, and that silencing a head equals zeroing its columns of W_O.
+    """Checks that gates of one change nothing, to the last bit, and that silencing a head equals zeroing its
+    columns of W_O.
 
     Returns:
         Whether gates of one row of a batch reach that row alone (taken for granted if `inputs` have one row).
@@ -46,14 +47,16 @@ def check_view(heads: Heads, inputs: Mapping[str, Any]) -> bool:
     if columns.wrong:
         site = columns.wrong[0]
         raise UnsupportedModel(
-            f"{name}: silencing head 0 of layer {site.index} does not equal zeroing its columns of the output projection {site.path} "
-            f"({type(heads.model.get_submodule(site.path)).__name__}), so a head is not a slice of its input"
+            f"{name}: silencing head 0 of layer {site.index} does not equal zeroing its columns of the "
+            f"output projection {site.path} ({type(heads.model.get_submodule(site.path)).__name__}), so a "
+            "head is not a slice of its input"
         )
     return apart
 
 
 def _rows_apart(heads: Heads, inputs: Mapping[str, Any], plain: list[Tensor]) -> bool:
-    """With the first row's gates at one and the others' at zero, some output must keep its first row and change the others."""
+    """With the first row's gates at one and the others' at zero, some output must keep its first row and
+    change the others."""
     rows = read_pass(inputs).batch
     if rows is None or rows < 2:
         return True
@@ -92,7 +95,8 @@ def _run(heads: Heads, inputs: Mapping[str, Any]) -> list[Tensor]:
 
 
 class _Columns:
-    """Compares at each projection, as it runs: its input with one head at zero, and its weight with that head's columns at zero."""
+    """Compares at each projection, as it runs: its input with one head at zero, and its weight with that
+    head's columns at zero."""
 
     def __init__(self, model: nn.Module, sites: tuple[Site, ...]) -> None:
         self.wrong: list[Site] = []
@@ -113,18 +117,16 @@ class _Columns:
                 return
             self.busy = True  # the calls below come back here
             try:
-                x = args[0].nan_to_num(
-                    0, 0, 0
-                )  # a copy; heads that put out inf or NaN can be silenced, but not be multiplied by zero
+                # A copy; heads that put out inf or NaN can be silenced, but not be multiplied by zero
+                x = args[0].nan_to_num(0, 0, 0)
                 zeroed = functional_call(module, weights, (x, *args[1:]))
                 x = x.clone()
                 x[..., site.columns(0)] = 0
                 silenced = module.forward(x, *args[1:])
             finally:
                 self.busy = False
-            pairs = zip(
-                tensors_in(silenced), tensors_in(zeroed), strict=True
-            )  # some projections also return a scale
+            # Some projections also return a scale
+            pairs = zip(tensors_in(silenced), tensors_in(zeroed), strict=True)
             if not all(torch.allclose(one, other, rtol=1e-3, atol=1e-5) for one, other in pairs):
                 self.wrong.append(site)
 
@@ -132,9 +134,11 @@ class _Columns:
 
 
 def _without(module: nn.Module, site: Site) -> dict[str, Tensor] | None:
-    """The projection's weights with the columns of head 0 at zero (of a LoRA layer: those of both its matrices that read the input).
+    """The projection's weights with the columns of head 0 at zero (of a LoRA layer: those of both its
+    matrices that read the input).
 
-    None where they cannot be read as numbers: weights that are offloaded or quantized; or where PEFT scales them by their norm (DoRA).
+    None where they cannot be read as numbers: weights that are offloaded or quantized; or where PEFT scales
+    them by their norm (DoRA).
     """
     if any(getattr(module, "use_dora", {}).values()):
         return None

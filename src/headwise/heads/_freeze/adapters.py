@@ -1,7 +1,8 @@
 """Low-rank adapters (LoRA) on the projections of heads: which part of them may learn when only some heads do.
 
-An update is B·A. Of queries, keys and values, a head has its rows of B, and all heads share A; of the output projection it has its
-columns of A, and all share B. A factor that heads share moves every one of them, so it learns only if all of them do.
+An update is B·A. Of queries, keys and values, a head has its rows of B, and all heads share A; of the output
+projection it has its columns of A, and all share B. A factor that heads share moves every one of them, so it
+learns only if all of them do.
 """
 
 from collections.abc import Iterator
@@ -54,7 +55,8 @@ def check_adapters(heads: "Heads") -> None:
 
 
 def adapter_names(model: nn.Module) -> tuple[tuple[str, ...], ...]:
-    """Each adapted layer's path and the names of its low-rank updates: what a plan of frozen parts was made for."""
+    """Each adapted layer's path and the names of its low-rank updates: what a plan of frozen parts was made
+    for."""
     return tuple(
         (path, *(name for pair in FACTORS for name in getattr(layer, pair[0], ())))
         for path, layer in adapted_layers(model).items()
@@ -63,9 +65,8 @@ def adapter_names(model: nn.Module) -> tuple[tuple[str, ...], ...]:
 
 def _factors(path: str, layer: Any, weight: Owned) -> Iterator[Owned]:
     """The factors of all adapters of a layer, in use or not."""
-    everyone = {
-        site: marks.any(0) for site, marks in weight.owners.items()
-    }  # (heads,) that the projection serves
+    # (heads,) that the projection serves
+    everyone = {site: marks.any(0) for site, marks in weight.owners.items()}
     for down, up in FACTORS:
         for adapter in getattr(layer, down, ()):
             ending = ".weight" if down == "lora_A" else ""
@@ -87,7 +88,8 @@ def _factors(path: str, layer: Any, weight: Owned) -> Iterator[Owned]:
 
 
 def _check_sites(heads: "Heads", layers: dict[str, Any]) -> None:
-    """Looks at the output projections by themselves: an adapter that changes their input hides their weights from the search."""
+    """Looks at the output projections by themselves: an adapter that changes their input hides their weights
+    from the search."""
     for site in heads.sites:
         for path, layer in layers.items():
             if f"{site.path}.".startswith(f"{path}."):
@@ -109,6 +111,7 @@ def _check_product(path: str, layer: Any) -> None:
     else:
         return
     raise HeadwiseError(
-        f"{path} has an adapter of type {name}, of which heads cannot be trained one by one: its update is not a product B·A with rows "
-        "or columns for each head. Train heads with plain LoRA, or merge the adapter first (model = model.merge_and_unload())"
+        f"{path} has an adapter of type {name}, of which heads cannot be trained one by one: its update is "
+        "not a product B·A with rows or columns for each head. Train heads with plain LoRA, or merge the "
+        "adapter first (model = model.merge_and_unload())"
     )

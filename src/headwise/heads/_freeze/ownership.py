@@ -1,8 +1,9 @@
 """Which parameters belong to a head: its rows of W_Q, W_K and W_V with their biases, and its columns of W_O.
 
-They are found from gradients, not from names (`tracing`). Grouped queries share the keys and values of their group, so
-those rows have several owners. Parts that heads reach only through another projection (the compressed states
-of latent attention) and parts that serve all heads alike (a norm of queries) belong to no head.
+They are found from gradients, not from names (`tracing`). Grouped queries share the keys and values of their
+group, so those rows have several owners. Parts that heads reach only through another projection (the
+compressed states of latent attention) and parts that serve all heads alike (a norm of queries) belong to no
+head.
 """
 
 import sys
@@ -30,9 +31,12 @@ class Owned:
     Attributes:
         name: as in `model.get_parameter(name)`.
         dim: the axis.
-        output: whether it belongs to the output projection; else it makes queries, keys, values or a position bias.
-        owners: for each site that uses it (several where layers share weights) who owns which entry, (entries, heads) bool.
-        jointly: whether an entry with several owners learns only if all of them do (adapted projections), not if any does.
+        output: whether it belongs to the output projection; else it makes queries, keys, values or a position
+            bias.
+        owners: for each site that uses it (several where layers share weights) who owns which entry,
+            (entries, heads) bool.
+        jointly: whether an entry with several owners learns only if all of them do (adapted projections), not
+            if any does.
     """
 
     name: str
@@ -63,7 +67,8 @@ _FOUND: "WeakKeyDictionary[Heads, tuple[tuple[str, ...], tuple[Owned, ...]]]" = 
 
 
 def ownership(heads: "Heads") -> tuple[Owned, ...]:
-    """Every parameter of which some part belongs to a head; found once for each `Heads`, and again if PEFT has wrapped other layers."""
+    """Every parameter of which some part belongs to a head; found once for each `Heads`, and again if PEFT
+    has wrapped other layers."""
     heads = heads.original or heads  # twins come and go
     wrapped = tuple(adapted_layers(heads.model))
     if heads not in _FOUND or _FOUND[heads][0] != wrapped:
@@ -82,7 +87,8 @@ def adapted_layers(model: nn.Module) -> dict[str, Any]:
 
 
 def parameters_per_head(heads: "Heads") -> list[int]:
-    """For each site, the parameters one head works with; the keys and values it shares with its group count in full."""
+    """For each site, the parameters one head works with; the keys and values it shares with its group count
+    in full."""
     counts = [torch.zeros(site.n_heads, dtype=torch.long) for site in heads.sites]
     for owned in ownership(heads):
         shape = heads.model.get_parameter(owned.name).shape
@@ -92,8 +98,9 @@ def parameters_per_head(heads: "Heads") -> list[int]:
 
 
 def tied_layers(heads: "Heads") -> tuple[tuple[int, ...], ...]:
-    """Layers whose heads of one number work with the same parameters: with one table of position biases (MPNet, T5) or with all of their
-    weights (ALBERT). What such heads do is no coincidence, so they are not exchangeable from layer to layer.
+    """Layers whose heads of one number work with the same parameters: with one table of position biases
+    (MPNet, T5) or with all of their weights (ALBERT). What such heads do is no coincidence, so they are not
+    exchangeable from layer to layer.
 
     Fixed slopes by head number (ALiBi) are not parameters and are not seen.
 
@@ -118,7 +125,8 @@ def owned_parameters(
     """Turns what each site depends on into slices of parameters.
 
     Raises:
-        UnsupportedModel: a projection's weight is not stored with one row for each of its outputs (as after quantization).
+        UnsupportedModel: a projection's weight is not stored with one row for each of its outputs (as after
+            quantization).
     """
     names = {parameter: name for name, parameter in model.named_parameters()}  # tied parameters have one name
     result: dict[str, Owned] = {}
@@ -127,8 +135,9 @@ def owned_parameters(
         name = names[parameter]
         if parameter.shape[dim] != marks.shape[0]:
             raise UnsupportedModel(
-                f"{name} has shape {tuple(parameter.shape)}, but its projection has {marks.shape[0]} features: "
-                "the parameters of one head cannot be separated (are the weights quantized? load them in full precision)"
+                f"{name} has shape {tuple(parameter.shape)}, but its projection has {marks.shape[0]} "
+                "features: the parameters of one head cannot be separated (are the weights quantized? load "
+                "them in full precision)"
             )
         if site.n_groups > 1:
             marks = marks & ~marks.all(1, keepdim=True)  # what serves all heads alike is nobody's own
@@ -147,14 +156,12 @@ def owned_parameters(
             axes = weight_axes(projection)
             assert axes is not None  # only projections have features
             for name, parameter in projection.named_parameters(recurse=False):
-                add(
-                    parameter, axes[0] if name == "weight" else 0, False, site, marks
-                )  # a bias follows its weight
+                # A bias follows its weight
+                add(parameter, axes[0] if name == "weight" else 0, False, site, marks)
         for path in dependence.readers:
             axes = weight_axes(model.get_submodule(path))
-            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(
-                site.head_dim, 0
-            )  # (features, heads)
+            # (features, heads)
+            marks = torch.eye(site.n_heads, dtype=torch.bool).repeat_interleave(site.head_dim, 0)
             marks = torch.cat([marks, torch.zeros(site.rest, site.n_heads, dtype=torch.bool)])
             for name, parameter in model.get_submodule(path).named_parameters(recurse=False):
                 if axes is None:  # a norm before the projection
@@ -162,7 +169,8 @@ def owned_parameters(
                 elif name == "weight":
                     add(parameter, axes[1], True, site, marks)
         for name, entries in dependence.parameters.items():
-            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow their weights.
+            # A bias of keys has a true gradient of zero and an arbitrary one in floating point: biases follow
+            # their weights.
             weight = name.replace("bias", "weight")
             if weight in dependence.parameters and dependence.parameters[weight].shape == entries.shape:
                 entries = dependence.parameters[weight]
@@ -173,7 +181,8 @@ def owned_parameters(
 
 
 def head_axis(marks: Tensor) -> int | None:
-    """The axis along which entries belong to different heads, equally many to each; None if they serve all heads alike, or are mixed.
+    """The axis along which entries belong to different heads, equally many to each; None if they serve all
+    heads alike, or are mixed.
 
     Args:
         marks: which entries reach which head, (heads, *shape) bool.

@@ -16,11 +16,13 @@ KEPT_LAYOUTS = 64  # per optimizer: multi-task training comes back to a few head
 
 @dataclass(frozen=True)
 class Frozen:
-    """The frozen part of one parameter: of its axis `dim`, cut into blocks of `block` entries, the blocks `index`.
+    """The frozen part of one parameter: of its axis `dim`, cut into blocks of `block` entries, the blocks
+    `index`.
 
     Attributes:
         home, name: the module the parameter is in, and its name there.
-        dim, block: the axis, and how many entries are frozen or free together: whole blocks are quicker to copy than single columns.
+        dim, block: the axis, and how many entries are frozen or free together: whole blocks are quicker to
+            copy than single columns.
         index: the frozen blocks, (blocks,); None if the whole parameter is frozen.
         runs: lengths of its alternating stretches of free and frozen blocks, free first.
     """
@@ -57,7 +59,8 @@ class Frozen:
         return frozen.index_fill_(0, _index(self), True).view(shape)
 
     def stretches(self, tensor: Tensor) -> tuple[Tensor, ...] | None:
-        """The frozen part as flat views of a tensor of the parameter's shape; None if it does not lie in stretches of memory."""
+        """The frozen part as flat views of a tensor of the parameter's shape; None if it does not lie in
+        stretches of memory."""
         if self.dim or not tensor.is_contiguous():
             return None
         size = tensor.numel() // tensor.shape[0] * self.block
@@ -73,7 +76,8 @@ class Keeper:
     Args:
         optimizer: the optimizer.
         key: what to remember the layout of these parts by, for later steps of this optimizer.
-        masked: whether the frozen parts have no gradient; if they have one, state that is born in a step is set to zero there.
+        masked: whether the frozen parts have no gradient; if they have one, state that is born in a step is
+            set to zero there.
     """
 
     def __init__(self, optimizer: Optimizer, key: Hashable, masked: bool = True) -> None:
@@ -117,8 +121,9 @@ class Keeper:
             }
             for (i, name), (part, tensor) in tensors.items():
                 if (i, name) not in kept and (not self.masked or id(self.parts[i][1]) in decays):
-                    # Born in this step. Without a gradient it has its first value, unless weight decay was added to the
-                    # gradient: torch's optimizers that do so start at zero, as do those that may have a gradient here.
+                    # Born in this step. Without a gradient it has its first value, unless weight decay was
+                    # added to the gradient: torch's optimizers that do so start at zero, as do those that may
+                    # have a gradient here.
                     part.blocks(tensor).index_fill_(part.dim, _index(part), 0)
 
     def _tensors(self) -> Tensors:
@@ -130,8 +135,9 @@ class Keeper:
                 if isinstance(value, Tensor) and value.shape == parameter.shape:
                     if not value.is_floating_point():
                         raise HeadwiseError(
-                            f"{type(self.optimizer).__name__} keeps {name!r} of {part.name} as {value.dtype}, in blocks that share a "
-                            "scale, so the state of one head cannot be separated: use an optimizer with floating-point state"
+                            f"{type(self.optimizer).__name__} keeps {name!r} of {part.name} as "
+                            f"{value.dtype}, in blocks that share a scale, so the state of one head cannot "
+                            "be separated: use an optimizer with floating-point state"
                         )
                     found[i, name] = (part, value)
         return found
@@ -140,17 +146,17 @@ class Keeper:
 class _Layout:
     """Where the frozen parts of some tensors lie.
 
-    Most are stretches of memory, which are copied all at once: on a GPU that takes a few launches instead of hundreds. Columns are
-    not; there the whole tensor is copied, and one choice between old and new entries restores them.
+    Most are stretches of memory, which are copied all at once: on a GPU that takes a few launches instead of
+    hundreds. Columns are not; there the whole tensor is copied, and one choice between old and new entries
+    restores them.
     """
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = tensors
         self.addresses = [tensor.data_ptr() for _, tensor in tensors.values()]
         self.stretches: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-        self.wholes: dict[
-            tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]
-        ] = {}  # (blocks, frozen or not)
+        # (blocks, frozen or not)
+        self.wholes: dict[tuple[torch.device, torch.dtype], list[tuple[Tensor, Tensor]]] = {}
         self.others: list[tuple[Tensor, int, Tensor]] = []  # (blocks, axis, frozen blocks)
         for part, tensor in tensors.values():
             views, kind = part.stretches(tensor), (tensor.device, tensor.dtype)
@@ -160,10 +166,8 @@ class _Layout:
                 self.wholes.setdefault(kind, []).append((part.blocks(tensor), part.marks(tensor)))
             else:
                 self.others.append((part.blocks(tensor), part.dim, _index(part)))
-        for (
-            kind,
-            pairs,
-        ) in self.wholes.items():  # copied with the stretches, and restored by a choice of old and new
+        # Copied with the stretches, and restored by a choice of old and new
+        for kind, pairs in self.wholes.items():
             self.stretches.setdefault(kind, []).extend(blocks.view(-1) for blocks, _ in pairs)
         self.sizes = {kind: [view.numel() for view in views] for kind, views in self.stretches.items()}
 
@@ -199,7 +203,8 @@ class _Layout:
 
 
 class _Memory:
-    """What one optimizer's steps have in common: layouts, and on a CPU, where new memory is costly, room for copies."""
+    """What one optimizer's steps have in common: layouts, and on a CPU, where new memory is costly, room for
+    copies."""
 
     def __init__(self) -> None:
         self.layouts: dict[Hashable, _Layout] = {}

@@ -1,8 +1,8 @@
 """Training only some heads: the parameters of all others, and their optimizer state, stay bit-identical.
 
-Zeroing gradients is not enough: momentum and weight decay keep moving what has none. So the frozen part of weights and
-optimizer state is also put aside before each optimizer step, and put back after it. A parameter that is frozen as a whole
-gets no gradient at all, and optimizers pass it over.
+Zeroing gradients is not enough: momentum and weight decay keep moving what has none. So the frozen part of
+weights and optimizer state is also put aside before each optimizer step, and put back after it. A parameter
+that is frozen as a whole gets no gradient at all, and optimizers pass it over.
 """
 
 from collections.abc import Hashable, Iterator
@@ -39,34 +39,38 @@ def training_only(
     drift: bool = False,
     masked: bool = True,
 ) -> Iterator[None]:
-    """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state, bit-identical.
+    """Every optimizer step inside the block leaves all heads outside `head_set`, and their optimizer state,
+    bit-identical.
 
-    Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of latent attention)
-    learns as always. Keys and values of grouped queries learn if any head of their group does, and weights that layers share
-    if a head of any of these layers does; where LoRA is on them, if all of these heads do. Nested blocks train the heads that all of
-    them name. Gradients are masked as they are accumulated, so that clipping sees only what learns; those present on entry are masked
-    too. Parameters that the optimizer is given inside the block are frozen from its next step on.
+    Everything that belongs to no head (norms, feed-forward, embeddings, task heads, the compressed part of
+    latent attention) learns as always. Keys and values of grouped queries learn if any head of their group
+    does, and weights that layers share if a head of any of these layers does; where LoRA is on them, if all
+    of these heads do. Nested blocks train the heads that all of them name. Gradients are masked as they are
+    accumulated, so that clipping sees only what learns; those present on entry are masked too. Parameters
+    that the optimizer is given inside the block are frozen from its next step on.
 
     Args:
         heads: the heads of the model being trained.
         head_set: the heads that learn.
-        optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per element is
-            kept exactly; where elements share state (Adafactor's row and column statistics) the weights are.
+        optimizer: the optimizer, or accelerate's wrapper around it. Any optimizer with one state value per
+            element is kept exactly; where elements share state (Adafactor's row and column statistics) the
+            weights are.
         output_projection: whether a head's columns of W_O are frozen with it.
-        drift: only take the gradient of what is frozen, so that momentum and weight decay keep moving it: what published code does
-            that masks gradients alone.
-        masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and keep all the same, where
-            each element has a state of its own; only what reads gradients (clipping) sees those of frozen heads too.
+        drift: only take the gradient of what is frozen, so that momentum and weight decay keep moving it:
+            what published code does that masks gradients alone.
+        masked: take the gradient of what is frozen. Without that, steps are a little quicker on a GPU and
+            keep all the same, where each element has a state of its own; only what reads gradients (clipping)
+            sees those of frozen heads too.
 
     Raises:
-        HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state quantized,
-            or holds no parameter of this model; heads have adapters other than LoRA; or layers were replaced or added after Heads was built.
+        HeadwiseError: the optimizer moves all parameters along one common direction (LBFGS), keeps its state
+            quantized, or holds no parameter of this model; heads have adapters other than LoRA; or layers
+            were replaced or added after Heads was built.
     """
     heads._taps.tree.check(adapters=True)
     optimizer = _checked(optimizer, heads.model)
-    plan = waiting = _plan(
-        heads, head_set, output_projection
-    )  # waiting: what the optimizer does not hold yet
+    # Waiting: what the optimizer does not hold yet
+    plan = waiting = _plan(heads, head_set, output_projection)
     keeper = Keeper(optimizer, (id(heads), head_set, output_projection), masked)
     with ExitStack() as undo:
 
@@ -77,9 +81,8 @@ def training_only(
             arrived = [part for part in waiting if id(part.parameter) in held]
             waiting = [part for part in waiting if id(part.parameter) not in held]
             for part in arrived:
-                part = (
-                    _as_part(part) if drift else _for(optimizer, part)
-                )  # drift: a gradient of zero, not none, so the optimizer acts
+                # Drift: a gradient of zero, not none, so the optimizer acts
+                part = _as_part(part) if drift else _for(optimizer, part)
                 keeper.add(part)
                 if masked or drift:
                     undo.enter_context(_without_gradient(part))
@@ -116,14 +119,16 @@ def _checked(optimizer: Optimizer, model: nn.Module) -> Optimizer:
         optimizer = optimizer.optimizer
     if isinstance(optimizer, LBFGS):
         raise HeadwiseError(
-            "LBFGS moves all parameters along one direction found from their common history and searches its length by the loss, so "
-            "some of them cannot be frozen inside a step: use an optimizer with per-element state such as AdamW or SGD"
+            "LBFGS moves all parameters along one direction found from their common history and searches "
+            "its length by the loss, so some of them cannot be frozen inside a step: use an optimizer with "
+            "per-element state such as AdamW or SGD"
         )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if held.isdisjoint(id(parameter) for parameter in model.parameters()):
         raise HeadwiseError(
-            f"this {type(optimizer).__name__} holds no parameter of the {type(model).__name__} that Heads was built on: "
-            "pass the optimizer that trains it (was the model copied, or the optimizer made for another one?)"
+            f"this {type(optimizer).__name__} holds no parameter of the {type(model).__name__} that Heads "
+            "was built on: pass the optimizer that trains it (was the model copied, or the optimizer made "
+            "for another one?)"
         )
     return optimizer
 
@@ -147,8 +152,9 @@ def _plan(heads: "Heads", head_set: HeadSet, output_projection: bool) -> list[Fr
     for i, part in enumerate(plans[key]):
         if type(part.parameter) is not nn.Parameter:
             raise HeadwiseError(
-                f"{part.name} of a {type(part.home).__name__} is a {type(part.parameter).__name__}, not a plain parameter (sharded or "
-                "quantized weights), and one head's part of it cannot be frozen: train with plain or data-parallel parameters"
+                f"{part.name} of a {type(part.home).__name__} is a {type(part.parameter).__name__}, not a "
+                "plain parameter (sharded or quantized weights), and one head's part of it cannot be "
+                "frozen: train with plain or data-parallel parameters"
             )
         if part.index is not None and part.index.device != part.parameter.device:
             plans[key][i] = replace(part, index=part.index.to(part.parameter.device))
@@ -172,7 +178,8 @@ def _frozen(model: nn.Module, owned: Owned, head_set: HeadSet) -> Frozen | None:
 
 
 def _for(optimizer: Optimizer, part: Frozen) -> Frozen:
-    """torch's fused SGD fails where only some parameters have momentum, so there a whole parameter is frozen like a part of one."""
+    """torch's fused SGD fails where only some parameters have momentum, so there a whole parameter is frozen
+    like a part of one."""
     return _as_part(part) if isinstance(optimizer, SGD) and optimizer.defaults["fused"] else part
 
 

@@ -1,7 +1,7 @@
 """What to cut so that a model does without some heads, found without knowing its family.
 
-`ownership` says which rows and columns go. What remains is to tell the attention code its new numbers of heads, and to hand it its own
-part of position biases that are made for all heads.
+`ownership` says which rows and columns go. What remains is to tell the attention code its new numbers of
+heads, and to hand it its own part of position biases that are made for all heads.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,8 @@ from headwise.heads._sites import Site
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
 
-# Attributes that hold the width of all heads together. The second set holds the width of hidden states too in most families, so it is
-# changed only where a model does not work without.
+# Attributes that hold the width of all heads together. The second set holds the width of hidden states too in
+# most families, so it is changed only where a model does not work without.
 WIDTHS = {"all_head_size", "inner_dim", "split_size", "attention_dim", "kv_dim", "q_dim", "total_head_dim"}
 SHARED_WIDTHS = WIDTHS | {
     "embed_dim",
@@ -44,7 +44,8 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
     """What to cut, in one or more versions to be tried in turn.
 
     Raises:
-        HeadwiseError: a group would lose only some of its heads, or layers that share weights would lose different ones.
+        HeadwiseError: a group would lose only some of its heads, or layers that share weights would lose
+            different ones.
         UnsupportedModel: a norm ties all heads of a layer together, or the attention is of an unknown form.
     """
     model, owned, cut = heads.model, ownership(heads), head_set.layers()
@@ -65,8 +66,8 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
         _check_shared(entry, gone, head_set)
         if gone.any() and not gone.all() and is_norm(model.get_submodule(entry.name.rpartition(".")[0])):
             raise UnsupportedModel(
-                f"{entry.name} normalizes all heads of a layer together, so removing one would change the others: "
-                "heads of this model can be silenced but not removed"
+                f"{entry.name} normalizes all heads of a layer together, so removing one would change the "
+                "others: heads of this model can be silenced but not removed"
             )
         if gone.any():
             surgery.slices[entry.name] = (entry.dim, _ranges(~gone))
@@ -77,7 +78,8 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
         core = cores[site.index]
         if core not in seen:
             raise UnsupportedModel(
-                f"no module was called that holds what the heads of {site.path} are made with (looked at {core!r})"
+                f"no module was called that holds what the heads of {site.path} are made with (looked at "
+                f"{core!r})"
             )
         module, (arguments, output) = model.get_submodule(core), seen[core]
         container, returns = _returns(output, arguments, site)
@@ -109,7 +111,8 @@ def plan(heads: "Heads", head_set: HeadSet) -> list[Surgery]:
 
 
 def core_of(model: nn.Module, site: Site, sites: Sequence[Site], owned: Sequence[Owned]) -> str:
-    """Path of the module whose forward is the attention of a site: the innermost one with all of its projections but the output's.
+    """Path of the module whose forward is the attention of a site: the innermost one with all of its
+    projections but the output's.
 
     "nothing" if no parameters belong to its heads alone.
     """
@@ -149,16 +152,17 @@ def _check_groups(site: Site, owned: Sequence[Owned], head_set: HeadSet) -> None
     ]
     if halved:
         raise HeadwiseError(
-            f"layer {site.index} ({site.path}) shares keys and values among groups of heads, and only whole groups can be removed: "
-            f"its groups are {groups}, and the set has only some heads of {halved}. Add the others, or silence them instead"
+            f"layer {site.index} ({site.path}) shares keys and values among groups of heads, and only whole "
+            f"groups can be removed: its groups are {groups}, and the set has only some heads of {halved}. "
+            "Add the others, or silence them instead"
         )
 
 
 def _check_shared(entry: Owned, gone: Tensor, head_set: HeadSet) -> None:
     if bool((entry.touched(head_set) & ~gone).any()):
         raise HeadwiseError(
-            f"layers {list(entry.owners)} share {entry.name}, so a head can only be removed from all of them: "
-            "name the same heads in each of these layers, or silence them instead"
+            f"layers {list(entry.owners)} share {entry.name}, so a head can only be removed from all of "
+            "them: name the same heads in each of these layers, or silence them instead"
         )
 
 
@@ -169,7 +173,8 @@ def _ranges(keep: Tensor) -> list[tuple[int, int]]:
 
 
 def _numbers(values: dict[str, Any], site: Site, keep: list[int], widths: set[str]) -> dict[str, int]:
-    """Those of the values, by their names, that count the heads of a site or give their common width, with their new values."""
+    """Those of the values, by their names, that count the heads of a site or give their common width, with
+    their new values."""
     result = {}
     for name, value in values.items():
         of_keys = "kv" in name or "key_value" in name
@@ -227,7 +232,8 @@ def _returns(output: Any, arguments: dict[str, Any], site: Site) -> tuple[str, l
         return "tensor", ["output"]
     if not isinstance(output, tuple | list):
         raise UnsupportedModel(
-            f"the attention around {site.path} returns a {type(output).__name__}; expected a tensor or a tuple"
+            f"the attention around {site.path} returns a {type(output).__name__}; expected a tensor or a "
+            "tuple"
         )
     names = {id(value): f"argument {name}" for name, value in arguments.items() if isinstance(value, Tensor)}
     result = ["output"]
@@ -238,7 +244,8 @@ def _returns(output: Any, arguments: dict[str, Any], site: Site) -> tuple[str, l
 
 
 def run(heads: "Heads", model: nn.Module) -> Any:
-    """One pass of a twin of the heads' model, or of a smaller one, on their example; random parts of it come out alike each time."""
+    """One pass of a twin of the heads' model, or of a smaller one, on their example; random parts of it come
+    out alike each time."""
     with torch.no_grad(), forked(model, heads.draws):
         if heads.draws:
             torch.manual_seed(0)

@@ -17,14 +17,15 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
     if len(kinds) > 1:
         said = ", ".join(f"{heads} heads in {groups} groups" for heads, groups in kinds)
         raise HeadwiseError(
-            f"the layers of this model differ ({said}), so they cannot all lose the same heads: choose heads with top_heads"
+            f"the layers of this model differ ({said}), so they cannot all lose the same heads: choose heads "
+            "with top_heads"
         )
     heads, groups = kinds[0]
     values = np.asarray(scores, dtype=float)
     if values.shape != (len(sites), heads):
         raise HeadwiseError(
-            f"scores have shape {values.shape}; this model has {len(sites)} layers of {heads} heads: give those of one task, "
-            "scores.sel(task=…), or their mean"
+            f"scores have shape {values.shape}; this model has {len(sites)} layers of {heads} heads: give "
+            "those of one task, scores.sel(task=…), or their mean"
         )
     if not np.isfinite(values).all():
         layer, head = (int(place) for place in np.argwhere(~np.isfinite(values))[0])
@@ -47,9 +48,8 @@ def prunable_evenly(sites: Sequence[Site], scores: ArrayLike, fraction: float) -
     paths = [site.path for site in sites]
     chosen = []
     for layer, path in enumerate(paths):
-        shared = sums[[other == path for other in paths]].sum(
-            axis=0
-        )  # layers that share weights lose the same
+        # Layers that share weights lose the same
+        shared = sums[[other == path for other in paths]].sum(axis=0)
         for group in np.argsort(shared, kind="stable")[:count].tolist():
             chosen += [
                 (layer, head) for head in range(group * heads // groups, (group + 1) * heads // groups)

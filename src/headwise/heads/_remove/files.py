@@ -1,8 +1,9 @@
 """Saving a model with heads removed, and opening it again.
 
-An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` of the model before,
-`model.safetensors` with what is left, and `headwise.json`, which says what was cut; opening it builds the architecture from its
-configuration, cuts again in the same way, and loads the tensors. Plain transformers cannot, and its error names headwise.
+An ordinary model (see `plain`) is saved as transformers does. Of any other a folder holds `config.json` of
+the model before, `model.safetensors` with what is left, and `headwise.json`, which says what was cut; opening
+it builds the architecture from its configuration, cuts again in the same way, and loads the tensors. Plain
+transformers cannot, and its error names headwise.
 """
 
 import json
@@ -30,28 +31,29 @@ CONFIG = "config.json"
 FOREIGN = (
     "headwise (open the folder with headwise.load)"  # as model type: what transformers says it does not know
 )
-HINT, OWN_TYPE = (
-    "_headwise",
-    "headwise_model_type",
-)  # in config.json: the first key, and the model type there was
+# In config.json: the first key, and the model type there was
+HINT, OWN_TYPE = ("_headwise", "headwise_model_type")
 
 
 def save_removed(
     model: Any, folder: str | Path, state_dict: Mapping[str, Any] | None = None, *, overwrite: bool = False
 ) -> None:
-    """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a tokenizer) stay.
+    """Saves a model that `Heads.remove` made; `headwise.load(folder)` opens it. Other files in the folder (a
+    tokenizer) stay.
 
-    `state_dict`: tensors to save instead of the model's own, as of transformers' `save_pretrained`. Where the family's configuration
-    can say what is left, plain transformers opens the folder as well; README.md in it says how. `overwrite`: put it in the place of
-    another model that is there.
+    `state_dict`: tensors to save instead of the model's own, as of transformers' `save_pretrained`. Where the
+    family's configuration can say what is left, plain transformers opens the folder as well; README.md in it
+    says how. `overwrite`: put it in the place of another model that is there.
 
     Raises:
-        HeadwiseError: no heads were removed from the model, it is not one of transformers' own classes, or another model is there.
+        HeadwiseError: no heads were removed from the model, it is not one of transformers' own classes, or
+            another model is there.
     """
     if not removed_from(model) and not removed_before(model):
         raise HeadwiseError(
-            f"no heads were removed from this {type(model).__name__}: save it with model.save_pretrained({str(folder)!r}), "
-            "or remove heads first with Heads(model).remove(head_set)"
+            f"no heads were removed from this {type(model).__name__}: save it with "
+            f"model.save_pretrained({str(folder)!r}), or remove heads first with "
+            "Heads(model).remove(head_set)"
         )
     facts = cuts_of_model(model)
 
@@ -78,7 +80,8 @@ def save_removed(
 
 
 def save_pretrained(self: Any, save_directory: str | Path, **options: Any) -> None:
-    """What `model.save_pretrained` is for a model that only headwise can open: `save_removed`; the tensors are one file.
+    """What `model.save_pretrained` is for a model that only headwise can open: `save_removed`; the tensors
+    are one file.
 
     Like transformers' own it takes the place of a model that is there, which a Trainer relies on.
 
@@ -102,9 +105,8 @@ def _write_tensors(model: Any, path: Path, given: Mapping[str, Any] | None) -> N
         for name, tensor in reversed(list(given.items()))
         if tensor.numel()
     }
-    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(
-        once.values()
-    )  # of tied tensors the first
+    # Of tied tensors the first
+    kept = {name for name, tensor in given.items() if not tensor.numel()} | set(once.values())
     save_tensors(
         {name: given[name].contiguous().cpu() for name in given if name in kept}, path, {"format": "pt"}
     )
@@ -135,13 +137,14 @@ def _note(model: Any, cut: bool) -> str:
     name = type(model).__name__
     if cut:
         return (
-            f"{README_NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its attention heads. Its layers "
-            "have different numbers of heads, or its family's configuration cannot say how many are left, so plain transformers cannot "
-            "open it.\n"
+            f"{README_NOTE}headwise: `headwise.load(folder)`.\n\nIt holds a {name} without some of its "
+            "attention heads. Its layers have different numbers of heads, or its family's configuration "
+            "cannot say how many are left, so plain transformers cannot open it.\n"
         )
     return (
-        f"{README_NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from which headwise removed "
-        f"attention heads; headwise is not needed. `config.json` lists them under `headwise_removed`.\n"
+        f"{README_NOTE}transformers: `{name}.from_pretrained(folder)`.\n\nIt is an ordinary {name} from "
+        "which headwise removed attention heads; headwise is not needed. `config.json` lists them under "
+        "`headwise_removed`.\n"
     )
 
 
@@ -157,8 +160,9 @@ def cuts_of_model(model: Any) -> dict[str, Any]:
     name = type(model).__name__
     if not removed:
         raise HeadwiseError(
-            f"heads were removed from the {model.headwise_part_of} that this {name} is a part of, so that it could not be built again "
-            "without it: remove them from the part itself (Heads(model.base_model).remove(head_set)), and start from that"
+            f"heads were removed from the {model.headwise_part_of} that this {name} is a part of, so that it "
+            "could not be built again without it: remove them from the part itself "
+            "(Heads(model.base_model).remove(head_set)), and start from that"
         )
     if not isinstance(model, PreTrainedModel) or getattr(transformers, name, None) is not type(model):
         raise HeadwiseError(
@@ -179,7 +183,8 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     made = getattr(transformers, record["model_class"], None)
     if not (isinstance(made, type) and issubclass(made, PreTrainedModel)):
         raise HeadwiseError(
-            f"{folder} holds a {record['model_class']!r}, which transformers {transformers.__version__} does not have"
+            f"{folder} holds a {record['model_class']!r}, which transformers {transformers.__version__} does "
+            "not have"
         )
     surgeries = [Surgery(**values) for values in record["surgeries"]]
     if not surgeries:
@@ -192,16 +197,16 @@ def load_removed(folder: Path, record: Mapping[str, Any]) -> PreTrainedModel:
     for name, tensor in read_tensors(folder / WEIGHTS).items():
         if name not in places or places[name].shape != tensor.shape:
             raise HeadwiseError(
-                f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the cuts that its headwise.json "
-                "records: save the model again"
+                f"{folder / WEIGHTS} holds {name} of shape {tuple(tensor.shape)}, which does not fit the "
+                "cuts that its headwise.json records: save the model again"
             )
-        places[name].data = places[name].data.to(
-            tensor.dtype
-        )  # not model.to: tables of frequencies stay in full precision
+        # Not model.to: tables of frequencies stay in full precision
+        places[name].data = places[name].data.to(tensor.dtype)
     missing, _ = safetensors.torch.load_model(model, str(folder / WEIGHTS), strict=False)
     if missing:
         raise HeadwiseError(
-            f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model again"
+            f"{folder / WEIGHTS} lacks {', '.join(sorted(missing)[:3])}: it is truncated; save the model "
+            "again"
         )
     if model.can_generate() and (folder / "generation_config.json").is_file():
         model.generation_config = transformers.GenerationConfig.from_pretrained(folder)

@@ -11,8 +11,8 @@ from transformers.pytorch_utils import Conv1D
 class Headless(nn.Module):
     """An attention module whose heads are all gone.
 
-    It keeps its name, its children and its class (as a subclass), so that the model's code and saved tensors fit; its forward
-    gives what the projection makes of no heads, in the form the original returns.
+    It keeps its name, its children and its class (as a subclass), so that the model's code and saved tensors
+    fit; its forward gives what the projection makes of no heads, in the form the original returns.
     """
 
     projection_path: str
@@ -30,8 +30,8 @@ class Headless(nn.Module):
             module: the attention module.
             projection: path of the output projection inside the module; "" if it is outside.
             container: what the module returns: "tensor", "tuple" or "list".
-            returns: each element of it: "output"; "argument NAME" for one that it passes through; "bias" for a position bias it
-                makes for all layers; "none".
+            returns: each element of it: "output"; "argument NAME" for one that it passes through; "bias" for
+                a position bias it makes for all layers; "none".
         """
         for name, child in list(module.named_children()):
             if name != projection.split(".")[0] and not (
@@ -39,9 +39,8 @@ class Headless(nn.Module):
             ):
                 del module._modules[name]
         module._parameters.clear()
-        if projection and isinstance(
-            old := module.get_submodule(projection), Conv1D
-        ):  # fails on an input of no columns
+        # Fails on an input of no columns
+        if projection and isinstance(old := module.get_submodule(projection), Conv1D):
             new = nn.Linear(1, old.nf, device="meta")
             new.in_features = 0
             new.weight = nn.Parameter(old.weight.detach().T, requires_grad=old.weight.requires_grad)

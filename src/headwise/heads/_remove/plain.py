@@ -1,7 +1,8 @@
-"""A model with heads removed as an ordinary model of its family, where the family's configuration can say how many heads are left.
+"""A model with heads removed as an ordinary model of its family, where the family's configuration can say how
+many heads are left.
 
-Nothing here goes by names or versions of families: a configuration is tried by building the model from it, and counts only if that model,
-with the same tensors, has the same parameters and gives the same outputs.
+Nothing here goes by names or versions of families: a configuration is tried by building the model from it,
+and counts only if that model, with the same tensors, has the same parameters and gives the same outputs.
 """
 
 from __future__ import annotations
@@ -25,11 +26,8 @@ if TYPE_CHECKING:
 NOTE = (
     "headwise_removed"  # in the configuration of an ordinary model: the heads that were removed, cut by cut
 )
-COUNTS = (
-    ("num_attention_heads", 0),
-    ("num_key_value_heads", 1),
-    ("num_kv_heads", 1),
-)  # name, place in a layer's (heads, groups)
+# Name, place in a layer's (heads, groups)
+COUNTS = (("num_attention_heads", 0), ("num_key_value_heads", 1), ("num_kv_heads", 1))
 
 Left = list[tuple[int, int]]  # of each layer: heads and groups that are left
 
@@ -44,7 +42,8 @@ def what_is_left(sites: Sequence[Site], head_set: HeadSet) -> Left:
 def as_ordinary(
     model: Any, left: Left, head_dim: int, done: list[Surgery], same: Any
 ) -> PreTrainedModel | None:
-    """The model rebuilt by its own class, with the same tensors, from a configuration that says what is left; None if none can.
+    """The model rebuilt by its own class, with the same tensors, from a configuration that says what is left;
+    None if none can.
 
     Args:
         model: the smaller model.
@@ -71,7 +70,8 @@ def as_ordinary(
 
 
 def _as_reopened(config: Any, changes: dict[str, Any]) -> Any:
-    """The configuration with changes, as it comes out of a saved `config.json`: some families derive numbers when one is read."""
+    """The configuration with changes, as it comes out of a saved `config.json`: some families derive numbers
+    when one is read."""
     changed = deepcopy(config)
     for name, value in changes.items():
         setattr(changed, name, value)
@@ -128,7 +128,8 @@ def _built(model: Any, config: Any) -> PreTrainedModel | None:
 
 
 def _share_tables(model: nn.Module, new: nn.Module) -> bool:
-    """Gives `new` the tables of `model` that are no weights, such as rotary frequencies; whether it has them all in the same shapes."""
+    """Gives `new` the tables of `model` that are no weights, such as rotary frequencies; whether it has them
+    all in the same shapes."""
     modules = dict(model.named_modules())
     for path, module in new.named_modules():
         if path not in modules:

@@ -1,4 +1,5 @@
-"""Removing heads for good: a smaller model that computes what the silenced one does, which is checked before it is handed out."""
+"""Removing heads for good: a smaller model that computes what the silenced one does, which is checked before
+it is handed out."""
 
 from copy import deepcopy
 from dataclasses import fields
@@ -24,20 +25,23 @@ if TYPE_CHECKING:
 
 
 def remove(heads: "Heads", head_set: HeadSet) -> nn.Module:
-    """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to rounding.
+    """A copy of the model without the heads of `head_set`: smaller, and equal to the silenced model up to
+    rounding.
 
-    `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads have no site.
-    Where the family's configuration can say what is left (usually: the same number of heads or key groups in every layer), it is an
-    ordinary model, which plain transformers opens once it is saved. `save_pretrained` and `headwise.heads.save_removed` save either.
+    `Heads(smaller)` counts what is left: heads are renumbered within each layer, and layers without heads
+    have no site. Where the family's configuration can say what is left (usually: the same number of heads or
+    key groups in every layer), it is an ordinary model, which plain transformers opens once it is saved.
+    `save_pretrained` and `headwise.heads.save_removed` save either.
 
     Raises:
-        HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share weights
-            would lose different ones.
+        HeadwiseError: a group of grouped queries would lose only some of its heads, or layers that share
+            weights would lose different ones.
         UnsupportedModel: this family's attention cannot do without these heads; says why.
     """
     if heads._taps.edits:
         raise HeadwiseError(
-            "remove() compares a copy with the model, whose gates are open here: call it outside the `with` block"
+            "remove() compares a copy with the model, whose gates are open here: call it outside the `with` "
+            "block"
         )
     versions = plan(heads, head_set)
     heads._taps.tree.check()
@@ -62,8 +66,9 @@ def _refuse_quantised(model: nn.Module, surgery: Surgery) -> None:
     for name, parameter in model.named_parameters():
         if name in surgery.slices and not is_plain(parameter):
             raise HeadwiseError(
-                f"{name} is kept as {type(parameter).__name__} of {parameter.dtype} on {parameter.device}, and heads are removed from "
-                "plain weights: remove them before the model is quantised, sharded or offloaded, or silence them"
+                f"{name} is kept as {type(parameter).__name__} of {parameter.dtype} on {parameter.device}, "
+                "and heads are removed from plain weights: remove them before the model is quantised, "
+                "sharded or offloaded, or silence them"
             )
 
 
@@ -76,9 +81,8 @@ def mark(model: Any, done: list[Surgery]) -> None:
     from headwise.heads._remove.files import save_pretrained
 
     model.headwise_removed = done
-    model.save_pretrained = MethodType(
-        save_pretrained, model
-    )  # a bound method, so that copies of the model save themselves
+    # A bound method, so that copies of the model save themselves
+    model.save_pretrained = MethodType(save_pretrained, model)
 
 
 def removed_from(model: nn.Module) -> list[Surgery]:
@@ -88,7 +92,8 @@ def removed_from(model: nn.Module) -> list[Surgery]:
 
 
 def _without_adapters(surgery: Surgery, model: nn.Module) -> Surgery:
-    """The same cut by the names that parameters and modules have once adapters (PEFT) are merged into the model."""
+    """The same cut by the names that parameters and modules have once adapters (PEFT) are merged into the
+    model."""
     root = root_of(model)
     prefix = next(f"{name}." if name else "" for name, module in model.named_modules() if module is root)
 
@@ -105,7 +110,8 @@ def _without_adapters(surgery: Surgery, model: nn.Module) -> Surgery:
 
 
 def verified(heads: "Heads", head_set: HeadSet, model: nn.Module, versions: list[Surgery]) -> Surgery:
-    """The first version whose smaller model equals the silenced one: what comes out of every output projection, and of the model.
+    """The first version whose smaller model equals the silenced one: what comes out of every output
+    projection, and of the model.
 
     Raises:
         UnsupportedModel: none does.

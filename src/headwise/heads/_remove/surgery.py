@@ -1,6 +1,7 @@
 """Cutting heads out of a live model: what to cut, as JSON-ready values, and the one function that does it.
 
-A removed model and a reloaded one are made by the same `operate`, so what was verified once is what comes back.
+A removed model and a reloaded one are made by the same `operate`, so what was verified once is what comes
+back.
 """
 
 import inspect
@@ -16,17 +17,20 @@ from headwise.heads._remove.headless import Headless
 
 @dataclass
 class Surgery:
-    """What is cut out of a model, and how its attention code learns of it. Names and paths are those of the model.
+    """What is cut out of a model, and how its attention code learns of it. Names and paths are those of the
+    model.
 
     Attributes:
         removed: (layer, head) pairs, by the sites of the model before.
         slices: {parameter: (axis, [(start, stop), ...])}, the entries that stay.
         attributes: {module: {attribute: value}}, where the module keeps numbers of heads and widths.
         config: {module: {name: value}}, the same where it reads them from the model's configuration.
-        arguments: {module: {argument: (axis, heads, heads that stay)}}, for position biases made elsewhere for all heads.
-        tables: {module: (embedding or "", place, heads, heads that stay)}, for a position bias that the module makes for all layers
-            (of zeros if no embedding is named) and returns at `place`.
-        headless: {module: (output projection or "", container, what is in it)}, for attention with no head left (see `Headless`).
+        arguments: {module: {argument: (axis, heads, heads that stay)}}, for position biases made elsewhere
+            for all heads.
+        tables: {module: (embedding or "", place, heads, heads that stay)}, for a position bias that the
+            module makes for all layers (of zeros if no embedding is named) and returns at `place`.
+        headless: {module: (output projection or "", container, what is in it)}, for attention with no head
+            left (see `Headless`).
     """
 
     removed: list[tuple[int, int]] = field(default_factory=list)
@@ -97,7 +101,8 @@ def _tell_shape(module: nn.Module) -> None:
 
 
 class ConfigView:
-    """A configuration with some values changed for one module; everything else is read from the model's, as it is then."""
+    """A configuration with some values changed for one module; everything else is read from the model's, as
+    it is then."""
 
     def __init__(self, config: Any, changes: dict[str, int]) -> None:
         self.base, self.changes = config, changes
@@ -109,7 +114,8 @@ class ConfigView:
 
 
 class OwnPart:
-    """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and hands on the whole."""
+    """Hooks for tensors that hold something for every head: the module sees the part of its own heads, and
+    hands on the whole."""
 
     def __init__(self, arguments: dict[str, tuple[int, int, list[int]]]) -> None:
         self.arguments = arguments
@@ -143,7 +149,8 @@ class OwnPart:
 
 
 class SharedBias:
-    """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads' part, and hands on all."""
+    """Hooks for attention that makes a position bias (1, heads, queries, keys): it works with its own heads'
+    part, and hands on all."""
 
     def __init__(self, place: int, heads: int, keep: list[int]) -> None:
         self.place, self.heads, self.keep = place, heads, keep
@@ -165,15 +172,15 @@ class SharedBias:
         bias = output[self.place]
         if self.whole is not None:
             bias, self.whole = self.whole.permute(2, 0, 1)[None], None
-        elif bias.shape[1] == len(
-            self.keep
-        ):  # made here, of zeros; else it came as an argument and is whole again
+        # Made here, of zeros; else it came as an argument and is whole again
+        elif bias.shape[1] == len(self.keep):
             bias = bias.new_zeros(1, self.heads, *bias.shape[2:])
         return (*output[: self.place], bias, *output[self.place + 1 :])
 
 
 def keep_heads(tensor: Tensor, axis: int, heads: int, keep: list[int]) -> Tensor:
-    """The entries of heads `keep` along an axis that runs over heads, or over batch × heads; broadcast axes stay."""
+    """The entries of heads `keep` along an axis that runs over heads, or over batch × heads; broadcast axes
+    stay."""
     if tensor.shape[axis] == 1:
         return tensor
     index = torch.tensor(keep, device=tensor.device)

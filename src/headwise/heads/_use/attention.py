@@ -22,13 +22,13 @@ _lock = threading.Lock()
 
 @contextmanager
 def implementation(model: nn.Module, name: str, instead_of: Callable[[str], bool]) -> Iterator[None]:
-    """Attention by implementation `name` inside the block, if any part of the model now has one that `instead_of` accepts.
+    """Attention by implementation `name` inside the block, if any part of the model now has one that
+    `instead_of` accepts.
 
     Once the last such block has ended, whichever thread's it is, every part has its own back.
     """
-    configs = [
-        module.config for module in model.modules() if isinstance(module, PreTrainedModel)
-    ]  # outermost first
+    # Outermost first
+    configs = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
     root: Any = root_of(model)
     with _lock:
         for config in configs:

@@ -1,4 +1,5 @@
-"""Attention of some queries only, recomputed from q and k as they enter fused attention: nothing quadratic is ever made."""
+"""Attention of some queries only, recomputed from q and k as they enter fused attention: nothing quadratic is
+ever made."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class Call:
     Attributes:
         query, key: (batch, heads, queries, dim) and (batch, key heads, keys, dim), after rotary positions.
         mask: bool (True: may look) or added to scores; axes as in `scaled_dot_product_attention`.
-        causal: whether a query sees only keys up to itself; the last query is the last key if `at_end`, else the first is the first.
+        causal: whether a query sees only keys up to itself; the last query is the last key if `at_end`, else
+            the first is the first.
         scale: of scores; default 1/√dim.
         softcap: scores become softcap · tanh(score ÷ softcap).
         window: a query sees keys less than this many tokens away.
@@ -82,8 +84,8 @@ class Call:
         return cls(query, key, seen, causal, True, options.get("scaling"), options.get("softcap"), window)
 
     def unpacked(self, batch: int, heads: int) -> Call:
-        """The call with one row a head: for one query, transformers from 5.23 on packs the heads that share keys as if they were queries,
-        (batch, key heads, heads per key head, dim)."""
+        """The call with one row a head: for one query, transformers from 5.23 on packs the heads that share
+        keys as if they were queries, (batch, key heads, heads per key head, dim)."""
         shape = (batch, heads, 1, self.query.shape[-1])
         if self.query.shape == shape or self.query.shape[:-1].numel() != batch * heads:
             return self
@@ -101,9 +103,8 @@ class Call:
         kind = torch.promote_types(query.dtype, torch.float32)  # as eager attention softmaxes
         heads, groups, keys = query.shape[1], key.shape[1], key.shape[2]
         at = columns.to(query.device)
-        chosen = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, query.shape[-1])).to(
-            kind
-        )  # (batch, heads, n, dim)
+        # (batch, heads, n, dim)
+        chosen = query.gather(2, at[:, None, :, None].expand(-1, heads, -1, query.shape[-1])).to(kind)
         scores = chosen.reshape(batch, groups, heads // groups * n, -1) @ key.to(kind).transpose(-2, -1)
         scores = scores.view(batch, heads, n, keys) * (
             query.shape[-1] ** -0.5 if self.scale is None else self.scale
@@ -144,8 +145,8 @@ class QueryRows:
     """Which queries' attention is kept, and the attention call that is on its way to a projection.
 
     Args:
-        queries: "last": the last real token of each pass; "generated": each generated token; or positions among the real tokens of a
-            row, negative ones from the end of the prompt.
+        queries: "last": the last real token of each pass; "generated": each generated token; or positions
+            among the real tokens of a row, negative ones from the end of the prompt.
         course: where the tokens of each pass stand.
     """
 
@@ -180,7 +181,8 @@ class QueryRows:
         self.latest = Call.of_sdpa(*args, **kwargs)
 
     def take(self, site: Site, batch: int, tokens: int) -> Tensor | None:
-        """The rows of the attention that was last seen, (batch, heads, n, keys), NaN where a row has no such query; None if none has.
+        """The rows of the attention that was last seen, (batch, heads, n, keys), NaN where a row has no such
+        query; None if none has.
 
         Raises:
             HeadwiseError: no attention was seen, or not with one query per token.
@@ -200,8 +202,8 @@ class QueryRows:
         ):
             saw = "none was seen" if shape is None else f"one of shape {tuple(shape)} was seen"
             raise HeadwiseError(
-                f"layer {site.index} ({site.path}) has {site.n_heads} heads for {batch} rows of {tokens} tokens, and no attention to match: "
-                f"{saw}. Record whole maps, attention=True, or none"
+                f"layer {site.index} ({site.path}) has {site.n_heads} heads for {batch} rows of {tokens} "
+                f"tokens, and no attention to match: {saw}. Record whole maps, attention=True, or none"
             )
         at = columns.clamp(min=0)
         if isinstance(latest, Call):
@@ -223,9 +225,8 @@ class QueryRows:
         if self.wanted is not None:
             columns = self.course.columns(kind, tokens, self.wanted[None])
             columns = columns.where(new[columns.clamp(min=0)], -1)
-            begins = bool(new.all()) and not self.course.earlier(
-                kind
-            )  # only a pass that continues may be left out
+            # Only a pass that continues may be left out
+            begins = bool(new.all()) and not self.course.earlier(kind)
             return columns if begins or bool((columns >= 0).any()) else columns[:, :0]
         made = self.course.chosen("generated", kind, tokens) & new
         order = torch.arange(tokens).where(made, tokens).sort(1).values[:, : int(made.sum(1).max())]
@@ -237,8 +238,8 @@ def check_maps(sites: Sequence[Site]) -> None:
     unclear = [site for site in sites if site.head_order is None]
     if unclear:
         raise HeadwiseError(
-            f"layer {unclear[0].index} ({unclear[0].path}) has no attention map per head: its heads are made of several softmaxes, "
-            "or in an unknown order; record without attention="
+            f"layer {unclear[0].index} ({unclear[0].path}) has no attention map per head: its heads are made "
+            "of several softmaxes, or in an unknown order; record without attention="
         )
 
 
@@ -252,7 +253,8 @@ def rows_on(rows: QueryRows, model: nn.Module, sites: Sequence[Site]) -> Iterato
     """Shows `rows` every attention call of this thread, by whatever implementation the model has.
 
     Raises:
-        HeadwiseError: some layer's slices are not one attention map each, or an implementation cannot be followed.
+        HeadwiseError: some layer's slices are not one attention map each, or an implementation cannot be
+            followed.
     """
     check_maps(sites)
     parts = [module for module in model.modules() if isinstance(module, PreTrainedModel)]
@@ -260,7 +262,8 @@ def rows_on(rows: QueryRows, model: nn.Module, sites: Sequence[Site]) -> Iterato
     strange = [name for name in names if "flash" not in name or name not in ALL_ATTENTION_FUNCTIONS]
     if strange:
         raise HeadwiseError(
-            f"{type(root_of(model)).__name__} attends by {strange[0]!r}, whose queries and keys are not followed: "
+            f"{type(root_of(model)).__name__} attends by {strange[0]!r}, whose queries and keys are not "
+            "followed: "
             'model.set_attn_implementation("sdpa") first'
         )
     token = _listening.set(rows)
@@ -273,7 +276,8 @@ def rows_on(rows: QueryRows, model: nn.Module, sites: Sequence[Site]) -> Iterato
 
 @contextmanager
 def _listened(names: set[str]) -> Iterator[None]:
-    """Flash attention shows its arguments to the listener of its thread while any block is open; then it is what it was."""
+    """Flash attention shows its arguments to the listener of its thread while any block is open; then it is
+    what it was."""
     with _lock:
         for name in names:
             if not _wrapped.get(name):

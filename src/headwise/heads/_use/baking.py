@@ -20,13 +20,8 @@ from headwise.heads._use.steering import Directions, read_directions
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
 
-SWITCHES = (
-    "attention_bias",
-    "attention_out_bias",
-    "enable_bias",
-    "use_bias",
-    "bias",
-)  # by which configurations ask for biases
+# By which configurations ask for biases
+SWITCHES = ("attention_bias", "attention_out_bias", "enable_bias", "use_bias", "bias")
 
 
 def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Module:
@@ -34,11 +29,13 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
     name = type(root_of(heads.model)).__name__
     if heads._taps.edits:
         raise HeadwiseError(
-            "bake() compares a copy with the model, whose edits are open here: call it outside the `with` block"
+            "bake() compares a copy with the model, whose edits are open here: call it outside the `with` "
+            "block"
         )
     if root_of(heads.model) is not heads.model:
         raise HeadwiseError(
-            "bake() writes into plain weights: merge the adapters first, Heads(model.merge_and_unload()).bake(...)"
+            "bake() writes into plain weights: merge the adapters first, "
+            "Heads(model.merge_and_unload()).bake(...)"
         )
     heads._taps.tree.check()
     vectors = read_directions(heads, directions, scale)
@@ -59,7 +56,8 @@ def bake(heads: Heads, directions: Directions, scale: float | Tensor) -> nn.Modu
         )
         if float((one - other).abs().max()) > allowed:
             raise UnsupportedModel(
-                f"{name}: with biases of its output projections it does not compute what steering does; use steered()"
+                f"{name}: with biases of its output projections it does not compute what steering does; use "
+                "steered()"
             )
     return model
 
@@ -73,14 +71,14 @@ def _shifts(heads: Heads, vectors: dict[int, Tensor]) -> dict[str, Tensor]:
         weight = module.weight
         if not is_plain(weight):
             raise UnsupportedModel(
-                f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}: bake() writes into plain weights; "
-                "load the model in full precision and without offloading"
+                f"{path} keeps its weight as {type(weight).__name__} of {weight.dtype} on {weight.device}: "
+                "bake() writes into plain weights; load the model in full precision and without offloading"
             )
         shifts = [_shift(site, weight, input_axis(module), vectors) for site in sites]
         if sites[0].n_calls > len(sites) or any(not torch.equal(shifts[0], shift) for shift in shifts):
             raise HeadwiseError(
-                f"layers {', '.join(str(site.index) for site in sites)} share {path}, so that a bias there steers all of them alike: give them "
-                "the same directions, or use steered()"
+                f"layers {', '.join(str(site.index) for site in sites)} share {path}, so that a bias there "
+                "steers all of them alike: give them the same directions, or use steered()"
             )
         found[path] = shifts[0]
     return found
@@ -94,7 +92,8 @@ def _shift(site: Site, weight: Tensor, axis: int, vectors: dict[int, Tensor]) ->
 
 
 def _with_biases(model: Any, paths: list[str]) -> nn.Module:
-    """A copy of the model whose configuration asks for biases, which are zero, so that any transformers loads it.
+    """A copy of the model whose configuration asks for biases, which are zero, so that any transformers loads
+    it.
 
     Raises:
         UnsupportedModel: no setting of this family gives its output projections a bias.
@@ -129,8 +128,9 @@ def _with_biases(model: Any, paths: list[str]) -> nn.Module:
             return copy
     family = model.config.model_type
     raise UnsupportedModel(
-        f"{type(model).__name__} has no bias in {paths[0]}, and no setting of {family!r} gives it one, so plain transformers could not load "
-        "the result: keep the directions and use heads.steered(directions) around the model"
+        f"{type(model).__name__} has no bias in {paths[0]}, and no setting of {family!r} gives it one, so "
+        "plain transformers could not load the result: keep the directions and use "
+        "heads.steered(directions) around the model"
     )
 
 

@@ -1,4 +1,5 @@
-"""Open `with` blocks, and whose they are: a block belongs to the thread or asyncio task that opened it, and to what that one starts."""
+"""Open `with` blocks, and whose they are: a block belongs to the thread or asyncio task that opened it, and
+to what that one starts."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class Edit(Protocol):
     """What a context does to a site's head outputs.
 
-    An edit whose work depends on the arguments of the present pass says so by an attribute `needs`, "rows" or "tokens"; one that hands on
-    what it gets by `changes = False`.
+    An edit whose work depends on the arguments of the present pass says so by an attribute `needs`, "rows" or
+    "tokens"; one that hands on what it gets by `changes = False`.
     """
 
     def at(self, site: Site, x: Tensor) -> Tensor:
@@ -70,22 +71,21 @@ class Here:
     """A thread's place in its present pass through a model."""
 
     def __init__(self) -> None:
-        self.blocks: tuple[
-            Block, ...
-        ] = ()  # as `opened` says, for compiled code, which cannot read context variables
+        # As `opened` says, for compiled code, which cannot read context variables
+        self.blocks: tuple[Block, ...] = ()
         self.running: nn.Module | None = None  # the entry through which the pass came in
         self.calls: dict[str, int] = {}  # projection -> calls so far, where layers share weights
         self.inputs: dict[str, int] = {}  # projection -> address of the input of its layer
-        self.repeated: dict[
-            str, tuple[Block, ...]
-        ] = {}  # projection -> blocks of the pass whose layer a backward pass repeats
+        # Projection -> blocks of the pass whose layer a backward pass repeats
+        self.repeated: dict[str, tuple[Block, ...]] = {}
 
 
 _open: ContextVar[tuple[Block, ...]] = ContextVar("headwise_open", default=())
 
 
 def opened(taps: Taps) -> tuple[Block, ...]:
-    """The blocks of `taps`, and of those that they follow, that are open in this thread or task, oldest first."""
+    """The blocks of `taps`, and of those that they follow, that are open in this thread or task, oldest
+    first."""
     found = _open.get()
     return (
         tuple(block for block in found if block.open and (block.taps is taps or block.taps in taps.followed))
@@ -107,12 +107,14 @@ def opened_on(modules: AbstractSet[nn.Module]) -> tuple[Block, ...]:
 
 
 def check_readable(model: nn.Module, path: str, blocks: Sequence[Block]) -> None:
-    """Raises a HeadwiseError if a block needs the arguments of a pass that reached a projection past the model."""
+    """Raises a HeadwiseError if a block needs the arguments of a pass that reached a projection past the
+    model."""
     if any(block.needs for block in blocks):
         name = type(root_of(model)).__name__
         raise HeadwiseError(
-            f"{path} was reached past {name}(...), by its forward() or by a part of it, so nothing says which rows and tokens this pass has: "
-            f"call the {name} itself, or build Heads on the part; gates (layers, heads) and pooling='all' need no more"
+            f"{path} was reached past {name}(...), by its forward() or by a part of it, so nothing says "
+            f"which rows and tokens this pass has: call the {name} itself, or build Heads on the part; gates "
+            "(layers, heads) and pooling='all' need no more"
         )
 
 
@@ -147,11 +149,13 @@ OPEN_BLOCKS.append(is_open_on)
 
 
 def refuse_if_open(model: nn.Module) -> None:
-    """Raises a HeadwiseError if a block of another `Heads` is open here on modules of `model`: its passes would be edited."""
+    """Raises a HeadwiseError if a block of another `Heads` is open here on modules of `model`: its passes
+    would be edited."""
     if is_open_on(model):
         raise HeadwiseError(
-            f"Heads of this {type(root_of(model)).__name__} cannot be found inside a block (gated, silenced, recorded) of another Heads of it, "
-            "whose edits would be taken for the model: build Heads(model) before the block, and use it inside"
+            f"Heads of this {type(root_of(model)).__name__} cannot be found inside a block (gated, silenced, "
+            "recorded) of another Heads of it, whose edits would be taken for the model: build Heads(model) "
+            "before the block, and use it inside"
         )
 
 

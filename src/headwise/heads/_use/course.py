@@ -1,8 +1,9 @@
 """Where the tokens of a pass stand in their sequences, also where a cache holds those before them.
 
-The *prompt* of `generate()` is what it was called with; what follows was *generated*, whatever passes either comes in. Outside `generate()` a
-pass without a cache is a prompt of its own, and where a pass continues from one, only the caller knows. Positions count the real tokens of
-each row from 0, so they depend neither on padding nor on the batch.
+The *prompt* of `generate()` is what it was called with; what follows was *generated*, whatever passes either
+comes in. Outside `generate()` a pass without a cache is a prompt of its own, and where a pass continues from
+one, only the caller knows. Positions count the real tokens of each row from 0, so they depend neither on
+padding nor on the batch.
 """
 
 from __future__ import annotations
@@ -19,12 +20,8 @@ from headwise.heads._use.generation import Generation, generation_of
 from headwise.heads._use.positions import Pass, cached_columns, read_pass
 
 ENCODER, DECODER = ("input_ids", "inputs_embeds"), ("decoder_input_ids", "decoder_inputs_embeds")
-UNPLACED = (
-    "mems",
-    "cache_params",
-    "state",
-    "cu_seq_lens_q",
-)  # a memory without a length, or texts run together
+# A memory without a length, or texts run together
+UNPLACED = ("mems", "cache_params", "state", "cu_seq_lens_q")
 
 
 class Course:
@@ -46,13 +43,11 @@ class Course:
         self.offset = 0  # columns (padding included) that come from a cache
         self.generation: Generation | None = None  # the call of generate() that the pass belongs to
         self._said = prompt
-        self._prompt: dict[
-            tuple[str, ...], int | None
-        ] = {}  # columns of the prompt: of the decoder, of what else reads text
+        # Columns of the prompt: of the decoder, of what else reads text
+        self._prompt: dict[tuple[str, ...], int | None] = {}
         self._before: dict[tuple[str, ...], Tensor | None] = {}  # tokens of the pass before
-        self._repeated: dict[
-            tuple[str, ...], int
-        ] = {}  # columns that repeat the pass before, where there is no cache
+        # Columns that repeat the pass before, where there is no cache
+        self._repeated: dict[tuple[str, ...], int] = {}
         self._lengths: dict[str, Tensor] = {}  # real tokens of each row's prompt, as the pass before had them
         self._paired = False
         self._known: dict[Any, Tensor] = {}
@@ -66,7 +61,8 @@ class Course:
         unplaced = [name for name in UNPLACED if arguments.get(name) is not None]
         if unplaced:
             raise HeadwiseError(
-                f"a pass with {unplaced[0]}= does not say where its tokens stand: run each text whole, in a pass of its own"
+                f"a pass with {unplaced[0]}= does not say where its tokens stand: run each text whole, in a "
+                "pass of its own"
             )
         self.passed, self._known = read_pass(arguments), {}
         self.cache = arguments.get("past_key_values")
@@ -122,8 +118,9 @@ class Course:
             )
         if columns is None:
             raise HeadwiseError(
-                f"this pass continues from a cache of {self.offset} tokens outside generate(), so where the prompt ends is unknown: "
-                "say so with prompt=, the number of its tokens with padding, or call generate() of the model that Heads was built on"
+                f"this pass continues from a cache of {self.offset} tokens outside generate(), so where the "
+                "prompt ends is unknown: say so with prompt=, the number of its tokens with padding, or "
+                "call generate() of the model that Heads was built on"
             )
         return columns
 
@@ -149,7 +146,8 @@ class Course:
         return self._known[key]
 
     def lengths(self, kind: str, tokens: int) -> Tensor:
-        """Real tokens of each row's prompt, (batch,); those still to come count as real, 0 where none has come yet.
+        """Real tokens of each row's prompt, (batch,); those still to come count as real, 0 where none has
+        come yet.
 
         Raises:
             HeadwiseError: nothing says where the prompt ends, or tokens that came later were padding.
@@ -161,14 +159,16 @@ class Course:
             changed = (earlier != lengths) & (earlier > 0) if earlier.shape == lengths.shape else lengths < 0
             if bool(changed.any()):
                 raise HeadwiseError(
-                    f"row {int(changed.nonzero()[0, 0])} of a prompt that comes in pieces has padding after its text, so its last token "
-                    "was not known in time: pad on the left, or run the prompt in one pass"
+                    f"row {int(changed.nonzero()[0, 0])} of a prompt that comes in pieces has padding after "
+                    "its text, so its last token was not known in time: pad on the left, or run the prompt "
+                    "in one pass"
                 )
             self._known[key] = self._lengths[kind] = lengths
         return self._known[key]
 
     def _prompt_mask(self, kind: str, tokens: int) -> Tensor:
-        """Real tokens of the whole prompt, (batch, columns) bool; of a row that has begun, those still to come are."""
+        """Real tokens of the whole prompt, (batch, columns) bool; of a row that has begun, those still to
+        come are."""
         columns = self.prompt(kind, tokens)
         generated_side = self._names(kind) == DECODER or not self.root.config.is_encoder_decoder
         if self.generation is not None and generated_side:
@@ -187,7 +187,8 @@ class Course:
         return torch.arange(start, start + tokens) >= self.prompt(kind, tokens)
 
     def columns(self, kind: str, tokens: int, wanted: Tensor) -> Tensor:
-        """Columns of this pass where the positions `wanted` (batch or 1, n) of each row stand, (batch, n); -1 where they do not.
+        """Columns of this pass where the positions `wanted` (batch or 1, n) of each row stand, (batch, n); -1
+        where they do not.
 
         Negative positions count from the end of the prompt.
         """
@@ -251,8 +252,8 @@ def _told(real: Tensor | None, mask: Any, columns: int) -> Tensor:
         f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else f"that is a {type(mask).__name__}"
     )
     raise HeadwiseError(
-        f"an attention mask {shape} does not say which of {columns} tokens are real: pass one of (batch, tokens), earlier "
-        "tokens included, or give it to generate() as attention_mask="
+        f"an attention mask {shape} does not say which of {columns} tokens are real: pass one of (batch, "
+        "tokens), earlier tokens included, or give it to generate() as attention_mask="
     )
 
 
@@ -264,7 +265,8 @@ def _continues(before: Tensor, ids: Tensor) -> bool:
 
 
 def with_rows(site: Site, x: Tensor, rows: Tensor) -> Tensor:
-    """The input of a projection with its heads replaced by `rows` (batch, tokens, heads, head_dim), as `Pass.rows` gave them."""
+    """The input of a projection with its heads replaced by `rows` (batch, tokens, heads, head_dim), as
+    `Pass.rows` gave them."""
     whole = rows.flatten(2)  # (batch, tokens, width)
     shape = x.shape if site.batch_first else (x.shape[1], x.shape[0], x.shape[2])
     if site.rest:

@@ -1,4 +1,5 @@
-"""Gates: multiply head outputs by a tensor (the mask variable ξ of the papers), or select them by one of truth values."""
+"""Gates: multiply head outputs by a tensor (the mask variable ξ of the papers), or select them by one of
+truth values."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +14,13 @@ from headwise.heads._use.positions import Pass, read_pass
 
 
 class Gates:
-    """Multiplies every head's output by its gate; gates of truth values select: a closed head puts out 0, even in place of NaN.
+    """Multiplies every head's output by its gate; gates of truth values select: a closed head puts out 0,
+    even in place of NaN.
 
     Args:
-        gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads); where it does not require gradients
-            it is copied, so that later changes of the tensor have no effect inside the block.
+        gates: (layers, heads), (batch, layers, heads) or (batch, tokens, layers, heads); where it does not
+            require gradients it is copied, so that later changes of the tensor have no effect inside the
+            block.
         sites: the model's sites.
         skip: leave sites alone whose gates are all one (and need no gradient).
         root: the model whose `generate()` repeats rows for its beams.
@@ -62,7 +65,8 @@ class Gates:
         return on_heads(site, x, lambda heads: torch.where(gate, heads, 0) if self.selects else heads * gate)
 
     def _row(self, site: Site, device: torch.device, kind: torch.dtype) -> Tensor:
-        """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one operation."""
+        """The gates of one layer as one number per column, (heads × head_dim,): kept, so that gating is one
+        operation."""
         key = site.index, device, kind
         if key not in self._rows:
             with torch.inference_mode(False):  # kept, and perhaps used again in a training
@@ -81,12 +85,14 @@ class Gates:
             gate = self._prompt_gates(site, gate, rows)
         if tokens > 1 and site.batch_first and x.ndim > 2 and x.shape[0] != rows:
             raise HeadwiseError(
-                f"layer {site.index} ({site.path}) cuts each row up, so which token is which is unknown: give gates (batch, layers, heads)"
+                f"layer {site.index} ({site.path}) cuts each row up, so which token is which is unknown: "
+                "give gates (batch, layers, heads)"
             )
         return per_row(site, x, gate)
 
     def _prompt_gates(self, site: Site, gate: Tensor, rows: int) -> Tensor:
-        """Gates of `rows` prompts from those of their beams: `generate()` runs an encoder once for each prompt, then repeats its output.
+        """Gates of `rows` prompts from those of their beams: `generate()` runs an encoder once for each
+        prompt, then repeats its output.
 
         Raises:
             HeadwiseError: the pass has other rows, or the beams of a prompt have different gates here.
@@ -100,8 +106,8 @@ class Gates:
             advice = "here each prompt is read once for all its beams, so their gates must be the same in this layer"
         elif generation is not None and rows % count == 0:
             advice = (
-                "generate() repeats each prompt for its beams and returned sequences, one after the other, so repeat its gates: "
-                f"gates.repeat_interleave({rows // count}, 0)"
+                "generate() repeats each prompt for its beams and returned sequences, one after the other, "
+                f"so repeat its gates: gates.repeat_interleave({rows // count}, 0)"
             )
         raise HeadwiseError(
             f"gates for {count} rows met a pass of {rows} rows at layer {site.index} ({site.path}): {advice}"
@@ -116,7 +122,8 @@ def on_heads(site: Site, x: Tensor, change: Any) -> Tensor:
 
 
 def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
-    """Fits values (batch, 1 or tokens, ...) to the axes of x before its last: (*x.shape[:-1] or broadcastable, ...).
+    """Fits values (batch, 1 or tokens, ...) to the axes of x before its last: (*x.shape[:-1] or
+    broadcastable, ...).
 
     Raises:
         HeadwiseError: x has another number of tokens.
@@ -126,8 +133,9 @@ def per_row(site: Site, x: Tensor, values: Tensor) -> Tensor:
     count = leading.numel()
     if tokens > 1 and count != batch * tokens:
         raise HeadwiseError(
-            f"gates for {batch} rows of {tokens} tokens met an input {tuple(x.shape)} at layer {site.index} ({site.path}): give gates "
-            "(batch, tokens, layers, heads) for exactly its tokens, or (batch, layers, heads) for all of them"
+            f"gates for {batch} rows of {tokens} tokens met an input {tuple(x.shape)} at layer {site.index} "
+            f"({site.path}): give gates (batch, tokens, layers, heads) for exactly its tokens, or (batch, "
+            "layers, heads) for all of them"
         )
     if not site.batch_first:
         return values.transpose(0, 1)  # (1 or tokens, batch, ...)
@@ -143,20 +151,23 @@ def _of(gates: Tensor, site: Site) -> Tensor:
 
 
 def check_gates(gates: Any, shape: tuple[int, int]) -> Tensor:
-    """Returns `gates` if it is a tensor whose last axes are `shape`, with at most batch and tokens in front; integers as floats.
+    """Returns `gates` if it is a tensor whose last axes are `shape`, with at most batch and tokens in front;
+    integers as floats.
 
     Raises:
         HeadwiseError: it is something else; says what.
     """
     if not isinstance(gates, Tensor):
         raise HeadwiseError(
-            f"gates are a torch tensor; got {type(gates).__name__}: use torch.as_tensor(gates, dtype=torch.float32)"
+            f"gates are a torch tensor; got {type(gates).__name__}: use torch.as_tensor(gates, "
+            "dtype=torch.float32)"
         )
     if gates.ndim not in (2, 3, 4) or tuple(gates.shape[-2:]) != shape:
         layers, heads = shape
         raise HeadwiseError(
-            f"gates of shape {tuple(gates.shape)} do not fit this model of {layers} layers and {heads} heads: expected ({layers}, {heads}), "
-            f"(batch, {layers}, {heads}) or (batch, tokens, {layers}, {heads}). Were they made for another model?"
+            f"gates of shape {tuple(gates.shape)} do not fit this model of {layers} layers and {heads} "
+            f"heads: expected ({layers}, {heads}), (batch, {layers}, {heads}) or (batch, tokens, {layers}, "
+            f"{heads}). Were they made for another model?"
         )
     return (
         gates

@@ -1,7 +1,9 @@
-"""Calls of `generate()`: where their prompts end, for blocks that treat prompt and generated tokens differently.
+"""Calls of `generate()`: where their prompts end, for blocks that treat prompt and generated tokens
+differently.
 
-The passes of `generate()` do not say so: a prompt may come in pieces or partly from a cache, and generated tokens may come in the first pass.
-Its arguments do. While such a block is open, `generate` of that one model notes them.
+The passes of `generate()` do not say so: a prompt may come in pieces or partly from a cache, and generated
+tokens may come in the first pass. Its arguments do. While such a block is open, `generate` of that one model
+notes them.
 """
 
 from __future__ import annotations
@@ -26,12 +28,8 @@ from headwise.heads._use.positions import cached_columns, read_pass
 if TYPE_CHECKING:
     from headwise.heads._heads import Heads
 
-PIECES = (
-    "prefill_chunk_size",
-    "prompt_lookup_num_tokens",
-    "assistant_early_exit",
-    "assistant_model",
-)  # the first pass is not the prompt
+# The first pass is not the prompt
+PIECES = ("prefill_chunk_size", "prompt_lookup_num_tokens", "assistant_early_exit", "assistant_model")
 
 
 class Generation:
@@ -40,8 +38,10 @@ class Generation:
     Attributes:
         model: whose call it is.
         rows: number of prompts, before they are repeated for beams; None if no argument tells.
-        prompt: columns of the prompt, padding and what is cached included; None: the first pass of each sequence has them all.
-        mask: which columns of each prompt are real, (rows, columns) bool; those beyond it are. None if it is unknown.
+        prompt: columns of the prompt, padding and what is cached included; None: the first pass of each
+            sequence has them all.
+        mask: which columns of each prompt are real, (rows, columns) bool; those beyond it are. None if it is
+            unknown.
         hidden: why the arguments do not tell where the prompt ends; "" if they do.
     """
 
@@ -70,7 +70,8 @@ class Generation:
             self.mask = _prompt_mask(model, arguments, text, self.prompt)
 
     def prompt_of(self, tokens: Tensor, offset: int) -> int:
-        """Columns of the prompt of a sequence whose first pass has these tokens (rows, columns, ...), behind `offset` cached columns."""
+        """Columns of the prompt of a sequence whose first pass has these tokens (rows, columns, ...), behind
+        `offset` cached columns."""
         if self.prompt is None:
             return offset + tokens.shape[1]
         text = self._decoder_text
@@ -163,13 +164,15 @@ class Watch:
 
 
 def generation_of(model: nn.Module) -> Generation | None:
-    """The call of this model's `generate()` that is running in this thread or task: the outermost one, since drafts call it again."""
+    """The call of this model's `generate()` that is running in this thread or task: the outermost one, since
+    drafts call it again."""
     return next((one for one in _running.get() if one.model is model), None)
 
 
 @contextmanager
 def following(heads: Heads, edit: Edit, sites: Sequence[Site]) -> Iterator[None]:
-    """Applies an edit that depends on where prompts end: `heads`' model notes the arguments of its `generate()` inside."""
+    """Applies an edit that depends on where prompts end: `heads`' model notes the arguments of its
+    `generate()` inside."""
     model = root_of(heads.model)
     watched = isinstance(model, GenerationMixin)
     if watched:

@@ -1,4 +1,5 @@
-"""Where several `Heads` of one model meet: their hooks are on the same projections, and their blocks act in the order they were opened in."""
+"""Where several `Heads` of one model meet: their hooks are on the same projections, and their blocks act in
+the order they were opened in."""
 
 from __future__ import annotations
 
@@ -11,5 +12,6 @@ if TYPE_CHECKING:
 
 
 def taps_on(module: nn.Module) -> list[tuple[Taps, Tap]]:
-    """Every `Heads` that has a hook on a projection, first the one whose hook torch calls first; it acts for all."""
+    """Every `Heads` that has a hook on a projection, first the one whose hook torch calls first; it acts for
+    all."""
     return [hook.tap for hook in module._forward_pre_hooks.values() if hasattr(hook, "tap")]

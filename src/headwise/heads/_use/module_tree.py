@@ -1,4 +1,5 @@
-"""The module tree of a model: the ways to its projections, which must stay as they were found, and where passes come in."""
+"""The module tree of a model: the ways to its projections, which must stay as they were found, and where
+passes come in."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ class Tree:
         for layers, size, path in self.lists:
             if len(layers) != size:
                 raise HeadwiseError(
-                    f"{path} of this {type(root_of(self.model)).__name__} had {size} entries when its heads were found, and now it has "
-                    f"{len(layers)}: the heads of new layers would be left out. Build Heads(model) again"
+                    f"{path} of this {type(root_of(self.model)).__name__} had {size} entries when its heads "
+                    f"were found, and now it has {len(layers)}: the heads of new layers would be left out. "
+                    "Build Heads(model) again"
                 )
         for parent, name, child, path in self.steps:
             now: Any = parent._modules.get(name)
@@ -47,9 +49,11 @@ class Tree:
             inside = [getattr(now, "_orig_mod", None), getattr(now, "base_layer", None) if adapters else None]
             if not any(one is child for one in inside):  # else compiled in its place, or adapted
                 raise HeadwiseError(
-                    f"{path} of this {type(root_of(self.model)).__name__} was a {_name(child)} when its heads were found, and now it is "
-                    f"{'gone' if now is None else f'another, a {_name(now)}'}: adapters were added or taken out, or a layer was replaced. "
-                    "Gates would reach only part of the model: build Heads(model) again"
+                    f"{path} of this {type(root_of(self.model)).__name__} was a {_name(child)} when its "
+                    "heads were found, and now it is "
+                    f"{'gone' if now is None else f'another, a {_name(now)}'}: adapters were added or taken "
+                    "out, or a layer was replaced. Gates would reach only part of the model: build "
+                    "Heads(model) again"
                 )
 
     def checkpointed(self) -> bool:
@@ -60,7 +64,8 @@ class Tree:
 
 
 def entries_of(model: nn.Module) -> list[nn.Module]:
-    """The modules through which a pass may come in: the model, what PEFT wraps, the body of a task model, an encoder on its own."""
+    """The modules through which a pass may come in: the model, what PEFT wraps, the body of a task model, an
+    encoder on its own."""
     root: Any = root_of(model)
     found = [model, root]
     if hasattr(root, "base_model"):
@@ -75,7 +80,8 @@ def entries_of(model: nn.Module) -> list[nn.Module]:
 
 
 def positional_names(entry: nn.Module, model: nn.Module) -> list[str]:
-    """Names of the arguments of a module's forward; those of the model's if it only hands them on (a PEFT model without a task)."""
+    """Names of the arguments of a module's forward; those of the model's if it only hands them on (a PEFT
+    model without a task)."""
     parameters = signature(entry.forward).parameters
     if any(parameter.kind == Parameter.VAR_POSITIONAL for parameter in parameters.values()):
         parameters = signature(type(root_of(model)).forward).parameters

@@ -1,4 +1,5 @@
-"""Patches: heads put out what they put out in another pass, the *source*, each row of a batch with a patch of its own."""
+"""Patches: heads put out what they put out in another pass, the *source*, each row of a batch with a patch of
+its own."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def patched(
     """See `Heads.patched`."""
     if not heads.rows_apart:
         raise HeadwiseError(
-            f"{type(root_of(heads.model)).__name__} does not keep the rows of a batch apart, so a patch would reach other rows"
+            f"{type(root_of(heads.model)).__name__} does not keep the rows of a batch apart, so a patch "
+            "would reach other rows"
         )
     mask = _mask(heads, patches)  # (rows or 1, layers, heads)
     layers = mask.any(0).any(1).nonzero()[:, 0].tolist()
@@ -53,7 +55,8 @@ def patched(
     if bank is None:
         if not isinstance(source, Mapping):
             raise HeadwiseError(
-                f"the source of a patch is a batch of model inputs (keyword arguments) or a recording; got {type(source).__name__}"
+                "the source of a patch is a batch of model inputs (keyword arguments) or a recording; got "
+                f"{type(source).__name__}"
             )
         found = list(reference_passes(heads, source))
         bank = {layer: Bank(heads.sites[layer], [(t.of(layer), p) for t, p in found]) for layer in layers}
@@ -65,7 +68,8 @@ def patched(
 
 
 class Bank:
-    """What the heads of one layer put out in the source: (rows, tokens, heads, head_dim), and where each row's real tokens stand."""
+    """What the heads of one layer put out in the source: (rows, tokens, heads, head_dim), and where each
+    row's real tokens stand."""
 
     def __init__(self, site: Site, passes: Sequence[tuple[Tensor, Pass]]) -> None:
         tokens = max(outputs.shape[1] for outputs, _ in passes)
@@ -80,9 +84,8 @@ class Bank:
         whole = [pad(outputs, (0, 0, 0, 0, 0, tokens - outputs.shape[1])) for outputs, _ in passes]
         self.outputs = whole[0] if len(whole) == 1 else torch.cat(whole)
 
-        self._copies: dict[
-            tuple[torch.device, torch.dtype], Tensor
-        ] = {}  # each of the outputs, never of another copy
+        # Each of the outputs, never of another copy
+        self._copies: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     def to(self, x: Tensor) -> Tensor:
         """The outputs where x is, and as it is."""
@@ -109,9 +112,8 @@ class Patched:
         self, mask: Tensor, bank: dict[int, Bank], pairs: Tensor | None, rows: Tensor | None, course: Course
     ) -> None:
         self.bank, self.pairs, self.rows = bank, pairs, rows
-        self.entries = {
-            layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank
-        }  # (rows, heads) of each patch
+        # (rows, heads) of each patch
+        self.entries = {layer: mask[:, layer].nonzero(as_tuple=True) for layer in bank}
         self.n_rows = mask.shape[0]
         self.course = course
         self.reached: Tensor | None = None  # which pairs were ever met
@@ -141,8 +143,9 @@ class Patched:
         batch, tokens = x.shape[:2]
         if self.n_rows not in (1, batch):
             raise HeadwiseError(
-                f"patches for {self.n_rows} rows met a pass of {batch}: give one set of heads per row, or one for all. "
-                "generate() repeats each prompt for its beams and returned sequences, one after the other"
+                f"patches for {self.n_rows} rows met a pass of {batch}: give one set of heads per row, or "
+                "one for all. generate() repeats each prompt for its beams and returned sequences, one "
+                "after the other"
             )
         known = self._columns.get((site.kind, tokens))
         if known is None:
@@ -160,7 +163,8 @@ class Patched:
         return tuple(t.to(x.device) for t in target), tuple(t.to(x.device) for t in source)
 
     def _aligned(self, site: Site, bank: Bank, batch: int, tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The source row of each row (batch,), and columns of the source and of this pass, (batch, n); -1 where this pass has none."""
+        """The source row of each row (batch,), and columns of the source and of this pass, (batch, n); -1
+        where this pass has none."""
         origin = self._origin(bank, batch)
         lengths = bank.lengths[origin]
         if self.pairs is None:
@@ -183,13 +187,15 @@ class Patched:
         if self.rows is not None:
             if len(self.rows) != batch or bool((self.rows < 0).any()) or bool((self.rows >= size).any()):
                 raise HeadwiseError(
-                    f"rows= names a row of the source (it has {size}, counted from 0) for each row of the pass, of which there are "
-                    f"{batch}; got {len(self.rows)} from {int(self.rows.min())} to {int(self.rows.max())}"
+                    f"rows= names a row of the source (it has {size}, counted from 0) for each row of the "
+                    f"pass, of which there are {batch}; got {len(self.rows)} from {int(self.rows.min())} to "
+                    f"{int(self.rows.max())}"
                 )
             return self.rows
         if size not in (1, batch):
             raise HeadwiseError(
-                f"a source of {size} rows met a pass of {batch}: give the same number, or one for all, or rows= with the source row of each"
+                f"a source of {size} rows met a pass of {batch}: give the same number, or one for all, or "
+                "rows= with the source row of each"
             )
         return torch.arange(batch) if size == batch else torch.zeros(batch, dtype=torch.long)
 
@@ -199,8 +205,9 @@ class Patched:
         if bool(wrong.any()):
             row = int(wrong.nonzero()[0, 0])
             raise HeadwiseError(
-                f"row {row} has {int(own[row])} tokens, its source {int(lengths[row])}, so they cannot be patched one to one: say which "
-                "belong together, tokens=[(source, target), ...], or choose some, tokens=[-1]; prompt= if the row comes in pieces"
+                f"row {row} has {int(own[row])} tokens, its source {int(lengths[row])}, so they cannot be "
+                "patched one to one: say which belong together, tokens=[(source, target), ...], or choose "
+                "some, tokens=[-1]; prompt= if the row comes in pieces"
             )
 
     def _pairs_of(self, site: Site, lengths: Tensor, tokens: int) -> Tensor:
@@ -208,7 +215,8 @@ class Patched:
         assert self.pairs is not None
         if self.pairs.shape[0] not in (1, len(lengths)):
             raise HeadwiseError(
-                f"positions for {self.pairs.shape[0]} rows met a pass of {len(lengths)}: give them for each row, or once for all"
+                f"positions for {self.pairs.shape[0]} rows met a pass of {len(lengths)}: give them for each "
+                "row, or once for all"
             )
         given = self.pairs.expand(len(lengths), -1, -1)
         there = torch.where(given[..., 0] < 0, given[..., 0] + lengths[:, None], given[..., 0])
@@ -220,7 +228,8 @@ class Patched:
             if bool(wrong.any()):
                 row, n = wrong.nonzero()[0].tolist()
                 raise HeadwiseError(
-                    f"position {int(given[row, n, side])} is not in row {row} of the {name}, which has {int(size[row])} tokens"
+                    f"position {int(given[row, n, side])} is not in row {row} of the {name}, which has "
+                    f"{int(size[row])} tokens"
                 )
         return torch.stack((there, given[..., 1]), -1)
 
@@ -241,7 +250,8 @@ def _passes(heads: Heads, tape: Tape, layer: int) -> list[tuple[Tensor, Pass]]:
     ]
     if tape.pooling != "all" or sizes[0] != sizes[1]:
         raise HeadwiseError(
-            'a recording that serves as a source holds all tokens of this model: heads.recorded(pooling="all")'
+            "a recording that serves as a source holds all tokens of this model: "
+            'heads.recorded(pooling="all")'
         )
     return tape.passes(layer)
 
@@ -271,7 +281,8 @@ def _pairs(tokens: Any) -> Tensor | None:
     if isinstance(tokens, str):
         if tokens not in ("all", "last"):
             raise HeadwiseError(
-                f'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got {tokens!r}'
+                'tokens are "all", "last", positions [3, -1] or pairs [(source, target), ...]; got '
+                f"{tokens!r}"
             )
         return None if tokens == "all" else torch.full((1, 1, 2), -1)
     if isinstance(tokens, Mapping):
@@ -293,6 +304,6 @@ def _pairs(tokens: Any) -> Tensor | None:
     if table.ndim == 3 and table.shape[2] == 2:
         return table
     raise HeadwiseError(
-        f"tokens of shape {tuple(table.shape)} are neither positions (n,), positions per row as a tensor (rows, n), pairs (n, 2), nor pairs "
-        "per row (rows, n, 2)"
+        f"tokens of shape {tuple(table.shape)} are neither positions (n,), positions per row as a tensor "
+        "(rows, n), pairs (n, 2), nor pairs per row (rows, n, 2)"
     )

@@ -13,18 +13,10 @@ from headwise.heads._sites import Site
 Pooling = Literal["cls", "last", "mean", "all"]
 
 
-TEXTS = (
-    "input_ids",
-    "inputs_embeds",
-    "decoder_input_ids",
-    "decoder_inputs_embeds",
-)  # (batch, tokens) or (batch, tokens, dim)
-OTHERS = {
-    "pixel_values": 4,
-    "pixel_values_videos": 5,
-    "input_values": 2,
-    "input_features": 3,
-}  # axes, with the batch first
+# (batch, tokens) or (batch, tokens, dim)
+TEXTS = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
+# Axes, with the batch first
+OTHERS = {"pixel_values": 4, "pixel_values_videos": 5, "input_values": 2, "input_features": 3}
 GRIDS = ("grid_thw", "image_grid_thw")  # images cut into patches that run together: (images, 3)
 
 
@@ -34,9 +26,12 @@ class Pass:
 
     Attributes:
         batch: number of rows; None if no argument tells.
-        lengths: how many tokens a row may have, as far as arguments tell; for projections that see all rows run together.
-        masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was passed.
-        starts: by kind of site, how many earlier tokens come from a cache, which a mask covers too (None: unknown); empty without one.
+        lengths: how many tokens a row may have, as far as arguments tell; for projections that see all rows
+            run together.
+        masks: attention masks by kind of site, (batch, tokens), not zero at real tokens; None if none was
+            passed.
+        starts: by kind of site, how many earlier tokens come from a cache, which a mask covers too (None:
+            unknown); empty without one.
         uneven: whether arguments differ in rows, as two texts with three images do.
     """
 
@@ -45,9 +40,8 @@ class Pass:
     masks: Mapping[str, Tensor | None] = field(default_factory=dict)
     starts: Mapping[str, int | None] = field(default_factory=dict)
     uneven: bool = False
-    _known: dict[Any, Tensor | None] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # found once for all layers of a pass
+    # Found once for all layers of a pass
+    _known: dict[Any, Tensor | None] = field(default_factory=dict, compare=False, repr=False)
 
     def rows(self, site: Site, x: Tensor) -> Tensor:
         """The input of a projection as (batch, tokens, heads, head_dim)."""
@@ -57,7 +51,8 @@ class Pass:
         return x[..., : site.width].reshape(batch, -1, site.n_heads, site.head_dim)
 
     def count(self, site: Site, x: Tensor) -> int:
-        """How many rows of the batch are in x, the input of a projection: all of them, in order, whole or cut up (windows).
+        """How many rows of the batch are in x, the input of a projection: all of them, in order, whole or cut
+        up (windows).
 
         Raises:
             HeadwiseError: x has other rows, those of a second input, or does not show where they end.
@@ -69,8 +64,9 @@ class Pass:
             return rows
         if self.uneven or rows % self.batch or not site.batch_first:
             raise HeadwiseError(
-                f"layer {site.index} ({site.path}) sees {rows} rows in a pass of {self.batch}, so which belong together is unknown: pass as "
-                "many rows of every input (a text for each image), or build Heads on the part that reads them"
+                f"layer {site.index} ({site.path}) sees {rows} rows in a pass of {self.batch}, so which "
+                "belong together is unknown: pass as many rows of every input (a text for each image), or "
+                "build Heads on the part that reads them"
             )
         return self.batch
 
@@ -80,12 +76,12 @@ class Pass:
         Raises:
             HeadwiseError: rows may have different lengths, as where padding is left out or images are packed.
         """
-        if batch > 1 and x.shape[0] not in {
-            batch * length for length in (1, *self.lengths)
-        }:  # 1: tokens were pooled
+        # 1: tokens were pooled
+        if batch > 1 and x.shape[0] not in {batch * length for length in (1, *self.lengths)}:
             raise HeadwiseError(
-                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, without a visible end of "
-                "each row: run rows one by one, or with padding (attn_implementation='sdpa')"
+                f"layer {site.index} ({site.path}) sees {x.shape[0]} tokens of {batch} rows run together, "
+                "without a visible end of each row: run rows one by one, or with padding "
+                "(attn_implementation='sdpa')"
             )
         return batch
 
@@ -93,8 +89,8 @@ class Pass:
         """Real tokens at sites of this kind, (batch, tokens) bool; None if all are real.
 
         Raises:
-            HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as in models that
-                shorten their input.
+            HeadwiseError: the mask does not tell: it has other axes, or covers another number of tokens, as
+                in models that shorten their input.
         """
         if (kind, tokens) not in self._known:
             self._known[kind, tokens] = self._real(kind, tokens)
@@ -104,16 +100,16 @@ class Pass:
         mask: Any = self.masks.get(kind)
         if mask is None:
             return None
-        if (
-            not isinstance(mask, Tensor) or mask.ndim != 2
-        ):  # generate() with a static cache passes masks per kind of layer
+        # Generate() with a static cache passes masks per kind of layer
+        if not isinstance(mask, Tensor) or mask.ndim != 2:
             what = (
                 f"of shape {tuple(mask.shape)}"
                 if isinstance(mask, Tensor)
                 else f"that is a {type(mask).__name__}"
             )
             raise HeadwiseError(
-                f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), or record with pooling='all'"
+                f"an attention mask {what} does not say which tokens are real: pass one of (batch, tokens), "
+                "or record with pooling='all'"
             )
         mask = mask.bool()
         start = self.starts.get(kind, 0)
@@ -121,19 +117,19 @@ class Pass:
             mask = mask[:, -tokens:]
         elif kind in self.starts and mask.shape[1] >= start + tokens:
             mask = mask[:, start : start + tokens]  # with a static cache it may go on to all that fits
-        if bool(mask.all()) or (
-            kind == "cross" and mask.shape[1] != tokens
-        ):  # latents that read the input are all real
+        # Latents that read the input are all real
+        if bool(mask.all()) or (kind == "cross" and mask.shape[1] != tokens):
             return None
         if mask.shape[1] != tokens:
             raise HeadwiseError(
-                f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of them: "
-                "record one example at a time without padding, or with pooling='all'"
+                f"the attention mask covers {mask.shape[1]} positions but the model made {tokens} tokens of "
+                "them: record one example at a time without padding, or with pooling='all'"
             )
         return mask
 
     def pooled(self, pooling: Pooling, kind: str, x: Tensor) -> Tensor:
-        """Takes x (batch, tokens, ...) to (batch, ...): its first real token ("cls"), its last, or the mean; with "all" it stays."""
+        """Takes x (batch, tokens, ...) to (batch, ...): its first real token ("cls"), its last, or the mean;
+        with "all" it stays."""
         if pooling == "all":
             return x
         tokens = x.shape[1]
@@ -158,7 +154,8 @@ class Pass:
 
 
 def _weights(pooling: Pooling, real: Tensor) -> Tensor:
-    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token, (batch,).
+    """For "mean" the weight of every token, (batch, tokens); else the place of the first or last real token,
+    (batch,).
 
     In a row without any real token they are NaN, or -1.
     """
@@ -184,13 +181,11 @@ def read_pass(arguments: Mapping[str, Any]) -> Pass:
     }
     own, decoder = arguments.get("attention_mask"), arguments.get("decoder_attention_mask")
     in_pair = any(name.startswith("decoder_") and value is not None for name, value in arguments.items())
-    text = (
-        decoder if in_pair or arguments.get("labels") is not None else own
-    )  # a decoder makes its text of labels, or shares it
+    # A decoder makes its text of labels, or shares it
+    text = decoder if in_pair or arguments.get("labels") is not None else own
     cache = arguments.get("past_key_values")
-    reading = (
-        ("decoder", "cross") if in_pair else ("self", "decoder", "cross")
-    )  # kinds of site that a cache is for
+    # Kinds of site that a cache is for
+    reading = ("decoder", "cross") if in_pair else ("self", "decoder", "cross")
     return Pass(
         batch=rows[0] if rows else None,
         lengths=frozenset(lengths),
@@ -219,8 +214,8 @@ def cached_columns(cache: Any) -> int:
         return int(cache.get_seq_length())
     except (AttributeError, ValueError) as error:
         raise HeadwiseError(
-            f"a cache of type {type(cache).__name__} does not say how many tokens it holds, so positions are unknown: "
-            "pass a transformers.Cache, or run the whole text in one pass"
+            f"a cache of type {type(cache).__name__} does not say how many tokens it holds, so positions are "
+            "unknown: pass a transformers.Cache, or run the whole text in one pass"
         ) from error
 
 

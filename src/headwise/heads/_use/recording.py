@@ -36,9 +36,8 @@ class Tape:
         self._heads: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._hidden: dict[int, list[Tensor]] = {site.index: [] for site in sites}
         self._maps: dict[int, list[Tensor]] = {site.index: [] for site in sites}
-        self._passes: dict[int, list[Pass]] = {
-            site.index: [] for site in sites
-        }  # by layer, beside its outputs
+        # By layer, beside its outputs
+        self._passes: dict[int, list[Pass]] = {site.index: [] for site in sites}
         self.needs = "" if pooling == "all" and queries is None else "tokens"
         self._pass = self._last = Pass()
         self._latest: Tensor | None = None  # attention maps on their way to a projection
@@ -52,7 +51,8 @@ class Tape:
             self.queries.start(arguments)
 
     def end(self, output: Any) -> None:
-        """A forward pass ended (by an exception: without output): what comes next past the model is none of it."""
+        """A forward pass ended (by an exception: without output): what comes next past the model is none of
+        it."""
         self._pass = Pass()
         self._whole, self._failed = self._whole + (output is not None), self._failed + (output is None)
 
@@ -78,9 +78,8 @@ class Tape:
         """Keeps the output of the layer that `site` belongs to."""
         if not in_backward():
             state = output if isinstance(output, Tensor) else output[0]
-            rows = state.reshape(
-                self._pass.batch or state.shape[0], -1, state.shape[-1]
-            )  # (batch, tokens, dim)
+            # (batch, tokens, dim)
+            rows = state.reshape(self._pass.batch or state.shape[0], -1, state.shape[-1])
             self._keep(self._hidden, site, self._pass.pooled(self.pooling, site.kind, rows))
 
     def pooled(self, state: Tensor) -> Tensor:
@@ -93,9 +92,8 @@ class Tape:
         return self._last
 
     def _keep_map(self, site: Site, probabilities: Tensor) -> None:
-        maps = probabilities.reshape(
-            -1, site.n_heads, *probabilities.shape[-2:]
-        )  # (batch, heads, queries, keys)
+        # (batch, heads, queries, keys)
+        maps = probabilities.reshape(-1, site.n_heads, *probabilities.shape[-2:])
         order = site.head_order
         self._keep(
             self._maps,
@@ -104,7 +102,8 @@ class Tape:
         )
 
     def _keep(self, store: dict[int, list[Tensor]], site: Site, value: Tensor) -> None:
-        # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in place).
+        # Pooling may return a view: copied, so that the whole pass is not kept alive (nor changed later in
+        # place).
         store[site.index].append(value.detach().clone() if self.detach else value)
 
     def clear(self) -> None:
@@ -116,25 +115,27 @@ class Tape:
         self._whole = self._failed = 0
 
     def of(self, layer: int) -> Tensor:
-        """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads, head_dim)."""
+        """Head outputs of one layer: (batch, heads, head_dim), with pooling "all" (batch, tokens, heads,
+        head_dim)."""
         self._check_passes()
         return _joined(self._heads[layer], "head outputs", layer)
 
     def _check_passes(self, together: bool = False) -> None:
-        """Raises a HeadwiseError if rows of a failed pass stand among others, or, to be seen together, layers of a stack were not all in
-        the same passes."""
+        """Raises a HeadwiseError if rows of a failed pass stand among others, or, to be seen together, layers
+        of a stack were not all in the same passes."""
         if self._whole and self._failed:
             raise HeadwiseError(
-                "a forward pass inside this block failed, and its rows are on the tape beside those of others: call tape.clear() after it, or "
-                "record each pass in a block of its own"
+                "a forward pass inside this block failed, and its rows are on the tape beside those of "
+                "others: call tape.clear() after it, or record each pass in a block of its own"
             )
         seen: dict[str, list[Pass]] = {}
         for site in self.sites if together else ():
             passes, stack = self._passes[site.index], site.layer_path.rpartition(".")[0]
             if passes and [id(p) for p in seen.setdefault(stack, passes)] != [id(p) for p in passes]:
                 raise HeadwiseError(
-                    f"layer {site.index} ({site.path}) was not in the same passes as the layers beside it, so their rows do not belong together "
-                    "(layers dropped in training, an early exit): record in evaluation mode, or read layers one by one, tape.of(layer)"
+                    f"layer {site.index} ({site.path}) was not in the same passes as the layers beside it, "
+                    "so their rows do not belong together (layers dropped in training, an early exit): "
+                    "record in evaluation mode, or read layers one by one, tape.of(layer)"
                 )
 
     def passes(self, layer: int) -> list[tuple[Tensor, Pass]]:
@@ -144,7 +145,8 @@ class Tape:
 
     @property
     def outputs(self) -> Tensor:
-        """Head outputs (batch, layers, heads, head_dim), with pooling "all" (batch, tokens, layers, heads, head_dim).
+        """Head outputs (batch, layers, heads, head_dim), with pooling "all" (batch, tokens, layers, heads,
+        head_dim).
 
         Where layers differ in heads, head size or tokens, the rest is NaN.
         """
@@ -168,7 +170,8 @@ class Tape:
     def attention(self) -> tuple[Tensor, ...]:
         """One attention map per layer, (batch, heads, queries, keys), rows summing to 1 over keys.
 
-        Passes follow each other along the batch, as everywhere, padded with NaN to the longest; `steps` has them one by one.
+        Passes follow each other along the batch, as everywhere, padded with NaN to the longest; `steps` has
+        them one by one.
         """
         self._check_passes(together=True)
         return tuple(
@@ -177,7 +180,8 @@ class Tape:
         )
 
     def steps(self, layer: int) -> tuple[Tensor, ...]:
-        """Attention maps of one layer pass by pass, each (batch, heads, queries, keys): in `generate()` the prompt, then each token."""
+        """Attention maps of one layer pass by pass, each (batch, heads, queries, keys): in `generate()` the
+        prompt, then each token."""
         return tuple(self._maps[layer])
 
 

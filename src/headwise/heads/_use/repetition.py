@@ -1,7 +1,9 @@
-"""Layers that gradient checkpointing repeats during the backward pass, last first, on a GPU in threads of autograd: which blocks are theirs.
+"""Layers that gradient checkpointing repeats during the backward pass, last first, on a GPU in threads of
+autograd: which blocks are theirs.
 
-A layer's input, which the checkpoint keeps alive, tells which pass and which of a shared layer's calls is being repeated. Up to
-transformers 5.22 the layer itself is called again; from 5.23 on its forward alone, whose parts see the layer's input.
+A layer's input, which the checkpoint keeps alive, tells which pass and which of a shared layer's calls is
+being repeated. Up to transformers 5.22 the layer itself is called again; from 5.23 on its forward alone,
+whose parts see the layer's input.
 """
 
 from __future__ import annotations
@@ -25,8 +27,8 @@ class Repetition:
     Attributes:
         path: of the projection.
         layer: the layer.
-        passes: address of the layer's input -> number of the projection's first call, the blocks then open, and how many passes
-            each had begun.
+        passes: address of the layer's input -> number of the projection's first call, the blocks then open,
+            and how many passes each had begun.
         inlets: the parts of the layer that are given the layer's own input.
     """
 
@@ -77,8 +79,9 @@ class Repetition:
             for block, number in zip(blocks, begun, strict=True):
                 if block.needs == "tokens" and block.changes and block.passes != number:
                     raise HeadwiseError(
-                        f"{self.path} is repeated during a backward pass, but another pass has begun since, and this block goes by the tokens "
-                        "of the present one: with gradient checkpointing run each backward pass before the next forward pass"
+                        f"{self.path} is repeated during a backward pass, but another pass has begun since, "
+                        "and this block goes by the tokens of the present one: with gradient checkpointing "
+                        "run each backward pass before the next forward pass"
                     )
             here.repeated[self.path] = blocks
         elif not opened(taps) and taps.live:
@@ -86,14 +89,16 @@ class Repetition:
 
 
 def watch_backward(output: Any, blocks: Sequence[Block]) -> None:
-    """Has the backward pass from this output refused once a block is closed that changed what its layers compute: they are repeated."""
+    """Has the backward pass from this output refused once a block is closed that changed what its layers
+    compute: they are repeated."""
     changing = [block for block in blocks if block.changes]
 
     def check(gradient: Tensor) -> None:
         if not all(block.open for block in changing):
             raise HeadwiseError(
-                "this backward pass repeats layers (gradient checkpointing), and the block that changed them in the forward pass is closed, so "
-                "they would be repeated without its changes: run the backward pass inside the block"
+                "this backward pass repeats layers (gradient checkpointing), and the block that changed "
+                "them in the forward pass is closed, so they would be repeated without its changes: run the "
+                "backward pass inside the block"
             )
 
     for tensor in _tensors(output) if changing else ():
@@ -112,8 +117,9 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def unknown_pass(path: str) -> HeadwiseError:
     """The refusal to repeat a layer for a pass that nobody remembers."""
     return HeadwiseError(
-        f"{path} is repeated during a backward pass, and the thread whose pass it belongs to is unknown: turn gradient "
-        "checkpointing on by model.gradient_checkpointing_enable(), and run forward and backward inside one block"
+        f"{path} is repeated during a backward pass, and the thread whose pass it belongs to is unknown: "
+        "turn gradient checkpointing on by model.gradient_checkpointing_enable(), and run forward and "
+        "backward inside one block"
     )
 
 

@@ -1,4 +1,5 @@
-"""Lesions other than zero: a head's output replaced by its mean over a reference set, or by that of another example."""
+"""Lesions other than zero: a head's output replaced by its mean over a reference set, or by that of another
+example."""
 
 from __future__ import annotations
 
@@ -35,14 +36,16 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
         raise HeadwiseError(f"how is one of zero, mean, resample; got {how!r}")
     if reference is None:
         raise HeadwiseError(
-            f"silencing by {how!r} needs reference=: batches of model inputs{' or (layers, heads, head_dim) means' * (how == 'mean')}"
+            f"silencing by {how!r} needs reference=: batches of model "
+            f"inputs{' or (layers, heads, head_dim) means' * (how == 'mean')}"
         )
     if how == "mean":
         means = reference if isinstance(reference, Tensor) else mean_outputs(heads, reference)
         shape = *heads.shape, max(site.head_dim for site in heads.sites)
         if tuple(means.shape) != shape:
             raise HeadwiseError(
-                f"reference means have shape {tuple(means.shape)}; expected {shape}: (layers, heads, head_dim)"
+                f"reference means have shape {tuple(means.shape)}; expected {shape}: (layers, heads, "
+                "head_dim)"
             )
         for layer, members in head_set.layers().items():
             _check_finite(
@@ -62,23 +65,24 @@ def replacement(heads: Heads, head_set: HeadSet, how: str, reference: Reference 
 
 
 def _check_finite(examples: list[Tensor], layer: int, members: tuple[int, ...]) -> None:
-    """Raises a HeadwiseError if what would replace a head's output, (tokens, heads, head_dim) of each example, is no number."""
-    finite = (
-        torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()
-    )  # by head
+    """Raises a HeadwiseError if what would replace a head's output, (tokens, heads, head_dim) of each
+    example, is no number."""
+    # By head
+    finite = torch.stack([example.isfinite().all(-1).all(0) for example in examples]).all(0).tolist()
     wrong = [head for head in members if not finite[head]]
     if wrong:
         raise HeadwiseError(
-            f"head ({layer}, {wrong[0]}) puts out inf or NaN on the reference, which cannot stand for its output: silence it with how='zero', "
-            "or run the model in a type of wider range (float32, bfloat16)"
+            f"head ({layer}, {wrong[0]}) puts out inf or NaN on the reference, which cannot stand for its "
+            "output: silence it with how='zero', or run the model in a type of wider range (float32, "
+            "bfloat16)"
         )
 
 
 def mean_outputs(heads: Heads, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> Tensor:
     """Mean output of every head over all real tokens of `batches`, (layers, heads, head_dim) in float64.
 
-    Every token weighs the same, so the result does not depend on how examples are batched or padded. A twin of the model runs, in
-    evaluation mode and outside any open context.
+    Every token weighs the same, so the result does not depend on how examples are batched or padded. A twin
+    of the model runs, in evaluation mode and outside any open context.
     """
     return mean_of(heads, reference_passes(heads, batches))
 
@@ -121,7 +125,8 @@ def reference_passes(
 def _examples(
     heads: Heads, head_set: HeadSet, batches: Mapping[str, Any] | Iterable[Mapping[str, Any]]
 ) -> dict[int, list[Tensor]]:
-    """Per layer that has heads in the set: each example's head outputs at its real tokens, (real tokens, heads, head_dim)."""
+    """Per layer that has heads in the set: each example's head outputs at its real tokens, (real tokens,
+    heads, head_dim)."""
     bank: dict[int, list[Tensor]] = {layer: [] for layer in head_set.layers()}
     for tape, passed in reference_passes(heads, batches):
         for layer, kept in bank.items():
@@ -157,8 +162,9 @@ class Means:
 class Resampled:
     """Puts another example's outputs in place of those of a set of heads, token by token.
 
-    Each prompt draws one reference example, for all its passes and beams; the t-th real token gets that example's t-th, starting over where
-    it is shorter. Draws follow the order of prompts, so they depend neither on the batch size nor on how many passes a text takes.
+    Each prompt draws one reference example, for all its passes and beams; the t-th real token gets that
+    example's t-th, starting over where it is shorter. Draws follow the order of prompts, so they depend
+    neither on the batch size nor on how many passes a text takes.
     """
 
     needs = "tokens"
@@ -180,8 +186,8 @@ class Resampled:
             self.drawn = self._drawn_before() or self._draw(batch)
         if batch % len(self.drawn):
             raise HeadwiseError(
-                f"a pass of {batch} rows continues {len(self.drawn)} prompts, so which row belongs to which is unknown: resample them in "
-                "batches that stay as they are"
+                f"a pass of {batch} rows continues {len(self.drawn)} prompts, so which row belongs to which "
+                "is unknown: resample them in batches that stay as they are"
             )
         self.examples = [example for example in self.drawn for _ in range(batch // len(self.drawn))]
         self._note(self.course.cache)

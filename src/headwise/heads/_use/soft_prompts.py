@@ -1,4 +1,5 @@
-"""Models with a soft prompt (PEFT's prompt tuning and its kin): virtual tokens before each text, which are none of it."""
+"""Models with a soft prompt (PEFT's prompt tuning and its kin): virtual tokens before each text, which are
+none of it."""
 
 from __future__ import annotations
 
@@ -16,10 +17,8 @@ if TYPE_CHECKING:
     from headwise.heads._use.blocks import Block
 
 TEXTS = ("input_ids", "inputs_embeds")
-CACHED = (
-    "PREFIX_TUNING",
-    "CARTRIDGE",
-)  # their virtual tokens stand in the cache, not among the tokens of a pass
+# Their virtual tokens stand in the cache, not among the tokens of a pass
+CACHED = ("PREFIX_TUNING", "CARTRIDGE")
 
 
 def soft_prompt(model: nn.Module) -> Any:
@@ -45,7 +44,8 @@ def with_virtual_columns(mask: Tensor, virtual: int) -> Tensor:
 def text_arguments(
     model: nn.Module, entry: nn.Module, arguments: dict[str, Any], blocks: Iterable[Block]
 ) -> dict[str, Any]:
-    """The arguments of a pass with columns for the virtual tokens that the model will put before each text, as if they were padding.
+    """The arguments of a pass with columns for the virtual tokens that the model will put before each text,
+    as if they were padding.
 
     Raises:
         HeadwiseError: a block must know which tokens are virtual, and nothing says so.
@@ -57,8 +57,9 @@ def text_arguments(
     hidden = root.config.is_encoder_decoder or (entry is not model and generation_of(root) is not None)
     if hidden and any(block.needs == "tokens" for block in blocks):
         raise HeadwiseError(
-            f"{type(root).__name__} has a soft prompt ({config.peft_type.value}), and nothing says where its virtual tokens stand in generate() "
-            "or in an encoder-decoder: run the text in a pass of its own, record with pooling='all', or choose tokens='all'"
+            f"{type(root).__name__} has a soft prompt ({config.peft_type.value}), and nothing says where its "
+            "virtual tokens stand in generate() or in an encoder-decoder: run the text in a pass of its "
+            "own, record with pooling='all', or choose tokens='all'"
         )
     if hidden or entry is not model or config.peft_type in CACHED:
         return arguments

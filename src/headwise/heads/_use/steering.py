@@ -1,4 +1,5 @@
-"""Steering: vectors added to head outputs while a model runs, at all tokens, at the last ones, or at those it generates."""
+"""Steering: vectors added to head outputs while a model runs, at all tokens, at the last ones, or at those it
+generates."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ def steered(
         encoder = [layer for layer in vectors if heads.sites[layer].kind == "self"]
         if encoder:
             raise HeadwiseError(
-                f"layer {encoder[0]} belongs to the encoder of this {type(root).__name__}, which generates no tokens: steer the decoder's "
-                'layers, or tokens="all"'
+                f"layer {encoder[0]} belongs to the encoder of this {type(root).__name__}, which generates "
+                "no tokens: steer the decoder's layers, or "
+                'tokens="all"'
             )
     if tokens != "all" and not heads.rows_apart:
         raise HeadwiseError(
@@ -49,8 +51,9 @@ def steered(
         yield
         if not edit.met:
             raise HeadwiseError(
-                f'no pass inside this block had a token to steer at (tokens="{tokens}"): generated tokens are those that generate() adds to '
-                "the prompt and reads again, so it must generate at least two; outside generate(), prompt= says where the prompt ends"
+                f'no pass inside this block had a token to steer at (tokens="{tokens}"): generated tokens '
+                "are those that generate() adds to the prompt and reads again, so it must generate at least "
+                "two; outside generate(), prompt= says where the prompt ends"
             )
 
 
@@ -67,7 +70,8 @@ def read_directions(heads: Heads, directions: Directions, scale: float | Tensor)
             vector = torch.as_tensor(directions[layer, head])
             if vector.shape != (heads.sites[layer].head_dim,):
                 raise HeadwiseError(
-                    f"the direction of head ({layer}, {head}) has shape {tuple(vector.shape)}; expected ({heads.sites[layer].head_dim},)"
+                    f"the direction of head ({layer}, {head}) has shape {tuple(vector.shape)}; expected "
+                    f"({heads.sites[layer].head_dim},)"
                 )
             table = table.to(torch.promote_types(table.dtype, vector.dtype))
             table[layer, head, : len(vector)] = vector.cpu()

@@ -1,7 +1,8 @@
 """Hooks on the projections of a model, and the stack of edits they apply.
 
-A tap is one pre-hook per projection module. While any block is open (or after `install`), each call of a projection runs its input
-through the edits of the blocks that are open in its thread, oldest first, so blocks nest. Passes of other threads go by untouched.
+A tap is one pre-hook per projection module. While any block is open (or after `install`), each call of a
+projection runs its input through the edits of the blocks that are open in its thread, oldest first, so blocks
+nest. Passes of other threads go by untouched.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ class Taps:
                 self._unhook()
 
     def follow(self, taps: Taps) -> None:
-        """From now on blocks of `taps`, those of the model that this one is a twin of, hold for passes of this one, too."""
+        """From now on blocks of `taps`, those of the model that this one is a twin of, hold for passes of
+        this one, too."""
         self.followed = (taps, *taps.followed)
         self._kept += 1
         self._hook()
@@ -167,19 +169,20 @@ class Taps:
         return any(block.edit is edit for block in opened(self))
 
     def _check_fired(self, block: Block, must_fire: Sequence[Site]) -> None:
-        """Sites of one stack of layers fire together, unless layers are dropped at random; and some must fire at all."""
-        paths = {
-            site.path: site.layer_path.rpartition(".")[0] for site in must_fire
-        }  # projection -> its stack
+        """Sites of one stack of layers fire together, unless layers are dropped at random; and some must fire
+        at all."""
+        # Projection -> its stack
+        paths = {site.path: site.layer_path.rpartition(".")[0] for site in must_fire}
         alive = {stack for path, stack in paths.items() if block.fired[path]}
         silent = [
             path for path, stack in paths.items() if not block.fired[path] and (not alive or stack in alive)
         ]
         if silent and not (alive and drops_layers(self.model)):
             raise HeadsDidNotFire(
-                f"no forward pass inside this block reached the heads of {silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, "
-                "so they were not gated or recorded. Run the model that Heads was built on, in the thread that opened the block; if it was "
-                "compiled, call heads.install() before torch.compile"
+                "no forward pass inside this block reached the heads of "
+                f"{silent[0]}{f' and {len(silent) - 1} more' * (len(silent) > 1)}, so they were not gated or "
+                "recorded. Run the model that Heads was built on, in the thread that opened the block; if "
+                "it was compiled, call heads.install() before torch.compile"
             )
 
     def _hook(self) -> None:
@@ -249,8 +252,9 @@ class Taps:
             getattr(block.edit, "alike", False) for block in found
         ):
             raise HeadwiseError(
-                "under DataParallel one thread at a time may gate a model, with gates (layers, heads) or means: the replicas see neither "
-                "whole batches nor their order. Run the model itself, or one process per device (accelerate)"
+                "under DataParallel one thread at a time may gate a model, with gates (layers, heads) or "
+                "means: the replicas see neither whole batches nor their order. Run the model itself, or "
+                "one process per device (accelerate)"
             )
         return found
 
