@@ -17,7 +17,6 @@ import headwise
 import planted
 from headwise._base.least import MIN_DRAWS, least_random, least_resamples
 from headwise.cli import app
-from headwise.cli.dissociate import _narrow
 from headwise.errors import HeadwiseError
 from headwise.heads import HeadSet
 from headwise.lesions import Dissociation
@@ -27,6 +26,8 @@ from headwise.lesions._notes import random_note
 from headwise.lesions._statistics import too_few_splits
 from headwise.models import MultiTaskModel
 from headwise.models._memory import remember
+from headwise.sections._cells import shown_columns
+from headwise.sections._terminal import table_text
 from headwise.tasks._source import TaskSource
 from headwise.training._evaluation import evaluate
 from words import BERT, word_tokenizer
@@ -199,23 +200,16 @@ def test_a_missing_corrected_d_has_its_reason() -> None:
     (row,) = weak.table("pairs").to_dict("records")
     assert np.isnan(row["D_corrected"])
     assert "no D_corrected: a and b are not above chance when intact" in row["note"]
-    shown, reasons = _narrow(weak.table("pairs"), 0.9)  # on a terminal: a number, and the reason below
-    assert (shown["note"].tolist(), reasons) == (["[1]"], [row["note"]])
-    assert list(shown) == [
-        "pair",
-        "D_A",
-        "D_B",
-        "D",
-        "90 % interval",
-        "D corrected",
-        "verdict",
-        "overlap",
-        "note",
-    ]
-    known = weak.table("pairs").assign(note="", D_low=-1.23, D_high=4.56, p=0.031, p_fdr=0.031)
-    (row,) = _narrow(known, 0.9)[0].to_dict("records")
-    assert (row["pair"], row["90 % interval"], row["p"]) == ("a – b", "-1.2 to 4.6", 0.031)
-    assert "note" not in row
+    pairs = next(table for table in weak.section().tables if table.name == "pairs")
+    shown = {column.heading: column.cells for column in shown_columns(pairs)}  # empty columns are left out
+    assert list(shown) == ["A", "B", "D_A", "D_B", "D", "D interval", "verdict", "overlap", "note"]
+    lines = table_text(pairs, 100).splitlines()  # on a terminal: a number, and the reason below
+    assert lines[3].endswith("[1]")
+    assert lines[4] == f"[1] {row['note']}"
+    certain = weak.table("pairs").assign(note="", D_low=-1.23, D_high=4.56, p=0.031, p_fdr=0.031)
+    shown = {column.heading: column.cells for column in shown_columns(replace(pairs, frame=certain))}
+    assert (shown["D interval"], shown["p"]) == (["-1.23 to 4.56"], ["0.0310"])
+    assert "note" not in shown
     assert "no D corrected: a is not above chance" in weak.table("summary").loc["a", "note"]
     assert any(
         note.startswith("a: the intact model is at chance (0.5; ") and "D_corrected" in note
@@ -282,7 +276,7 @@ def test_the_verb_says_all_of_it(place: Path) -> None:
     assert "tense: the intact model is at chance" in text
     assert "docs/statistics.md" in text
     assert f"tables in {place / 'd'}" in text
-    assert "tables and figures" not in text
+    assert "tables and figures in" not in text
     record = json.loads(CliRunner().invoke(app, [*map(str, asked), "--json"]).stdout)
     assert record["synthetic"] == ["tense", "topic"]
     assert record["random_note"].startswith("random: mean and range of 2 sets, not an interval")
