@@ -260,9 +260,8 @@ def test_a_single_task_training_is_not_mixed_with_multi_task(tmp_path: Path) -> 
     """Its parts, one for each task, are plain trainings in folders of their own: not further runs of multi-task training."""
 
     def save(folder: Path, method: str, scores: dict[str, float]) -> None:
-        table = pd.DataFrame(
-            {"task": list(scores), "split": "validation", "score": list(scores.values()), "chance": 0.1}
-        )
+        shared = {"split": "validation", "metric": "accuracy", "chance": 0.1}
+        table = pd.DataFrame({"task": list(scores), "score": list(scores.values()), **shared})
         history = pd.DataFrame({"step": [1], "task": ["a"], "loss": [1.0]})
         kept = {"method": method, "tasks": dict.fromkeys(scores), "settings": {"seed": 0}}
         model = SimpleNamespace(write=lambda _: {"kind": "multi-task"})

@@ -144,7 +144,7 @@ def taped() -> Iterator[None]:
             return None, reason
         _graphs.on_device(run.optimizer, run.accelerator.device)
         return TapedSteps(
-            run._one, lambda: run.optimizer.zero_grad(set_to_none=True), _graphs.shapes_to_come(run)
+            run.optimizer_step, lambda: run.optimizer.zero_grad(set_to_none=True), _graphs.shapes_to_come(run)
         ), ""
 
     all_draws = _graphs._host_draws

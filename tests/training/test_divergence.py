@@ -33,7 +33,7 @@ AT = 4  # the step before which weights become NaN
 
 def poisoned(run: TrainingRun, at: int = AT) -> TrainingRun:
     """A training whose embeddings become NaN before one step."""
-    ordinary = run._one
+    ordinary = run.optimizer_step
 
     def one(step: Any) -> Any:
         if run.step == at:
@@ -41,7 +41,7 @@ def poisoned(run: TrainingRun, at: int = AT) -> TrainingRun:
                 next(run.model.encoder.parameters()).fill_(torch.nan)
         return ordinary(step)
 
-    run._one = one  # type: ignore[method-assign]
+    run.optimizer_step = one  # type: ignore[method-assign]
     return run
 
 
@@ -94,8 +94,8 @@ def test_losses_are_endured_as_often_as_asked() -> None:
         run = TrainingRun(
             toy.model(TASKS), TASKS, Spoilt(), toy.settings(log_every=2, nonfinite_steps=endured)
         )
-        ordinary = run._one
-        run._one = lambda step: ordinary(step) * (torch.inf if run.spoilt else 1.0)  # type: ignore[method-assign, attr-defined]
+        ordinary = run.optimizer_step
+        run.optimizer_step = lambda step: ordinary(step) * (torch.inf if run.spoilt else 1.0)  # type: ignore[method-assign, attr-defined]
         run.train()
         return run
 
@@ -190,7 +190,7 @@ def test_few_shot_transfer_stops_too(tuning: str, copies: int) -> None:
 
 
 def test_few_shot_transfer_names_the_seed_that_diverged(monkeypatch: pytest.MonkeyPatch) -> None:
-    ordinary = fewshot._stacked_parts
+    ordinary = fewshot._stacked_modules
 
     def parts(*args: Any) -> Any:
         encoder, decoder = ordinary(*args)
@@ -198,7 +198,7 @@ def test_few_shot_transfer_names_the_seed_that_diverged(monkeypatch: pytest.Monk
             next(iter(decoder.trained()))[1].fill_(torch.nan)
         return encoder, decoder
 
-    monkeypatch.setattr(fewshot, "_stacked_parts", parts)
+    monkeypatch.setattr(fewshot, "_stacked_modules", parts)
     model = MultiTaskModel(toy.encoder(), toy.tokenizer(), [], pooling="mean")
     with pytest.raises(HeadwiseError, match=r"step 0 \(task 'mood', 2 steps, seed 9, .*\) is nan"):
         few_shot(model, TASKS[0], 4, [7, 9, 8], epochs=2, copies=3, quiet=True)

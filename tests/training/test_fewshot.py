@@ -54,8 +54,8 @@ def write_copy(stack: Stacked, number: int, plain: nn.Module) -> None:
         for path, module in plain.named_modules():
             source = stacked.get(path)
             if isinstance(source, StackedEmbedding):
-                rows = torch.nonzero(source.place >= 0).squeeze(-1)
-                module.weight[rows] = source.weight[number][source.place[rows]]
+                rows = torch.nonzero(source.positions >= 0).squeeze(-1)
+                module.weight[rows] = source.weight[number][source.positions[rows]]
             elif isinstance(source, StackedLinear):
                 weight = (
                     source.weight[number]

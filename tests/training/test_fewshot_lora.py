@@ -39,7 +39,7 @@ def test_low_rank_results_do_not_depend_on_the_copies(monkeypatch: pytest.Monkey
         raise CannotStack("planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fewshot, "_stacked_parts", refuse)
+        patch.setattr(fewshot, "_stacked_modules", refuse)
         with pytest.warns(UserWarning, match="one after another: planted"):
             assert np.allclose(run(None, SEEDS).loss, together.loss, atol=1e-3)
     untrained = few_shot(model, task, 6, SEEDS, epochs=1, learning_rate=1e-30, tuning="decoder", quiet=True)

@@ -64,11 +64,13 @@ def test_no_examples_is_an_error() -> None:
 def test_no_example_repeats_before_all_were_seen() -> None:
     encoded = encode(toy.task("mood", 45).split("train"), toy.tokenizer())
     stream = Stream(encoded, 16, seed=5)
-    passes = [[stream.chosen(3 * p + i)[0] for i in range(3)] for p in range(3)]
+    passes = [[stream.rows_of_batch(3 * p + i)[0] for i in range(3)] for p in range(3)]
     for batches in passes:
         assert sorted(np.concatenate(batches).tolist()) == list(range(45))
     assert [b.tolist() for b in passes[0]] != [b.tolist() for b in passes[1]]
-    assert stream.chosen(1)[0].tolist() == passes[0][1].tolist()  # any batch can be asked for at any time
+    assert (
+        stream.rows_of_batch(1)[0].tolist() == passes[0][1].tolist()
+    )  # any batch can be asked for at any time
 
 
 @settings(max_examples=60, deadline=None)

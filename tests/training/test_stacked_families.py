@@ -160,7 +160,7 @@ def test_learning_side_by_side_is_learning_one_after_another(
         raise CannotStack("planted")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fewshot, "_stacked_parts", refuse)
+        patch.setattr(fewshot, "_stacked_modules", refuse)
         with pytest.warns(UserWarning, match="one after another: planted"):
             alone = few_shot(model, task, 6, SEEDS, **settings, quiet=True)
     at_first = few_shot(model, task, 6, SEEDS, epochs=1, learning_rate=1e-30, quiet=True)

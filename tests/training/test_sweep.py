@@ -30,7 +30,7 @@ def test_settings_branch_from_one_training(
 ) -> None:
     computed: Counter[int] = Counter()
     branches = {}
-    one, at_branch = TrainingRun._one, ImportantHeads.at_branch
+    one, at_branch = TrainingRun.optimizer_step, ImportantHeads.at_branch
 
     def counted(self, step):
         computed[self.step] += 1
@@ -40,7 +40,7 @@ def test_settings_branch_from_one_training(
         branches[self.alpha, self.delta] = toy.weights(run.model), run.losses[: run.step].copy()
         at_branch(self, run)
 
-    monkeypatch.setattr(TrainingRun, "_one", counted)
+    monkeypatch.setattr(TrainingRun, "optimizer_step", counted)
     monkeypatch.setattr(ImportantHeads, "at_branch", noted)
     sweep = {"alpha": (0.25, 0.5), "delta": (0.2, 0.5)}
     found = compare(folder, TASKS, ["iat", "multi-task"], out=tmp_path / "swept", sweep=sweep, **QUICK)

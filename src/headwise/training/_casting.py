@@ -22,35 +22,34 @@ class _Cast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        back = iter(_all_as([one for one in gradients if one is not None], torch.float32))
-        return (None, *(None if one is None else next(back) for one in gradients))
+        back = iter(_all_as([gradient for gradient in gradients if gradient is not None], torch.float32))
+        return (None, *(None if gradient is None else next(back) for gradient in gradients))
 
 
 def _all_as(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    made = [torch.empty_like(one, dtype=dtype) for one in tensors]
-    if made:
-        torch._foreach_copy_(made, list(tensors))
-    return made
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    if copies:
+        torch._foreach_copy_(copies, list(tensors))
+    return copies
 
 
 @contextmanager
 def cast_together(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """Within the context the linear layers of `model` have their float32 weights in `dtype`; gradients reach the float32 ones."""
-    places = [
-        (module, name, weight)
-        for module in model.modules()
-        if type(module) in (nn.Linear, Conv1D)
-        for name, weight in module._parameters.items()
-        if weight is not None and weight.dtype == torch.float32
-    ]
-    weights = list({id(weight): weight for _, _, weight in places}.values())  # tied ones once
+    slots: list[tuple[nn.Module, str, nn.Parameter]] = []
+    for module in model.modules():
+        if type(module) in (nn.Linear, Conv1D):
+            for name, weight in module._parameters.items():
+                if weight is not None and weight.dtype == torch.float32:
+                    slots.append((module, name, weight))
+    weights = list({id(weight): weight for _, _, weight in slots}.values())  # tied ones once
     cast = dict(zip(map(id, weights), _Cast.apply(dtype, *weights), strict=True)) if weights else {}  # type: ignore[no-untyped-call]
     try:
-        for module, name, weight in places:
+        for module, name, weight in slots:
             module._parameters[name] = cast[id(weight)]
         yield
     finally:
-        for module, name, weight in places:
+        for module, name, weight in slots:
             module._parameters[name] = weight
 
 

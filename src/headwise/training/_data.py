@@ -30,12 +30,15 @@ class Stream:
         """Batches in one pass."""
         return -(-len(self.encoded) // self.batch_size)
 
-    def chosen(self, number: int) -> tuple[NDArray[np.int64], int]:
+    def rows_of_batch(self, number: int) -> tuple[NDArray[np.int64], int]:
         """Example numbers of the batch `number`, counted over all passes; and the number of its pass."""
-        which, place = divmod(number, self.n_batches)
-        if self._pass[0] != which:
-            self._pass = (which, batches(self.encoded, self.batch_size, seed=self.seed, epoch=which))
-        return self._pass[1].plan[place], which
+        pass_number, batch_in_pass = divmod(number, self.n_batches)
+        if self._pass[0] != pass_number:
+            self._pass = (
+                pass_number,
+                batches(self.encoded, self.batch_size, seed=self.seed, epoch=pass_number),
+            )
+        return self._pass[1].plan[batch_in_pass], pass_number
 
 
 @dataclass(frozen=True)
@@ -72,17 +75,17 @@ class Throughput:
 
 
 def shares(
-    chosen: NDArray[np.int64], rank: int, world: int, micro: int | None
+    rows: NDArray[np.int64], rank: int, world: int, micro: int | None
 ) -> list[tuple[NDArray[np.int64], float]]:
     """The parts of a step's examples that process `rank` of `world` works on, each of at most `micro` examples.
 
     All processes have equally many parts, so that they meet at the same number of backward passes; where examples run out a
     part is one example with weight 0.
     """
-    most = -(-len(chosen) // world)
-    parts = -(-most // (micro or most))
-    own = np.array_split(chosen, world * parts)[rank * parts : (rank + 1) * parts]
-    return [(part, 1.0) if len(part) else (chosen[:1], 0.0) for part in own]
+    most = -(-len(rows) // world)
+    share_count = -(-most // (micro or most))
+    process_rows = np.array_split(rows, world * share_count)[rank * share_count : (rank + 1) * share_count]
+    return [(share, 1.0) if len(share) else (rows[:1], 0.0) for share in process_rows]
 
 
 def steps(
@@ -112,16 +115,16 @@ def steps(
     def make() -> Iterator[Step]:
         for task in plan[start:]:
             stream = streams[task]
-            chosen, which = stream.chosen(int(used[task]))
+            rows, which = stream.rows_of_batch(int(used[task]))
             used[task] += 1
             micro_batches = []
-            for part, weight in shares(chosen, rank, world, micro):
+            for share, weight in shares(rows, rank, world, micro):
                 batch = collate(
-                    stream.encoded, part, pad, mask_seed=which
+                    stream.encoded, share, pad, mask_seed=which
                 )  # other tokens are masked in each pass
                 if device is not None and device.type == "cuda":
                     batch = batch.pin_memory().to(device, non_blocking=True)
                 micro_batches.append((batch, weight))
-            yield Step(int(task), len(chosen), micro_batches)
+            yield Step(int(task), len(rows), micro_batches)
 
     return prefetched(make(), device)

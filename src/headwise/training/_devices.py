@@ -82,8 +82,8 @@ def _forget_other_state(precision: str, cpu: bool) -> None:
     stays there silently. Connected processes stay connected: theirs is one device for good."""
     from accelerate.state import AcceleratorState, PartialState
 
-    known = PartialState._shared_state
-    elsewhere = bool(known) and known["_cpu"] != cpu and PartialState().num_processes == 1
+    shared_state = PartialState._shared_state
+    elsewhere = bool(shared_state) and shared_state["_cpu"] != cpu and PartialState().num_processes == 1
     if elsewhere or (AcceleratorState._shared_state and AcceleratorState().mixed_precision != precision):
         AcceleratorState._reset_state(reset_partial_state=elsewhere)
 

@@ -25,19 +25,16 @@ def examine(
         (task, metric, score 0–1, examples, at_chance: of the task, see `Evaluation.at_chance`), and one row per task and example, see
         `Evaluation.table`.
     """
-    found = [evaluate(model, task, split, **reading) for task in tasks]
-    rows = [
-        {
-            "task": one.task.name,
-            "metric": name,
-            "score": score,
-            "examples": len(one),
-            "at_chance": one.at_chance,
-        }
-        for one in found
-        for name, score in one.metrics.items()
-    ]
-    return pd.DataFrame(rows), pd.concat([one.table() for one in found], ignore_index=True)
+    evaluations = [evaluate(model, task, split, **reading) for task in tasks]
+    rows = []
+    for evaluation in evaluations:
+        size, at_chance = len(evaluation), evaluation.at_chance
+        for metric, score in evaluation.metrics.items():
+            row = {"task": evaluation.task.name, "metric": metric, "score": score}
+            rows.append(row | {"examples": size, "at_chance": at_chance})
+    return pd.DataFrame(rows), pd.concat(
+        [evaluation.table() for evaluation in evaluations], ignore_index=True
+    )
 
 
 def token_limit(model: Any, max_length: int) -> int:
@@ -71,9 +68,9 @@ def evaluate(
     Raises:
         HeadwiseError: weights of the model are NaN, or its outputs NaN or infinite.
     """
-    asked = decoder or task.name
-    examples, length = task.split(split), length_of(model, asked, max_length) or DEFAULT_LENGTH
+    decoder_name = decoder or task.name
+    examples, length = task.split(split), length_of(model, decoder_name, max_length) or DEFAULT_LENGTH
     encoded = read_examples(model.encoder, model.tokenizer, examples, token_limit(model, length))
     options: Any = {"batch_size": batch_size, "accelerator": accelerator, "quiet": quiet}
-    found = answers(model, asked, encoded, description=f"evaluating {task.name}", **options)
-    return Evaluation.of(task, examples, found, split)
+    task_answers = answers(model, decoder_name, encoded, description=f"evaluating {task.name}", **options)
+    return Evaluation.of(task, examples, task_answers, split)

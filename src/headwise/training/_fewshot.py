@@ -51,8 +51,8 @@ def sample_shots(examples: Examples, shots: int, seed: int) -> NDArray[np.int64]
     first = [order[np.argmax(labels[order] == label)] for label in np.unique(labels)]
     if len(first) > shots:
         raise HeadwiseError(f"{shots} shots cannot hold one example of each of the {len(first)} classes")
-    rest = order[~np.isin(order, first)][: shots - len(first)]
-    return np.sort(np.concatenate([first, rest]).astype(np.int64))
+    further = order[~np.isin(order, first)][: shots - len(first)]
+    return np.sort(np.concatenate([first, further]).astype(np.int64))
 
 
 @operation(FewShot, ("shots", "seeds"))
@@ -82,19 +82,18 @@ def few_shot(
     train = task.split("train")
     held_out = settings.evaluate_on if settings.evaluate_on is not None else task.split("validation")
     samples = [sample_shots(train, shots, seed) for seed in seeds]
-    chosen = np.unique(np.concatenate(samples))
+    drawn = np.unique(np.concatenate(samples))
     length = length_within(settings.max_length or longest(model), model.encoder)
-    encoded = read_examples(model.encoder, model.tokenizer, train.subset(chosen), length)
+    encoded = read_examples(model.encoder, model.tokenizer, train.subset(drawn), length)
     tests = read_examples(model.encoder, model.tokenizer, held_out, length)
-    tokens = min(settings.batch_size, shots) * int(
-        encoded.lengths.max(initial=1)
-    )  # of one copy's largest batch, at most
+    # of one copy's largest batch, at most
+    tokens = min(settings.batch_size, shots) * int(encoded.lengths.max(initial=1))
     copies = settings.copies or _side_by_side(model, len(seeds), tokens)
     encoder, reasons = model.new_encoder(), list[str]()
     groups = [list(range(len(seeds)))[i : i + copies] for i in range(0, len(seeds), copies)]
     predictions, losses = [], []
     for group in track(groups, f"{task.name}, {shots} shots", total=len(groups), quiet=settings.quiet):
-        rows = [np.searchsorted(chosen, samples[i]) for i in group]
+        rows = [np.searchsorted(drawn, samples[i]) for i in group]
         for prediction, loss in _run(
             model, encoder, task, encoded, tests, rows, [seeds[i] for i in group], settings, reasons
         ):
@@ -141,32 +140,34 @@ def _run(
         torch.manual_seed(seeds[0])
         if not reasons:
             try:
-                parts = _stacked_parts(encoder, heads, encoded, seeds, settings, model.device)
+                modules = _stacked_modules(encoder, heads, encoded, seeds, settings, model.device)
                 return list(
-                    _fit_and_evaluate(parts, len(seeds), encoded, tests, rows, seeds, settings, model.device)
+                    _fit_and_evaluate(
+                        modules, len(seeds), encoded, tests, rows, seeds, settings, model.device
+                    )
                 )
             except CannotStack as reason:
                 reasons.append(f"the seeds were trained one after another: {reason}")
                 warnings.warn(reasons[0], stacklevel=3)
-        found: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
+        results: list[tuple[NDArray[Any], NDArray[np.float32]]] = []
         for head, row, seed in zip(heads, rows, seeds, strict=True):
             torch.manual_seed(seed)
-            alone = _one_part(encoder, seed, settings)
-            found += _fit_and_evaluate(
-                (alone, head), 1, encoded, tests, [row], [seed], settings, model.device
+            single = _single_encoder(encoder, seed, settings)
+            results += _fit_and_evaluate(
+                (single, head), 1, encoded, tests, [row], [seed], settings, model.device
             )
-        return found
+        return results
 
 
-def _one_part(encoder: nn.Module, seed: int, settings: FewShot) -> nn.Module:
+def _single_encoder(encoder: nn.Module, seed: int, settings: FewShot) -> nn.Module:
     """A copy of the encoder for one seed, with what the tuning trains requiring gradients."""
-    alone = deepcopy(encoder).requires_grad_(settings.tuning == "full")
+    single = deepcopy(encoder).requires_grad_(settings.tuning == "full")
     if settings.tuning == "lora":
-        add_low_rank(alone, settings.rank, seed)
-    return alone
+        add_low_rank(single, settings.rank, seed)
+    return single
 
 
-def _stacked_parts(
+def _stacked_modules(
     encoder: nn.Module,
     heads: list[nn.Module],
     encoded: Encoded,
@@ -182,8 +183,8 @@ def _stacked_parts(
     set_copies(decoder.model, heads)
     for name in dict(heads[0].named_buffers()):  # mean and sd of each copy's own targets
         setattr(decoder.model, name, torch.cat([head.get_buffer(name) for head in heads]))
-    few = np.arange(min(2, len(encoded)))
-    batch = collate(encoded, few).to(device)
+    sample = np.arange(min(2, len(encoded)))
+    batch = collate(encoded, sample).to(device)
     if settings.tuning == "decoder":
         stacked: nn.Module = _FrozenEncoder(encoder)
     else:
@@ -193,12 +194,12 @@ def _stacked_parts(
         compare(stacked, encoder, batch.inputs)
     with torch.no_grad():
         states = token_states(encoder, batch.inputs)
-        right = torch.stack([head.eval()(states, batch).loss for head in heads])  # (copies, n)
+        losses = torch.stack([head.eval()(states, batch).loss for head in heads])  # (copies, n)
         decoder.eval()
-        decoder.rows.batch = len(heads) * len(few)
-        tiled = collate(encoded, np.tile(few, len(heads))).to(device)
-        found = decoder(torch.cat([states] * len(heads)), tiled).loss.view_as(right)
-    if not torch.allclose(found, right, rtol=1e-3, atol=1e-4):
+        decoder.rows.batch = len(heads) * len(sample)
+        tiled = collate(encoded, np.tile(sample, len(heads))).to(device)
+        stacked_losses = decoder(torch.cat([states] * len(heads)), tiled).loss.view_as(losses)
+    if not torch.allclose(stacked_losses, losses, rtol=1e-3, atol=1e-4):
         raise CannotStack(f"the losses of {type(heads[0]).__name__} side by side differ from its own")
     return stacked, decoder
 
@@ -216,7 +217,7 @@ class _FrozenEncoder(nn.Module):
 
 
 def _fit_and_evaluate(
-    parts: tuple[nn.Module, nn.Module],
+    modules: tuple[nn.Module, nn.Module],
     copies: int,
     encoded: Encoded,
     tests: Encoded,
@@ -225,13 +226,13 @@ def _fit_and_evaluate(
     settings: FewShot,
     device: torch.device,
 ) -> Iterator[tuple[NDArray[Any], NDArray[np.float32]]]:
-    encoder, decoder = parts
+    encoder, decoder = modules
 
-    def answer(chosen: NDArray[np.int64], source: Encoded) -> Any:
-        batch = collate(source, chosen).to(device)
-        for part in parts:
-            if isinstance(part, Stacked):
-                part.rows.batch = len(chosen)
+    def answer(numbers: NDArray[np.int64], source: Encoded) -> Any:
+        batch = collate(source, numbers).to(device)
+        for module in modules:
+            if isinstance(module, Stacked):
+                module.rows.batch = len(numbers)
         autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         with autocast, without_plans(batch.inputs["input_ids"]):
             states = token_states(encoder, batch.inputs)
@@ -242,34 +243,36 @@ def _fit_and_evaluate(
                 lambda numbered: decoder(states, numbered),
             )
 
-    trained = [p for part in parts for p in part.parameters() if p.requires_grad]
+    trained = [p for p in nn.ModuleList(modules).parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=settings.learning_rate, weight_decay=0.0, fused=True)
     plan = list(_steps(rows, seeds, settings))
     warm = max(1, int(settings.warmup * len(plan)))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min((step + 1) / warm, (len(plan) - step) / max(1, len(plan) - warm))
     )
-    for part in parts:
-        part.train()
+    for module in modules:
+        module.train()
     learnt: list[Tensor] = []
-    for chosen in plan:
-        each = answer(chosen, encoded).loss.view(copies, -1).mean(1)  # (copies,)
+    for numbers in plan:
+        each = answer(numbers, encoded).loss.view(copies, -1).mean(1)  # (copies,)
         optimizer.zero_grad(set_to_none=True)
         each.sum().backward()  # the copies do not meet: their sum trains each alone
         optimizer.step()
         schedule.step()
         learnt.append(each.detach())
     _check(torch.stack(learnt, 1).cpu(), encoded.examples.task, seeds, schedule, settings)
-    for part in parts:
-        part.eval()
+    for module in modules:
+        module.eval()
     predictions: list[NDArray[Any]] = []
     losses: list[NDArray[np.float32]] = []
+    # on CPUs the copies share the batch size, so that activations stay in cache
+    examples_at_once = settings.eval_batch_size
+    if device.type != "cuda":
+        examples_at_once = max(1, examples_at_once // copies)
     with torch.no_grad():
-        plan = batches(
-            tests, max(1, settings.eval_batch_size // (1 if device.type == "cuda" else copies))
-        ).plan  # CPUs: stay in cache
-        for chosen in plan:
-            output = answer(np.tile(chosen, copies), tests)
+        plan = batches(tests, examples_at_once).plan
+        for numbers in plan:
+            output = answer(np.tile(numbers, copies), tests)
             predictions.append(output.prediction.view(copies, -1).cpu().numpy())
             losses.append(output.loss.float().view(copies, -1).cpu().numpy())
     order = np.argsort(np.concatenate(plan))  # back from length-sorted to the examples' own order
@@ -279,14 +282,14 @@ def _fit_and_evaluate(
 def _check(losses: Tensor, task: str, seeds: list[int], schedule: Any, settings: FewShot) -> None:
     """Refuses fine-tunings whose losses (copies, steps) are no numbers."""
     (factor,) = schedule.lr_lambdas
-    for seed, one in zip(seeds, losses, strict=True):
-        facts = f"task {task!r}, {len(one)} steps, seed {seed}"
+    for seed, seed_losses in zip(seeds, losses, strict=True):
+        facts = f"task {task!r}, {len(seed_losses)} steps, seed {seed}"
 
         def step_name(step: int, facts: str = facts) -> str:
             return f"step {step} ({facts}, learning rate {settings.learning_rate * factor(step):.3g})"
 
         check_losses(
-            one,
+            seed_losses,
             step_name,
             settings.nonfinite_steps,
             "lower the learning rate, or let it rise for longer (warmup=0.1)",

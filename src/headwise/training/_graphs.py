@@ -48,12 +48,13 @@ class Graph:
 
     def replay(self, step: Step) -> Tensor:
         """Runs the captured step on other data."""
-        pairs = [
-            (to, of)
-            for (mine, _), (theirs, _) in zip(self.step.micro, step.micro, strict=True)
-            for to, of in _pairs(mine, theirs)
-        ]
-        torch._foreach_copy_([to for to, _ in pairs], [of for _, of in pairs])
+        targets: list[Tensor] = []
+        sources: list[Tensor] = []
+        for (captured, _), (new, _) in zip(self.step.micro, step.micro, strict=True):
+            for target, source in _pairs(captured, new):
+                targets.append(target)
+                sources.append(source)
+        torch._foreach_copy_(targets, sources)
         self.graph.replay()
         return self.loss.clone()
 
@@ -172,11 +173,11 @@ class StepGraphs:
 
 def shape_of(step: Step) -> Key:
     """What steps that share a graph have in common."""
-    parts = (
+    micro_shapes = (
         (tuple(batch.inputs["input_ids"].shape), len(batch), weight, batch.room)
         for batch, weight in step.micro
     )
-    return (step.task, step.size, *parts)
+    return (step.task, step.size, *micro_shapes)
 
 
 def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
@@ -187,17 +188,20 @@ def shapes_to_come(run: "TrainingRun") -> Counter[Key]:
     lengths = [stream.encoded.lengths for stream in streams]  # of each example's longest row
     for task in plan[start:].tolist():
         stream = streams[task]
-        chosen, _ = stream.chosen(int(used[task]))
+        rows, _ = stream.rows_of_batch(int(used[task]))
         used[task] += 1
-        parts = (_part(stream, lengths[task], part, weight) for part, weight in shares(chosen, 0, 1, micro))
-        counts[(task, len(chosen), *parts)] += 1
+        micro_shapes = (
+            _micro_shape(stream, lengths[task], micro_rows, weight)
+            for micro_rows, weight in shares(rows, 0, 1, micro)
+        )
+        counts[(task, len(rows), *micro_shapes)] += 1
     return counts
 
 
-def _part(stream: Stream, lengths: NDArray[np.int64], part: NDArray[np.int64], weight: float) -> Key:
-    first, last = stream.encoded.rows[part], stream.encoded.rows[part + 1]
-    width = -(-int(lengths[part].max(initial=1)) // PAD) * PAD
-    return ((int((last - first).sum()), width), len(part), weight, room_of_labels(stream.encoded, part, PAD))
+def _micro_shape(stream: Stream, lengths: NDArray[np.int64], rows: NDArray[np.int64], weight: float) -> Key:
+    first, last = stream.encoded.rows[rows], stream.encoded.rows[rows + 1]
+    width = -(-int(lengths[rows].max(initial=1)) // PAD) * PAD
+    return ((int((last - first).sum()), width), len(rows), weight, room_of_labels(stream.encoded, rows, PAD))
 
 
 def why_not(run: "TrainingRun") -> str:
@@ -238,7 +242,9 @@ def captured_steps(run: "TrainingRun") -> tuple[StepGraphs | None, str]:
                 group["capturable"] = False
         return None, reason
     on_device(run.optimizer, run.accelerator.device)
-    return StepGraphs(run._one, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)), ""
+    return StepGraphs(
+        run.optimizer_step, lambda: run.optimizer.zero_grad(set_to_none=True), shapes_to_come(run)
+    ), ""
 
 
 def how_run(run: "TrainingRun") -> str:
@@ -247,9 +253,12 @@ def how_run(run: "TrainingRun") -> str:
     if graphs is None:
         return f"ordinary steps: {run.not_captured}"
     since = f" from step {run.began} on" if run.began else ""
-    said = f"{graphs.replayed} of {run.step - run.began} steps{since} as CUDA graphs, captured in {graphs.seconds:.1f} s"
+    summary = f"{graphs.replayed} of {run.step - run.began} steps{since} as CUDA graphs, captured in {graphs.seconds:.1f} s"
     return "; ".join(
-        [said, *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items())]
+        [
+            summary,
+            *(f"ordinary steps of {run.names[task]}: {reason}" for task, reason in graphs.notes.items()),
+        ]
     )
 
 
@@ -283,12 +292,12 @@ def _copied(batch: Batch) -> Batch:
 def _host_draws() -> tuple[Any, ...]:
     """Where the random generators of Python, NumPy and torch stand on the host."""
     numbers: Any = np.random.get_state()  # noqa: NPY002
-    name, keys, *rest = numbers
-    return random.getstate(), (name, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes()
+    name, keys, *position = numbers
+    return random.getstate(), (name, keys.tobytes(), *position), torch.get_rng_state().numpy().tobytes()
 
 
 def _set_host_draws(draws: tuple[Any, ...]) -> None:
-    own, (name, keys, *rest), device = draws
-    random.setstate(own)
-    np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))  # noqa: NPY002
+    python_state, (name, keys, *position), device = draws
+    random.setstate(python_state)
+    np.random.set_state((name, np.frombuffer(keys, np.uint32), *position))  # noqa: NPY002
     torch.set_rng_state(torch.frombuffer(bytearray(device), dtype=torch.uint8))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def score_tasks(run: "TrainingRun", examples: int | None, variant: str) -> dict[str, xr.DataArray]:
     """See `TrainingRun.score_tasks`."""
     rank, world = run.accelerator.process_index, run.accelerator.num_processes
-    found = torch.zeros(len(run.tasks), *run.heads.shape, dtype=torch.float64, device=run.model.device)
+    importances = torch.zeros(len(run.tasks), *run.heads.shape, dtype=torch.float64, device=run.model.device)
     for i, task in list(enumerate(run.tasks))[rank::world]:
         with run.accelerator.autocast(), unjudged():
             scores = gate_gradient(
@@ -29,8 +29,8 @@ def score_tasks(run: "TrainingRun", examples: int | None, variant: str) -> dict[
                 heads=run.heads,
                 quiet=run.settings.quiet,
             )
-        found[i] = torch.from_numpy(scores.fillna(0).to_numpy())
+        importances[i] = torch.from_numpy(scores.fillna(0).to_numpy())
     if world > 1:
-        found = run.accelerator.reduce(found, "sum")
-    values = np.where(run.heads.valid.cpu().numpy(), found.cpu().numpy(), np.nan)
+        importances = run.accelerator.reduce(importances, "sum")
+    values = np.where(run.heads.valid.cpu().numpy(), importances.cpu().numpy(), np.nan)
     return {name: xr.DataArray(values[i], dims=("layer", "head")) for i, name in enumerate(run.names)}

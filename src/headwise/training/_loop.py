@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from headwise.engine import track
 from headwise.errors import HeadwiseError
@@ -78,9 +78,9 @@ class TrainingRun:
             for portion in portions
         ]
         self._aside = [
-            task.with_splits(stopping=one.stopping)
-            for task, one in zip(tasks, portions, strict=True)
-            if one.stopping
+            task.with_splits(stopping=portion.stopping)
+            for task, portion in zip(tasks, portions, strict=True)
+            if portion.stopping
         ]
         if isinstance(model, MultiTaskModel):
             for name, data in zip(self.names, self.encoded, strict=True):
@@ -111,16 +111,17 @@ class TrainingRun:
     def _setup(self) -> None:
         """Puts model, method, optimizer and schedule together on the device."""
         settings = self.settings
-        torch.manual_seed(
-            settings.seed + 1_000_003 * self.accelerator.process_index
-        )  # each process its own dropout
+        # each process its own dropout
+        torch.manual_seed(settings.seed + 1_000_003 * self.accelerator.process_index)
         self.model.to(self.accelerator.device)
         self.method.prepare(self)
         if settings.gradient_checkpointing:
             self.model.encoder.gradient_checkpointing_enable({"use_reentrant": False})
         trained = self.trained = self.method.trained(self)
         self.optimizer = build_optimizer(trained, self.model, settings)
-        self.parameters = [param for group in self.optimizer.param_groups for param in group["params"]]
+        self.parameters: list[nn.Parameter] = []
+        for group in self.optimizer.param_groups:
+            self.parameters += group["params"]
         self.schedule = build_schedule(self.optimizer, len(self.plan), settings)
         self.balance = (
             LossBalance(len(self.tasks), settings.balance, self.accelerator.device)
@@ -128,16 +129,16 @@ class TrainingRun:
             else None
         )
         self.wrapped, self._stepper = self.accelerator.prepare(trained, self.optimizer)
-        parts = {
+        self._saved: dict[str, Any] = {
             "model": trained,
             "optimizer": self.optimizer,
             "schedule": self.schedule,
             "method": self.method,
         }
-        optional = {"balance": self.balance, "scaler": self.accelerator.scaler}
-        self._parts: dict[str, Any] = parts | {
-            name: part for name, part in optional.items() if part is not None
-        }
+        if self.balance is not None:
+            self._saved["balance"] = self.balance
+        if self.accelerator.scaler is not None:
+            self._saved["scaler"] = self.accelerator.scaler
 
     @cached_property
     def heads(self) -> Heads:
@@ -165,7 +166,7 @@ class TrainingRun:
             self._record.record()  # what came after the last record of a training that stopped early
             self.method.finish(self)
             if self._best:
-                self._parts["model"].load_state_dict(self._best["model"])
+                self._saved["model"].load_state_dict(self._best["model"])
             self._record.check_weights()
         finally:
             if self.graphs:
@@ -184,10 +185,17 @@ class TrainingRun:
         self.began = self.step
         branch = self.method.branch_step(len(self.plan))
         a = self.accelerator
-        shared: dict[str, Any] = {"rank": a.process_index, "world": a.num_processes, "device": a.device}
         self.graphs, self.not_captured = captured_steps(self)
-        pad = PAD if self.graphs else 8 if a.device.type == "cuda" else None  # tensor cores work in eights
-        feed = steps(self.plan, self.streams, self.step, micro=settings.micro_batch_size, pad=pad, **shared)
+        feed = steps(
+            self.plan,
+            self.streams,
+            self.step,
+            rank=a.process_index,
+            world=a.num_processes,
+            micro=settings.micro_batch_size,
+            device=a.device,
+            pad=self._pad(),
+        )
         quiet = settings.quiet or not a.is_main_process
         self.wrapped.train()
         speed = Throughput()
@@ -204,7 +212,9 @@ class TrainingRun:
                     self.method.at_branch(self)
                     if self.graphs:
                         self.graphs.expect(shapes_to_come(self))
-                self._record.unrecorded.append(self.graphs.run(step) if self.graphs else self._one(step))
+                self._record.unrecorded.append(
+                    self.graphs.run(step) if self.graphs else self.optimizer_step(step)
+                )
                 self.schedule.step()
                 self.step += 1
                 if len(self._record.unrecorded) == settings.log_every or self.step == len(self.plan):
@@ -216,7 +226,13 @@ class TrainingRun:
                 if stop_asked():
                     raise KeyboardInterrupt
 
-    def _one(self, step: Step) -> Tensor:
+    def _pad(self) -> int | None:
+        """Tokens are padded to a multiple of this: few shapes for graphs, and tensor cores work in eights."""
+        if self.graphs:
+            return PAD
+        return 8 if self.accelerator.device.type == "cuda" else None
+
+    def optimizer_step(self, step: Step) -> Tensor:
         """One optimizer step; returns this process's part of its mean loss, unread."""
         a, name = self.accelerator, self.names[step.task]
         total = torch.zeros((), device=a.device)
@@ -272,18 +288,15 @@ class TrainingRun:
             self.accelerator.log({f"score/{name}": score for name, score in scores.items()}, step=self.step)
         if self.settings.early_stopping is None:
             return
-        mean = float(
-            np.mean(
-                [
-                    score if task.higher_is_better else -score
-                    for task, score in zip(self.tasks, scores.values(), strict=True)
-                ]
-            )
-        )
+        gains = [
+            score if task.higher_is_better else -score
+            for task, score in zip(self.tasks, scores.values(), strict=True)
+        ]
+        mean = float(np.mean(gains))
         if not self._best or mean > self._best["score"]:
             weights = {
                 name: value.detach().cpu().clone()
-                for name, value in self._parts["model"].state_dict().items()
+                for name, value in self._saved["model"].state_dict().items()
             }
             self._best = {"score": mean, "step": self.step, "model": weights}
 
@@ -308,13 +321,13 @@ class TrainingRun:
             "processes": random,
         }
         if self.accelerator.is_main_process:
-            checkpoint.save(self._parts, state)
+            checkpoint.save(self._saved, state)
         self.accelerator.wait_for_everyone()
 
     def _resume(self, checkpoint: Checkpoint | None) -> None:
-        state = checkpoint.restore(self._parts) if checkpoint else None
+        state = checkpoint.restore(self._saved) if checkpoint else None
         if state is None and self._start is not None:
-            state = Checkpoint(self._start).restore(self._parts)
+            state = Checkpoint(self._start).restore(self._saved)
             if state is None:
                 raise HeadwiseError(f"there is no checkpoint in {self._start} to start from")
         if state is None:

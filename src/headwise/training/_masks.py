@@ -59,7 +59,7 @@ class Silenced:
 
 def to_json(sets: Mapping[str, HeadSet]) -> dict[str, list[list[int]]]:
     """Head sets by task as JSON values."""
-    return {task: [list(head) for head in heads] for task, heads in sets.items()}
+    return {task: list(map(list, heads)) for task, heads in sets.items()}
 
 
 def from_json(record: Mapping[str, Any]) -> dict[str, HeadSet]:

@@ -19,19 +19,24 @@ def build_optimizer(trained: nn.Module, model: Any, settings: Train) -> torch.op
         settings: learning rates, decay, moments; AdamW runs fused, so that a step costs no Python loop over parameters.
     """
     decoders, encoder = set(model.decoders.parameters()), set(model.encoder.parameters())
-    places: dict[str, list[nn.Parameter]] = {"encoder": [], "decoders": [], "gates": []}
+    parameters_by_group: dict[str, list[nn.Parameter]] = {"encoder": [], "decoders": [], "gates": []}
     for param in trained.parameters():
         if param.requires_grad:
-            places["decoders" if param in decoders else "encoder" if param in encoder else "gates"].append(
-                param
-            )
+            group = "gates"
+            if param in decoders:
+                group = "decoders"
+            elif param in encoder:
+                group = "encoder"
+            parameters_by_group[group].append(param)
     rates = {
         "encoder": settings.learning_rate,
         "decoders": settings.decoder_learning_rate or settings.learning_rate,
         "gates": settings.gate_learning_rate or settings.learning_rate,
     }
     groups = [
-        {"params": params, "lr": rates[name], "name": name} for name, params in places.items() if params
+        {"params": params, "lr": rates[name], "name": name}
+        for name, params in parameters_by_group.items()
+        if params
     ]
     if not groups:
         raise HeadwiseError("nothing is trainable: every parameter is frozen")

@@ -45,8 +45,8 @@ def portion_of(task: Task, settings: Train) -> Portion:
             f"task {task.name!r}: early stopping holds out some training examples to choose on, and {len(examples)} are too "
             "few for that; give more, leave early_stopping out, or choose on the split that is reported: stopping_split='validation'"
         )
-    kept = np.setdiff1d(np.arange(len(examples)), aside)
-    return Portion(examples.subset(kept), examples.subset(aside))
+    remaining = np.setdiff1d(np.arange(len(examples)), aside)
+    return Portion(examples.subset(remaining), examples.subset(aside))
 
 
 def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
@@ -62,18 +62,18 @@ def set_aside(examples: Examples, share: float, seed: int) -> NDArray[np.int64]:
         label = int(examples.labels[members[0]]) if KINDS[examples.kind].one_class else 0
         strata.setdefault(label, []).append(members)
     rng = np.random.default_rng([seed, len(examples)])
-    order = {
-        label: [strata[label][i] for i in rng.permutation(len(strata[label]))] for label in sorted(strata)
-    }
-    chosen: list[int] = []
+    order: dict[int, list[list[int]]] = {}
+    for label in sorted(strata):
+        order[label] = [strata[label][i] for i in rng.permutation(len(strata[label]))]
+    numbers: list[int] = []
     for texts in order.values():
-        wanted, taken = round(share * sum(map(len, texts))), 0
+        goal, count = round(share * sum(map(len, texts))), 0
         for members in texts[:-1]:
-            if taken >= wanted:
+            if count >= goal:
                 break
-            chosen += members
-            taken += len(members)
-    if not chosen:  # fewer than five examples of each class
+            numbers += members
+            count += len(members)
+    if not numbers:  # fewer than five examples of each class
         largest = max(order.values(), key=len)
-        chosen = largest[0] if len(largest) > 1 else []
-    return np.sort(np.array(chosen, dtype=np.int64))
+        numbers = largest[0] if len(largest) > 1 else []
+    return np.sort(np.array(numbers, dtype=np.int64))

@@ -51,12 +51,8 @@ def probabilities(
     elif sampling == "annealed":
         weight = n ** (1 - 0.8 * (epoch - 1) / max(epochs - 1, 1))
     elif sampling in ("proportional", "square-root", "temperature", "uniform"):
-        weight = (
-            n
-            ** {"proportional": 1.0, "square-root": 0.5, "temperature": 1 / temperature, "uniform": 0.0}[
-                sampling
-            ]
-        )
+        exponents = {"proportional": 1.0, "square-root": 0.5, "temperature": 1 / temperature, "uniform": 0.0}
+        weight = n ** exponents[sampling]
     else:
         raise HeadwiseError(
             f"sampling {sampling!r} has no probabilities; choose from: {', '.join(SAMPLINGS[:-1])}"

@@ -59,7 +59,9 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
     every = pd.concat(frames, ignore_index=True)
     scores = every[every["split"] == "validation"]
     first = trained[0].description
-    notes = [note for result in trained for note in result.description.get("notes", [])]
+    notes: list[str] = []
+    for result in trained:
+        notes += result.description.get("notes", [])
     loss_chart = Chart(
         "training-loss",
         "Training loss",
@@ -90,7 +92,7 @@ def trainings_section(trained: "Sequence[TrainingResult]", names: Sequence[str] 
 
 
 def _caption(scores: pd.DataFrame) -> str:
-    several = "metric" in scores and scores["metric"].map(name_of_metric).nunique() > 1
+    several = scores["metric"].map(name_of_metric).nunique() > 1
     return " ".join([
         *(["The average mixes different metrics."] if several else []),
         *([PUBLISHED] if set(scores["task"]) - {"mnli_mm"} == GLUE else []),
@@ -99,14 +101,14 @@ def _caption(scores: pd.DataFrame) -> str:
 
 def metrics_of(scores: pd.DataFrame) -> str:
     """How the tasks of a table were judged: "accuracy", or "sst2 accuracy, mrpc F1"."""
-    if "metric" not in scores:  # older results
-        return "metrics as the tasks had them"
     by_task = {
         str(task): name_of_metric(metric)
         for task, metric in zip(scores["task"], scores["metric"], strict=True)
     }
-    one = set(by_task.values())
-    return one.pop() if len(one) == 1 else ", ".join(f"{task} {metric}" for task, metric in by_task.items())
+    metrics = set(by_task.values())
+    if len(metrics) == 1:
+        return metrics.pop()
+    return ", ".join(f"{task} {metric}" for task, metric in by_task.items())
 
 
 def spread_of(scores: pd.DataFrame) -> str:
@@ -132,27 +134,36 @@ def _base(methods: Iterable[str]) -> str:
 def labels(trained: "Sequence[TrainingResult]") -> list[str]:
     """The method of each training; where one method was trained twice with one seed, with what tells the two apart, for their mean would
     mix settings, models or tasks."""
-    asked = [_asked(result.description) for result in trained]
+    requests = [_request(result.description) for result in trained]
     names = []
-    for own in asked:
-        same = [one for one in asked if one["method"] == own["method"]]
-        twins = [(one, other) for one, other in combinations(same, 2) if one["seed"] == other["seed"]]
-        keys = [key for key in own if any(one.get(key) != other.get(key) for one, other in twins)]
-        differs = ", ".join(f"{key} {own[key]}" for key in keys)
-        names.append(f"{own['method']} ({differs})" if differs else str(own["method"]))
-    places = [(name, own["seed"]) for name, own in zip(names, asked, strict=True)]
+    for request in requests:
+        keys = _differing_keys([twin for twin in requests if twin["method"] == request["method"]])
+        differences = ", ".join(f"{key} {request[key]}" for key in request if key in keys)
+        names.append(f"{request['method']} ({differences})" if differences else str(request["method"]))
+    runs = [(name, request["seed"]) for name, request in zip(names, requests, strict=True)]
     return [
-        f"{name} in {result.folder}" if places.count((name, seed)) > 1 else name
-        for (name, seed), result in zip(places, trained, strict=True)
+        f"{name} in {result.folder}" if runs.count((name, seed)) > 1 else name
+        for (name, seed), result in zip(runs, trained, strict=True)
     ]
 
 
-def _asked(description: Mapping[str, Any]) -> dict[str, Any]:
+def _differing_keys(requests: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The keys in which trainings of one seed differ."""
+    keys: set[str] = set()
+    for request, twin in combinations(requests, 2):
+        if request["seed"] == twin["seed"]:
+            keys |= {key for key in {*request, *twin} if request.get(key) != twin.get(key)}
+    return keys
+
+
+def _request(description: Mapping[str, Any]) -> dict[str, Any]:
     """What a training was asked to do, by name; neither how long it took nor how it was called."""
-    own = {key: value for key, value in description.items() if key not in (*INCIDENTAL, "settings", "tasks")}
+    named = {
+        key: value for key, value in description.items() if key not in (*INCIDENTAL, "settings", "tasks")
+    }
     return {
         "seed": 0,
-        **own,
+        **named,
         **description.get("settings", {}),
         "tasks": ", ".join(description.get("tasks", {})),
     }
@@ -164,10 +175,11 @@ def wide(scores: pd.DataFrame) -> pd.DataFrame:
     table[average_row(table)] = common_average(table)
     by_method = table.groupby("method", sort=False)
     mean, sd = by_method.mean().T, by_method.std().T
-    asked = scores.drop_duplicates("task").set_index("task")
-    columns: dict[str, Any] = {"task": mean.index}
-    if "metric" in asked:  # older results lack it
-        columns["metric"] = [asked["metric"].get(task, "") for task in mean.index]
+    by_task = scores.drop_duplicates("task").set_index("task")
+    columns: dict[str, Any] = {
+        "task": mean.index,
+        "metric": [by_task["metric"].get(task, "") for task in mean.index],
+    }
     chance = scores.groupby("task", sort=False)["chance"].mean() * 100
     columns["chance"] = [number(chance[task]) if task in chance else "" for task in mean.index]
     for method in mean.columns:
@@ -206,7 +218,7 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
     by_method = {
         method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])
     }
-    metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"]))) if "metric" in scores else []
+    metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"])))
     unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
     shared = common_columns(table)
     which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
@@ -249,9 +261,9 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
             )
     tested = "at_chance" in scores  # where predictions were at hand
     weak = scores["at_chance"].astype(bool) if tested else scores["score"] <= scores["chance"]
-    places = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
-    if places.any():
-        where = ", ".join(f"{task} ({method})" for task, method in places[places].index)
+    all_weak = scores.assign(weak=weak).groupby(["task", "method"], sort=False)["weak"].all()
+    if all_weak.any():
+        where = ", ".join(f"{task} ({method})" for task, method in all_weak[all_weak].index)
         sentences.append(
             f"{'Not shown to be above chance' if tested else 'Not above chance'} in any seed: {where}."
         )

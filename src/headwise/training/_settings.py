@@ -123,20 +123,22 @@ class Train(Exact):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_options(cls, given: Any) -> Any:
+    def _move_method_options(cls, values: Any) -> Any:
         """Options of methods may stand beside the settings: `train(..., method="iat", alpha=0.3)`."""
-        further = [name for name in given if name not in cls.model_fields] if isinstance(given, dict) else []
-        if not further:
-            return given
+        if not isinstance(values, dict):
+            return values
+        method_options = {name: value for name, value in values.items() if name not in cls.model_fields}
+        if not method_options:
+            return values
         from headwise.training.methods import METHODS, option_names
 
-        known = {option for method in METHODS for option in option_names(method)}
-        for name in further:
-            if name not in known:
-                near = did_you_mean(name, [*cls.model_fields, *known])
+        names = set[str]().union(*map(option_names, METHODS))
+        for name in method_options:
+            if name not in names:
+                near = did_you_mean(name, [*cls.model_fields, *names])
                 raise ValueError(f"{name!r} is neither a setting of training nor an option of a method{near}")
-        kept = {name: value for name, value in given.items() if name not in further}
-        return {**kept, "options": {**given.get("options", {}), **{name: given[name] for name in further}}}
+        settings = {name: value for name, value in values.items() if name in cls.model_fields}
+        return {**settings, "options": {**values.get("options", {}), **method_options}}
 
     @field_validator("early_stopping")
     @classmethod

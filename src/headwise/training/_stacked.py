@@ -114,16 +114,16 @@ class StackedEmbedding(nn.Module):
     """
 
     table: Tensor
-    place: Tensor
+    positions: Tensor
 
     def __init__(self, embedding: nn.Embedding, rows: _Rows, used: Tensor) -> None:
         super().__init__()
         self.rows = rows
         self.register_buffer("table", embedding.weight.detach())
         self.weight = _copies(embedding.weight[used], rows.copies)  # (copies, used, dim)
-        place = torch.full((embedding.num_embeddings,), -1, device=used.device)
-        place[used] = torch.arange(len(used), device=used.device)
-        self.register_buffer("place", place)
+        positions = torch.full((embedding.num_embeddings,), -1, device=used.device)
+        positions[used] = torch.arange(len(used), device=used.device)
+        self.register_buffer("positions", positions)
         self.padding = embedding.padding_idx
 
     def forward(self, index: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class StackedEmbedding(nn.Module):
         )  # positions
         if index.shape[0] != self.rows.batch:
             raise CannotStack(f"an embedding saw {index.shape[0]} rows where the batch has {self.rows.batch}")
-        place = self.place[index].view(self.rows.copies, -1)  # (copies, n)
+        positions = self.positions[index].view(self.rows.copies, -1)  # (copies, n)
         offset = torch.arange(self.rows.copies, device=index.device)[:, None] * self.weight.shape[1]
         flat = self.weight.flatten(0, 1)  # (copies × used, dim)
-        own = nn.functional.embedding((place.clamp(min=0) + offset), flat)  # (copies, n, dim)
-        shared = self.table[index].view_as(own)
-        out = torch.where((place >= 0)[..., None], own, shared).view(*index.shape, -1)
+        copied = nn.functional.embedding((positions.clamp(min=0) + offset), flat)  # (copies, n, dim)
+        shared = self.table[index].view_as(copied)
+        out = torch.where((positions >= 0)[..., None], copied, shared).view(*index.shape, -1)
         if self.padding is not None:  # a padding row gets no gradient in the plain module either
             out = torch.where((index == self.padding)[..., None], out.detach(), out)
         return out
@@ -193,7 +193,7 @@ def _stacked(
     linear = isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
     if linear or (kind == "Conv1D" and isinstance(module.weight, Tensor) and module.weight.ndim == 2):
         weight: Any = module.weight if linear else module.weight.T
-        first = (
+        down = (
             None
             if rank is None
             else torch.stack([first_down(path, weight.shape[1], rank, seed) for seed in seeds])
@@ -203,14 +203,14 @@ def _stacked(
             module.bias,  # type: ignore[arg-type]
             rows,
             rank,
-            None if first is None else first.to(weight.device),
+            None if down is None else down.to(weight.device),
         )
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith("RMSNorm"):
         return _frozen(StackedNorm(module, rows), rank)
     if isinstance(module, nn.Embedding) and type(module).forward is nn.Embedding.forward:
         all_rows = torch.arange(module.num_embeddings, device=module.weight.device)
-        wanted = used[used < module.num_embeddings] if module.num_embeddings > 4096 else all_rows
-        return _frozen(StackedEmbedding(module, rows, wanted), rank)
+        copied_rows = used[used < module.num_embeddings] if module.num_embeddings > 4096 else all_rows
+        return _frozen(StackedEmbedding(module, rows, copied_rows), rank)
     raise CannotStack(f"{path} ({kind}) holds parameters that cannot be stacked")
 
 
@@ -229,10 +229,10 @@ def _put(root: nn.Module, path: str, module: nn.Module) -> None:
 
 def set_copies(stacked: nn.Module, models: Sequence[nn.Module]) -> None:
     """Gives each copy of a stacked module (a decoder, say) the weights of its own model."""
-    own = [dict(model.named_parameters()) for model in models]
+    parameters_by_copy = [dict(model.named_parameters()) for model in models]
     with torch.no_grad():
         for name, parameter in stacked.named_parameters():
-            for copy, parameters in enumerate(own):
+            for copy, parameters in enumerate(parameters_by_copy):
                 if name in parameters:
                     parameter[copy].copy_(parameters[name])
 

@@ -27,39 +27,46 @@ def compare(stacked: Stacked, plain: nn.Module, inputs: Mapping[str, Tensor]) ->
     expected = plain(**inputs).last_hidden_state  # (n, tokens, dim)
     weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(0)).to(expected)
     try:
-        found = stacked(
+        stacked_states = stacked(
             **{name: torch.cat([value] * copies) for name, value in inputs.items()}
         ).last_hidden_state
-        found = found.view(copies, *expected.shape)
-        off = float((found - expected).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-6))
+        stacked_states = stacked_states.view(copies, *expected.shape)
+        off = float(
+            (stacked_states - expected).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-6)
+        )
         if not off <= STATES:
             raise CannotStack(
                 f"states of {type(plain).__name__} side by side differ from its own by {off:.2g} of their size"
             )
-        gradients = torch.autograd.grad((found * weights).sum(), trained, allow_unused=True)
+        gradients = torch.autograd.grad((stacked_states * weights).sum(), trained, allow_unused=True)
     except (CannotStack, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever a family's own code makes of rows that it did not expect
         raise CannotStack(
             f"{type(plain).__name__} cannot run side by side ({type(error).__name__}: {error})".split("\n")[0]
         ) from error
-    own = list(plain.parameters())
-    wanted = torch.autograd.grad((expected * weights).sum(), own, allow_unused=True)
-    by_weight = {id(p): torch.zeros_like(p) if g is None else g for p, g in zip(own, wanted, strict=True)}
+    plain_parameters = list(plain.parameters())
+    plain_gradients = torch.autograd.grad((expected * weights).sum(), plain_parameters, allow_unused=True)
+    by_weight = {
+        id(p): torch.zeros_like(p) if g is None else g
+        for p, g in zip(plain_parameters, plain_gradients, strict=True)
+    }
     largest = max(float(gradient.abs().max()) for gradient in by_weight.values())
-    given = {id(p): torch.zeros_like(p) if g is None else g for p, g in zip(trained, gradients, strict=True)}
+    stacked_gradients = {
+        id(p): torch.zeros_like(p) if g is None else g for p, g in zip(trained, gradients, strict=True)
+    }
     for path, module in stacked.model.named_modules():
         if not isinstance(module, StackedLinear | StackedNorm | StackedEmbedding):
             continue
         for name, parameter, right in _expected(module, plain.get_submodule(path), by_weight):
             if not parameter.requires_grad:
                 continue
-            far = float((given.pop(id(parameter)) - right).detach().abs().max())
+            far = float((stacked_gradients.pop(id(parameter)) - right).detach().abs().max())
             if not far <= GRADIENTS * float(right.detach().abs().max()) + ROUNDING * largest:
                 raise CannotStack(
                     f"the gradient of {path}.{name} side by side is not that of {type(plain).__name__} alone"
                 )
-    if any(bool(gradient.any()) for gradient in given.values()):
+    if any(bool(gradient.any()) for gradient in stacked_gradients.values()):
         raise CannotStack(f"{type(plain).__name__} shares weights between its modules")
 
 
@@ -67,23 +74,23 @@ def _expected(
     module: StackedLinear | StackedNorm | StackedEmbedding, plain: nn.Module, gradients: Mapping[int, Tensor]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """The gradients a stacked module's parameters must have: name, parameter, gradient (the same for every copy, or one each)."""
-    of_weight = gradients[id(plain.weight)]
+    gradient = gradients[id(plain.weight)]
     bias = plain._parameters.get("bias")
     if isinstance(module, StackedEmbedding):
-        rows = torch.nonzero(module.place >= 0).squeeze(-1)
-        in_order = rows[torch.argsort(module.place[rows])]
-        rest = of_weight.clone()
-        rest[rows] = 0
-        if bool(rest.any()):
+        rows = torch.nonzero(module.positions >= 0).squeeze(-1)
+        in_order = rows[torch.argsort(module.positions[rows])]
+        unused = gradient.clone()
+        unused[rows] = 0
+        if bool(unused.any()):
             raise CannotStack("an embedding lookup uses rows that are not tokens of the examples")
-        yield "weight", module.weight, of_weight[in_order]
+        yield "weight", module.weight, gradient[in_order]
         return
     if isinstance(module, StackedLinear):
-        of_weight = of_weight if isinstance(plain, nn.Linear) else of_weight.T  # (out, in)
+        gradient = gradient if isinstance(plain, nn.Linear) else gradient.T  # (out, in)
         if module.rank is not None:
-            yield "up", module.up, (of_weight @ module.down).transpose(1, 2)  # (copies, rank, out)
+            yield "up", module.up, (gradient @ module.down).transpose(1, 2)  # (copies, rank, out)
             yield "down", module.down, torch.zeros_like(module.down)  # as long as up is zero
             return
-    yield "weight", module.weight, of_weight
+    yield "weight", module.weight, gradient
     if module.bias is not None and bias is not None:
         yield "bias", module.bias, gradients[id(bias)]

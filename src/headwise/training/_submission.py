@@ -24,8 +24,8 @@ def write_submissions(comparison: Comparison, out: str | Path, split: str = "tes
             (result.predictions["split"] == split) & result.predictions["task"].isin(GLUE_FILES)
         ]
         glue = {
-            str(name): part.sort_values("example")["prediction"].to_numpy()
-            for name, part in rows.groupby("task")
+            str(name): task_rows.sort_values("example")["prediction"].to_numpy()
+            for name, task_rows in rows.groupby("task")
         }
         if glue:
             written += write_glue(glue, folder)

@@ -61,7 +61,8 @@ class SingleTaskBatches(Sampler[list[int]]):
         seed: int = 0,
     ) -> None:
         names = list(dict.fromkeys(task_of))
-        self.rows = [np.flatnonzero([task == name for task in task_of]) for name in names]
+        numbers = np.array([names.index(task) for task in task_of])
+        self.rows = [np.flatnonzero(numbers == number) for number in range(len(names))]
         all_lengths = np.zeros(len(task_of), np.int64) if lengths is None else np.asarray(lengths)
         self.lengths = [all_lengths[rows] for rows in self.rows]
         self.batch_size, self.group, self.seed, self.epoch, self.epochs = batch_size, group, seed, 0, epochs
@@ -87,12 +88,12 @@ class SingleTaskBatches(Sampler[list[int]]):
         passes: dict[int, tuple[int, list[NDArray[np.int64]]]] = {}
         for task in self.plan[self.epoch]:
             for _ in range(self.group):
-                which, place = divmod(int(used[task]), self.counts[task])
-                if passes.get(task, (-1, []))[0] != which:
-                    order = np.random.default_rng([self.seed + int(task), which])
-                    passes[task] = (which, shuffled_plan(self.lengths[task], self.batch_size, order))
+                pass_number, batch_in_pass = divmod(int(used[task]), self.counts[task])
+                if passes.get(task, (-1, []))[0] != pass_number:
+                    order = np.random.default_rng([self.seed + int(task), pass_number])
+                    passes[task] = (pass_number, shuffled_plan(self.lengths[task], self.batch_size, order))
                 used[task] += 1
-                yield self.rows[task][passes[task][1][place]].tolist()
+                yield self.rows[task][passes[task][1][batch_in_pass]].tolist()
         self.epoch += 1
 
 

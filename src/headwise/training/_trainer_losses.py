@@ -48,11 +48,9 @@ class TrainerLosses:
         """
         if not (due or len(self.steps) >= LOOK + self.endured):
             return
-        flat = [loss.float().cpu() for losses in self.steps for loss in losses]
-        table = iter(torch.stack(flat).tolist() if flat else [])
-        check_losses(
-            [sum(next(table) for _ in losses) for losses in self.steps], self._in_words, self.endured
-        )
+        sums = [torch.stack(losses).float().sum() if losses else torch.zeros(()) for losses in self.steps]
+        step_losses = torch.stack([total.cpu() for total in sums]).tolist() if sums else []
+        check_losses(step_losses, self._in_words, self.endured)
         # a row of bad ones may have begun
         del self.steps[: -self.endured], self.facts[: -self.endured]
 
@@ -65,17 +63,15 @@ class TrainerLosses:
         """Looks at no further pass."""
         self._hook.remove()
 
-    def _in_words(self, place: int) -> str:
-        step, task, rates = self.facts[place]
+    def _in_words(self, index: int) -> str:
+        step, task, rates = self.facts[index]
         return f"step {step} ({task}{rates})"
 
     def _keep(self, module: nn.Module, args: Any, output: Any) -> None:
-        loss = (
-            output.get("loss")
-            if isinstance(output, Mapping)
-            else output[0]
-            if isinstance(output, tuple)
-            else None
-        )
+        loss: Any = None
+        if isinstance(output, Mapping):
+            loss = output.get("loss")
+        elif isinstance(output, tuple):
+            loss = output[0]
         if module.training and self.steps and isinstance(loss, Tensor) and loss.numel() == 1:
             self.steps[-1].append(loss.detach().reshape(()))

@@ -65,7 +65,7 @@ def make_method(name: str, **options: Any) -> "Method":
     names = option_names(name)
     for option in options:
         if option not in names:
-            owners = [other for other in METHODS if option in option_names(other)]
+            owners = [owner for owner in METHODS if option in option_names(owner)]
             hint = f", which belongs to {', '.join(owners)}" if owners else did_you_mean(option, names)
             raise HeadwiseError(
                 f"method {name!r} has no option {option!r}{hint}; it has: {', '.join(names) or 'none'}"
@@ -87,9 +87,9 @@ def method_of(method: "str | Method", settings: Train) -> "Method":
                 f"{name!r} cannot be combined with a method given as an object: set it when you create the object"
             )
         return method
-    own = {
+    shared = {
         name: value
         for name, value in settings.given().items()
         if name in settings.decides() and name in option_names(method)
     }
-    return make_method(method, **{**own, **settings.options})
+    return make_method(method, **{**shared, **settings.options})

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from headwise.errors import HeadwiseError
 from headwise.heads import VISIBLE_ATTENTION, Heads, eager, tiny_inputs, unchanged
 from headwise.settings import option
+from headwise.training.methods._arguments import arguments_by_name
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
 from headwise.training.methods.conditional import Conditions
-from headwise.training.methods.given import given
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
@@ -94,13 +94,13 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     """
     layers = find_layers(model, heads)
     sizes = (len(layers), record["length"], record["blocks"], record["large"])
-    made = Conditions(len(record["tasks"]), model.dim, *sizes)
-    model.adapters[KEY] = made.to(model.device)
-    upper = len(layers) - len(made.attention)
+    conditions = Conditions(len(record["tasks"]), model.dim, *sizes)
+    model.adapters[KEY] = conditions.to(model.device)
+    upper = len(layers) - len(conditions.attention)
     model.encoder.requires_grad_(False)
     for layer in layers[upper:]:
         layer.block.requires_grad_(True)
-    hooks = _Hooks(made, record["tasks"], upper)
+    hooks = _Hooks(conditions, record["tasks"], upper)
     for number, layer in enumerate(layers):
         layer.block.register_forward_pre_hook(partial(hooks.layer_starts, number), with_kwargs=True)
         layer.block.register_forward_hook(partial(hooks.layer_ends, number))
@@ -114,8 +114,8 @@ def add_conditions(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
 class _Hooks(OneTaskAtATime):
     """What the conditional modules do in a pass, for the task that is in use."""
 
-    def __init__(self, made: Conditions, tasks: list[str], upper: int) -> None:
-        self.made, self.tasks, self.upper = made, list(tasks), upper
+    def __init__(self, conditions: Conditions, tasks: list[str], upper: int) -> None:
+        self.conditions, self.tasks, self.upper = conditions, list(tasks), upper
         self.attended: Tensor | None = None  # what the last layer's attention block gave
         self.path: dict[int, Tensor] = {}  # f_j of the large variant
 
@@ -127,50 +127,50 @@ class _Hooks(OneTaskAtATime):
     def z(self) -> Tensor:
         """The embedding of the task in use, (dim,)."""
         assert self.task is not None
-        return self.made.tasks.weight[self.tasks.index(self.task)]
+        return self.conditions.tasks.weight[self.tasks.index(self.task)]
 
     def layer_starts(self, layer: int, module: nn.Module, args: Any, kwargs: Any) -> Any:
         if self.task is None or 0 < layer < self.upper:
             return None
-        inputs = given(module, args, kwargs)
+        inputs = arguments_by_name(module, args, kwargs)
         first = next(iter(inputs))  # hidden states
         if layer == 0:
-            inputs[first] = self.made.align(self.z, inputs[first])
+            inputs[first] = self.conditions.align(self.z, inputs[first])
         if layer >= self.upper:
-            own: Any = self.made.attention[layer - self.upper]
-            tokens, most = inputs[first].shape[1], len(own.matrix)
+            attention: Any = self.conditions.attention[layer - self.upper]
+            tokens, most = inputs[first].shape[1], len(attention.matrix)
             if tokens > most:
                 raise HeadwiseError(
                     f"this CA-MTL model was trained on texts of at most {most} tokens, but got {tokens}"
                 )
             inputs["attention_mask"] = with_scores(
-                inputs.get("attention_mask"), own(self.made.transform(self.z), tokens)
+                inputs.get("attention_mask"), attention(self.conditions.transform(self.z), tokens)
             )
         return (inputs.pop(first),), inputs
 
     def norm_ends(self, layer: int, which: int, module: nn.LayerNorm, args: Any, output: Tensor) -> Tensor:
         if self.task is None:
             return output
-        own = self.made.norms[2 * (layer - self.upper) + which]
-        found: Tensor = own(self.made.transform(self.z), args[0], module)
+        conditional = self.conditions.norms[2 * (layer - self.upper) + which]
+        normed: Tensor = conditional(self.conditions.transform(self.z), args[0], module)
         if which == 0:
-            self.attended = found
-        return found
+            self.attended = normed
+        return normed
 
     def layer_ends(self, layer: int, module: nn.Module, args: Any, output: Any) -> Any:
         if self.task is None:
             return output
-        made, last = self.made, layer == self.upper + len(self.made.attention) - 1
+        conditions, is_last = self.conditions, layer == self.upper + len(self.conditions.attention) - 1
         h = output if isinstance(output, Tensor) else output[0]
-        if made.last is not None and last:
-            z = made.transform(self.z)
-            h = made.last(z, made.bottlenecks[0](z, h) + self.attended, made.last_norm)
-        elif made.last is None:
+        if conditions.last is not None and is_last:
+            z = conditions.transform(self.z)
+            h = conditions.last(z, conditions.bottlenecks[0](z, h) + self.attended, conditions.last_norm)
+        elif conditions.last is None:
             before = self.path.get(layer - 1)
-            self.path[layer] = made.bottlenecks[layer](
-                made.transform(self.z), h if before is None or layer == 0 else h + before
+            self.path[layer] = conditions.bottlenecks[layer](
+                conditions.transform(self.z), h if before is None or layer == 0 else h + before
             )
-            h = self.path[layer] if last else h
+            h = self.path[layer] if is_last else h
         return h if isinstance(output, Tensor) else (h, *output[1:])
 
 
@@ -217,13 +217,13 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
             refusal
             + f"nothing can be added to the scores of {encoder.config._attn_implementation} attention; use sdpa"
         )
-    found = []
+    layers = []
     for path in [site.layer_path for site in heads.sites]:
         block = encoder.get_submodule(path)
         norms = [
-            part
-            for part in block.modules()
-            if isinstance(part, nn.LayerNorm) and part.normalized_shape == (model.dim,)
+            module
+            for module in block.modules()
+            if isinstance(module, nn.LayerNorm) and module.normalized_shape == (model.dim,)
         ]
         if not path or len(norms) != 2 or any(norm.weight is None or norm.bias is None for norm in norms):
             raise HeadwiseError(
@@ -232,15 +232,15 @@ def find_layers(model: Any, heads: Heads) -> list[Layer]:
             )
         if "attention_mask" not in signature(block.forward).parameters:
             raise HeadwiseError(refusal + f"{path} takes no attention mask")
-        found.append(Layer(block, (norms[0], norms[1])))
-    if len({id(layer.block) for layer in found}) < len(found):
+        layers.append(Layer(block, (norms[0], norms[1])))
+    if len({id(layer.block) for layer in layers}) < len(layers):
         raise HeadwiseError(
             refusal + "its layers share their weights, so each layer cannot have its own conditions"
         )
-    problem = _problem(encoder, found)
+    problem = _problem(encoder, layers)
     if problem:
         raise HeadwiseError(refusal + problem)
-    return found
+    return layers
 
 
 def _problem(encoder: Any, layers: list[Layer]) -> str:
@@ -252,9 +252,9 @@ def _problem(encoder: Any, layers: list[Layer]) -> str:
     seen: dict[str, Any] = {}
 
     def add(module: nn.Module, args: Any, kwargs: Any) -> Any:
-        found = given(module, args, kwargs)
-        found["attention_mask"] = with_scores(found.get("attention_mask"), scores)
-        return (found.pop(next(iter(found))),), found
+        arguments = arguments_by_name(module, args, kwargs)
+        arguments["attention_mask"] = with_scores(arguments.get("attention_mask"), scores)
+        return (arguments.pop(next(iter(arguments))),), arguments
 
     def passed() -> Any:
         maps = encoder(**inputs, output_attentions=True).attentions

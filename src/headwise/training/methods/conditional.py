@@ -36,8 +36,8 @@ class ConditionalAttention(nn.Module):
 
     def forward(self, z: Tensor, tokens: int) -> Tensor:
         """(tokens, tokens), nothing outside the blocks."""
-        place = torch.arange(tokens, device=z.device)
-        block, column = place // self.width, place % self.width
+        positions = torch.arange(tokens, device=z.device)
+        block, column = positions // self.width, positions % self.width
         rows = self.film(z, self.matrix[:tokens])  # (tokens, width)
         return rows[:, column].masked_fill(block[:, None] != block[None, :], 0)
 
@@ -93,7 +93,7 @@ class Conditions(nn.Module):
 
 def linear(inputs: int, outputs: int) -> nn.Linear:
     """A linear layer as BERT begins one: N(0, 0.02²) and zeros."""
-    made = nn.Linear(inputs, outputs)
-    nn.init.normal_(made.weight, std=0.02)
-    nn.init.zeros_(made.bias)
-    return made
+    layer = nn.Linear(inputs, outputs)
+    nn.init.normal_(layer.weight, std=0.02)
+    nn.init.zeros_(layer.bias)
+    return layer

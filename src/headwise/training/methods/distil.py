@@ -84,8 +84,8 @@ class Distil(Method):
         from headwise.store import load
         from headwise.training._loop import TrainingRun as Inner
 
-        kept = run.folder / "teacher" if run.folder else None
-        for folder in (Path(str(self.options.teacher)), kept):
+        teacher_folder = run.folder / "teacher" if run.folder else None
+        for folder in (Path(str(self.options.teacher)), teacher_folder):
             if folder is not None and (folder / manifest.NAME).is_file():
                 return load(folder)
         student: Any = run.model
@@ -97,11 +97,11 @@ class Distil(Method):
             seed=run.settings.seed,
         )
         settings = run.settings.with_changes(trackers=(), evaluate="end", early_stopping=None)
-        Inner(teacher, run.tasks, Method(), settings, folder=kept).train()
-        if kept is not None:
+        Inner(teacher, run.tasks, Method(), settings, folder=teacher_folder).train()
+        if teacher_folder is not None:
             if run.accelerator.is_main_process:
-                teacher.save(kept)
-                Checkpoint(kept / "checkpoint").clear()
+                teacher.save(teacher_folder)
+                Checkpoint(teacher_folder / "checkpoint").clear()
             run.accelerator.wait_for_everyone()
         return teacher
 
@@ -131,8 +131,8 @@ class Distiller(nn.Module):
         self.teacher: Any
         object.__setattr__(self, "teacher", teacher.eval().requires_grad_(False))  # not a submodule
         small, large = student.encoder.config, teacher.encoder.config
-        self.every, rest = divmod(large.num_hidden_layers, small.num_hidden_layers)
-        if rest or not self.every:
+        self.every, remainder = divmod(large.num_hidden_layers, small.num_hidden_layers)
+        if remainder or not self.every:
             raise HeadwiseError(
                 f"the teacher has {large.num_hidden_layers} layers, which is not a multiple of the student's {small.num_hidden_layers}"
             )
@@ -162,24 +162,22 @@ class Distiller(nn.Module):
         output = self.student(name, batch)
         if KINDS[self.student.tasks[name].kind].numbers:
             # on the scale of the targets, as the student's own loss
-            loss = (
-                ((output.logits - taught.logits) / self.student.decoders[name].unit).square().squeeze(-1)
-            )  # (batch,)
+            error = (output.logits - taught.logits) / self.student.decoders[name].unit
+            loss = error.square().squeeze(-1)  # (batch,)
         else:
-            loss = -(taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)).sum(
-                dim=-1
-            )  # (batch,)
+            agreement = taught.logits.softmax(dim=-1) * log_softmax(output.logits, dim=-1)
+            loss = -agreement.sum(dim=-1)  # (batch,)
         return DecoderOutput(loss, output.prediction, output.logits)
 
     def _layers(self, name: str, batch: Any) -> DecoderOutput:
         with torch.no_grad():
             taught = self._shown(self.teacher, name, batch)
-        own = self._shown(self.student, name, batch)
+        shown = self._shown(self.student, name, batch)
         real = batch.inputs["attention_mask"].bool()  # (batch, tokens)
         loss = torch.zeros(len(real), device=real.device)
-        for i, hidden in enumerate(own.hidden_states):
+        for i, hidden in enumerate(shown.hidden_states):
             loss = loss + _error(self.widen(hidden), taught.hidden_states[i * self.every], real[:, :, None])
-        for i, maps in enumerate(own.attentions):
+        for i, maps in enumerate(shown.attentions):
             both = real[:, None, :, None] & real[:, None, None, :]  # (batch, 1, tokens, tokens)
             loss = loss + _error(maps, taught.attentions[(i + 1) * self.every - 1], both)
         return DecoderOutput(loss, torch.zeros(len(real), device=real.device), None)
@@ -210,19 +208,19 @@ class Distiller(nn.Module):
 @contextmanager
 def without_dropout(module: nn.Module) -> Iterator[None]:
     """Inside, `module` computes what it computes in use, with gradients; afterwards each part has its mode back."""
-    training = [part for part in module.modules() if part.training]
+    training = [module_ for module_ in module.modules() if module_.training]
     module.eval()
     try:
         yield
     finally:
-        for part in training:
-            part.training = True
+        for module_ in training:
+            module_.training = True
 
 
-def _error(own: Tensor, taught: Tensor, real: Tensor) -> Tensor:
+def _error(student: Tensor, taught: Tensor, real: Tensor) -> Tensor:
     """Mean squared error of each example over its real entries, (batch,); padding does not count."""
     weight = real.expand_as(taught).float()
-    return (mse_loss(own.float(), taught.float(), reduction="none") * weight).flatten(1).sum(
+    return (mse_loss(student.float(), taught.float(), reduction="none") * weight).flatten(1).sum(
         1
     ) / weight.flatten(1).sum(1)
 

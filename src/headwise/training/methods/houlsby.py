@@ -75,17 +75,17 @@ def add_bottlenecks(model: Any, record: Mapping[str, Any], heads: Heads) -> None
         heads: of its encoder.
     """
     model.encoder.requires_grad_(False)
-    places = bottleneck_places(heads)
+    paths = bottleneck_paths(heads)
     for task in record["tasks"]:
-        model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in places).to(
+        model.adapters[task] = nn.ModuleList(Bottleneck(model.dim, record["size"]) for _ in paths).to(
             model.device
         )
     within = _Within(model.adapters)
-    for number, place in enumerate(places):
-        model.encoder.get_submodule(place).register_forward_hook(partial(within.hook, number))
+    for number, path in enumerate(paths):
+        model.encoder.get_submodule(path).register_forward_hook(partial(within.hook, number))
     for task in record["tasks"]:
         model.contexts[task] = partial(within.using, task)
-    model.carry = partial(_carry, model, places)
+    model.carry = partial(_carry, model, paths)
 
 
 class _Within(OneTaskAtATime):
@@ -99,22 +99,23 @@ class _Within(OneTaskAtATime):
         return out
 
 
-def _carry(model: Any, places: Sequence[str], encoder: Any) -> None:
+def _carry(model: Any, paths: Sequence[str], encoder: Any) -> None:
     """Puts one bottleneck at every place of `encoder`, a copy of the model's: it adds the mean of what the tasks' own add.
 
     That mean is itself a bottleneck, as wide as all of them together, and can be trained as one.
     """
-    own = [model.adapters[task] for task in model.notes["houlsby"]["tasks"]]
-    encoder.carried = nn.ModuleList(
-        _mean([adapters[number] for adapters in own]) for number in range(len(places))
-    )
-    for place, bottleneck in zip(places, encoder.carried, strict=True):
-        encoder.get_submodule(place).register_forward_hook(bottleneck.after)
+    adapters_by_task = [model.adapters[task] for task in model.notes["houlsby"]["tasks"]]
+    encoder.carried = nn.ModuleList(map(_mean, zip(*adapters_by_task, strict=True)))
+    for path, bottleneck in zip(paths, encoder.carried, strict=True):
+        encoder.get_submodule(path).register_forward_hook(bottleneck.after)
 
 
 def _mean(bottlenecks: Sequence[Bottleneck]) -> Bottleneck:
     """The bottleneck that adds the mean of what some bottlenecks add."""
-    downs, ups = [one.down for one in bottlenecks], [one.up for one in bottlenecks]
+    downs, ups = (
+        [bottleneck.down for bottleneck in bottlenecks],
+        [bottleneck.up for bottleneck in bottlenecks],
+    )
     wide = Bottleneck(downs[0].in_features, sum(down.out_features for down in downs)).to(downs[0].weight)
     with torch.no_grad():
         wide.down.weight.copy_(torch.cat([down.weight for down in downs]))
@@ -124,7 +125,7 @@ def _mean(bottlenecks: Sequence[Bottleneck]) -> Bottleneck:
     return wide
 
 
-def bottleneck_places(heads: Heads) -> list[str]:
+def bottleneck_paths(heads: Heads) -> list[str]:
     """Modules whose output a bottleneck follows: each attention block's and each feed-forward block's last projection.
 
     Raises:
@@ -132,22 +133,22 @@ def bottleneck_places(heads: Heads) -> list[str]:
     """
     model: Any = heads.model
     dim = model.config.get_text_config().hidden_size
-    places: list[str] = []
+    paths: list[str] = []
     for site in heads.sites:
-        parts = site.path.split(".")
-        block = ".".join(parts[: max(i for i, part in enumerate(parts) if part.isdigit()) + 1])
+        names = site.path.split(".")
+        block = ".".join(names[: max(index for index, name in enumerate(names) if name.isdigit()) + 1])
         modules = {f"{block}.{name}": module for name, module in model.get_submodule(block).named_modules()}
         back = [path for path, module in modules.items() if path != site.path and _narrows_to(module, dim)]
         if len(back) != 1:
             raise HeadwiseError(
                 f"{block}: expected one projection from the feed-forward width back to {dim}, found {back or 'none'}"
             )
-        places += [site.path, back[0]]
-    if len(set(places)) < len(places):
+        paths += [site.path, back[0]]
+    if len(set(paths)) < len(paths):
         raise HeadwiseError(
             "layers of this model share their weights, so each layer cannot have its own bottleneck"
         )
-    return places
+    return paths
 
 
 def _narrows_to(module: nn.Module, dim: int) -> bool:

@@ -13,9 +13,9 @@ from headwise.errors import HeadwiseError
 from headwise.heads import Heads
 from headwise.models import default_pooling
 from headwise.settings import option
+from headwise.training.methods._arguments import arguments_by_name
 from headwise.training.methods.base import Method, OneTaskAtATime, multi_task, stay_behind
-from headwise.training.methods.given import given
-from headwise.training.methods.houlsby import bottleneck_places
+from headwise.training.methods.houlsby import bottleneck_paths
 
 if TYPE_CHECKING:
     from headwise.training._loop import TrainingRun
@@ -74,8 +74,8 @@ class ProjectedAttention(nn.Module):
     def forward(self, x: Tensor, allowed: Tensor) -> Tensor:
         """x: (batch, tokens, size); allowed: (batch, 1, queries or 1, keys), which keys a query may see."""
         q, k, v = (
-            part(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
+            project(x).unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
         )  # (batch, heads, tokens, size ÷ heads)
         scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5  # (batch, heads, queries, keys)
         maps = scores.masked_fill(~allowed, torch.finfo(scores.dtype).min).softmax(dim=-1)
@@ -97,9 +97,9 @@ class TaskPALs(nn.Module):
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
     """A matrix as BERT begins one, N(0, 0.02²): TS is small at first, so that a layer begins near the pre-trained one."""
-    made = nn.Linear(inputs, outputs, bias=False)
-    nn.init.normal_(made.weight, std=0.02)
-    return made
+    layer = nn.Linear(inputs, outputs, bias=False)
+    nn.init.normal_(layer.weight, std=0.02)
+    return layer
 
 
 def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
@@ -113,7 +113,7 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
     Raises:
         HeadwiseError: the model's layers, or the last projection of each, cannot be identified.
     """
-    ends = bottleneck_places(heads)[
+    ends = bottleneck_paths(heads)[
         1::2
     ]  # the feed-forward block's last projection, whose output the residual is added to
     blocks = [site.layer_path for site in heads.sites]
@@ -122,8 +122,8 @@ def add_pals(model: Any, record: Mapping[str, Any], heads: Heads) -> None:
             "pals: the block of an attention layer could not be identified, so no adapter can run in parallel with it"
         )
     for task in record["tasks"]:
-        made = TaskPALs(model.dim, len(ends), record["size"], record["n_heads"])
-        model.adapters[task] = made.to(model.device)
+        layers = TaskPALs(model.dim, len(ends), record["size"], record["n_heads"])
+        model.adapters[task] = layers.to(model.device)
     beside = _Beside(model.adapters, model.encoder.config)
     model.encoder.register_forward_pre_hook(beside.model_starts, with_kwargs=True)
     for layer, (block, end) in enumerate(zip(blocks, ends, strict=True)):
@@ -150,7 +150,7 @@ class _Beside(OneTaskAtATime):
 
     def model_starts(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.task is not None:
-            self.mask = given(module, args, kwargs).get("attention_mask")
+            self.mask = arguments_by_name(module, args, kwargs).get("attention_mask")
 
     def layer_starts(self, layer: int, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.task is not None:
