@@ -218,7 +218,7 @@ def training_findings(scores: pd.DataFrame, variants: Mapping[str, str] | None =
     by_method = {
         method: table.loc[method].dropna(axis=1, how="all") for method in dict.fromkeys(scores["method"])
     }
-    metrics = list(dict.fromkeys(map(name_of_metric, scores["metric"])))
+    metrics = list(dict.fromkeys(map(name_of_metric, scores.get("metric", []))))
     unlike = f"; a mean over unlike metrics ({', '.join(metrics)})" if len(metrics) > 1 else ""
     shared = common_columns(table)
     which = " that all methods have" if 0 < len(shared) < table.shape[1] else ""
