@@ -9,14 +9,14 @@ from sklearn.pipeline import make_pipeline
 from headwise import grammar
 from headwise.errors import HeadwiseError
 from headwise.grammar import _making as making
-from headwise.grammar._treebank import _made as made_sentences
+from headwise.grammar._treebank import _drawn_sentences as made_sentences
 from headwise.tasks import Task
 
 
 @pytest.mark.parametrize("name", grammar.NAMES)
 def test_classes_are_balanced_texts_new_and_seeds_reproduce(name: str) -> None:
     task = grammar.task(name, 96, seed=5, held_out=32)
-    making._made.cache_clear()  # else the same texts are given again
+    making._drawn_texts.cache_clear()  # else the same texts are given again
     again = grammar.task(name, 96, seed=5, held_out=32)
     other = grammar.task(name, 96, seed=6, held_out=32)
     assert task.synthetic
@@ -39,7 +39,7 @@ def test_classes_are_balanced_texts_new_and_seeds_reproduce(name: str) -> None:
 @pytest.mark.parametrize("name", ["tense", "pos"])
 def test_texts_are_made_once_in_a_process_and_each_task_has_labels_of_its_own(name: str) -> None:
     first, second = grammar.task(name, 64, seed=9), grammar.task(name, 64, seed=9)
-    assert (making._made if name == "tense" else made_sentences).cache_info().hits >= 3
+    assert (making._drawn_texts if name == "tense" else made_sentences).cache_info().hits >= 3
     before = second.split("train").fingerprint
     first.split("train").labels[0] += 1  # whoever changes a task in place changes no other
     first.split("train").texts[0] = ("another",)  # type: ignore[index]

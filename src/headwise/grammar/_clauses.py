@@ -1,14 +1,15 @@
 """The rules: noun phrases, verb phrases and clauses, with heads, relations and roles."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwise.grammar import _inflection as inflection
 from headwise.grammar._lexicon import Entry
-from headwise.grammar._phrases import Frame, Part, Phrase, Word, phrase
+from headwise.grammar._phrases import Child, Frame, Phrase, Word, phrase
 
 SINGULAR, PLURAL = "singular", "plural"
 PAST, PRESENT = "past", "present"
+FEATURES = {SINGULAR: "Sing", PLURAL: "Plur", PAST: "Past", PRESENT: "Pres"}
 
 DETERMINERS = {
     "the": Word("the", "the", "DET", "DT", "Definite=Def|PronType=Art"),
@@ -47,14 +48,16 @@ class Adjunct:
 
 @dataclass(frozen=True, eq=False)
 class Clause:
-    """The parts of a clause (the verb phrase is the head) and its predicates, its own one last."""
+    """The children of a clause (the verb phrase is the head) and its predicates, that of its own verb
+    last.
+    """
 
-    parts: tuple[Part, ...]
+    children: tuple[Child, ...]
     frames: tuple[Frame, ...]
 
     def phrase(self, label: str = "S") -> Phrase:
         """The clause as a phrase of its own."""
-        return Phrase(label, self.parts)
+        return Phrase(label, self.children)
 
 
 def noun(entry: Entry, number: str) -> Word:
@@ -71,32 +74,29 @@ def adjective(entry: Entry) -> Word:
 
 def noun_phrase(entry: Entry, number: str, determiner: str, modifier: Entry | None = None) -> Nominal:
     """ "the tall goalkeepers"; determiner "" for none, "not every" for the negated quantifier."""
-    parts: list[Part] = []
-    first = modifier.lemma if modifier is not None else entry.lemma
-    words = determiner.split()
-    if words[:1] == ["not"]:
-        parts.append(Part(Word("not", "not", "PART", "RB", "Polarity=Neg"), "advmod"))
-        words = words[1:]
-    if words == ["a"]:
-        words = [inflection.article(first)]
-    if words and words[0] in NUMERALS:
-        parts.append(Part(Word(words[0], words[0], "NUM", "CD", "NumType=Card"), "nummod"))
-    elif words and words[0] in QUANTITIES:
-        parts.append(Part(Word(words[0], words[0], "ADJ", "JJ", "Degree=Pos"), "amod"))
-    elif words:
-        shared = DETERMINERS[words[0]]
-        parts.append(Part(Word(shared.form, shared.lemma, shared.upos, shared.xpos, shared.feats), "det"))
+    children: list[Child] = []
+    if determiner.startswith("not "):
+        children.append(Child(negation(), "advmod"))
+        determiner = determiner.removeprefix("not ")
+    if determiner == "a":
+        determiner = inflection.article(entry.lemma if modifier is None else modifier.lemma)
+    if determiner in NUMERALS:
+        children.append(Child(Word(determiner, determiner, "NUM", "CD", "NumType=Card"), "nummod"))
+    elif determiner in QUANTITIES:
+        children.append(Child(Word(determiner, determiner, "ADJ", "JJ", "Degree=Pos"), "amod"))
+    elif determiner:
+        children.append(Child(replace(DETERMINERS[determiner]), "det"))
     if modifier is not None:
-        parts.append(Part(adjective(modifier), "amod"))
-    found = Phrase("NP", (*parts, Part(noun(entry, number))))
-    return Nominal(found, number, found)
+        children.append(Child(adjective(modifier), "amod"))
+    np = Phrase("NP", (*children, Child(noun(entry, number))))
+    return Nominal(np, number, np)
 
 
 def proper(words: Sequence[str], entity: str) -> Nominal:
     """A name: "Clara Novak", its first word the head."""
-    made = [Word(word, word, "PROPN", "NNP", "Number=Sing") for word in words]
-    found = Phrase("NP", (Part(made[0]), *(Part(word, "flat") for word in made[1:])), entity)
-    return Nominal(found, SINGULAR, found)
+    first, *names = (Word(word, word, "PROPN", "NNP", "Number=Sing") for word in words)
+    np = Phrase("NP", (Child(first), *(Child(name, "flat") for name in names)), entity)
+    return Nominal(np, SINGULAR, np)
 
 
 def preposition(form: str, inside: Nominal) -> Phrase:
@@ -115,14 +115,17 @@ def with_modifier(nominal: Nominal, after: Phrase, relation: str, frames: tuple[
 
 
 def relative(nominal: Nominal, pronoun: str, body: Clause, role: str) -> Nominal:
-    """A noun phrase with a relative clause: `body` lacks the argument, of the given role, that the pronoun stands for."""
-    word = Word(pronoun, pronoun, "PRON", "WP" if pronoun == "who" else "WDT", "PronType=Rel")
-    which = phrase("WHNP", word)
-    whole = phrase("SBAR", (which, "nsubj" if role in ("ARG0", "SUBJ") else "obj"), body.phrase())
-    own = body.frames[-1]
-    role = "ARG1" if role == "SUBJ" else role  # the subject of a copula
-    filled = Frame(own.verb, own.sense, (*own.arguments, (nominal.core, role), (which, f"R-{role}")))
-    return with_modifier(nominal, whole, "acl:relcl", (*body.frames[:-1], filled))
+    """A noun phrase with a relative clause: `body` lacks the argument, of the given role, that the pronoun
+    stands for.
+    """
+    tag = "WP" if pronoun == "who" else "WDT"
+    which = phrase("WHNP", Word(pronoun, pronoun, "PRON", tag, "PronType=Rel"))
+    relation = "nsubj" if role == "ARG0" else "obj"
+    relative_clause = phrase("SBAR", (which, relation), body.phrase())
+    *inner_frames, frame = body.frames
+    arguments = (*frame.arguments, (nominal.core, role), (which, f"R-{role}"))
+    frames = (*inner_frames, replace(frame, arguments=arguments))
+    return with_modifier(nominal, relative_clause, "acl:relcl", frames)
 
 
 def finite(lemma: str, past: str, tense: str, number: str) -> Word:
@@ -145,9 +148,14 @@ FORMS = {  # auxiliary -> (past singular, past plural, present singular, present
 def auxiliary(lemma: str, tense: str, number: str) -> Word:
     """A form of be, have or do."""
     form = FORMS[lemma][2 * (tense == PRESENT) + (number == PLURAL)]
-    tag = "VBD" if tense == PAST else "VBZ" if number == SINGULAR else "VBP"
-    feats = f"Mood=Ind|Number={'Sing' if number == SINGULAR else 'Plur'}|Person=3|Tense={'Past' if tense == PAST else 'Pres'}"
-    return Word(form, lemma, "AUX", tag, f"{feats}|VerbForm=Fin")
+    tags = {(PRESENT, SINGULAR): "VBZ", (PRESENT, PLURAL): "VBP"}
+    feats = f"Mood=Ind|Number={FEATURES[number]}|Person=3|Tense={FEATURES[tense]}|VerbForm=Fin"
+    return Word(form, lemma, "AUX", tags.get((tense, number), "VBD"), feats)
+
+
+def negation() -> Word:
+    """A "not"."""
+    return Word("not", "not", "PART", "RB", "Polarity=Neg")
 
 
 def verb_phrase(
@@ -158,7 +166,7 @@ def verb_phrase(
     negated: bool,
     passive: bool,
     after: Sequence[tuple[Phrase, str]],
-) -> tuple[Phrase, Word, Word | None, list[Part]]:
+) -> tuple[Phrase, Word, Word | None]:
     """A verb with its auxiliaries and what follows it.
 
     Args:
@@ -169,29 +177,30 @@ def verb_phrase(
         after: (phrase, relation) behind the verb.
 
     Returns:
-        The phrase, the verb, the "not" if there is one, and the parts before the inner verb phrase (for questions).
+        The phrase, the verb, and the "not" if there is one.
     """
-    rest = [Part(child, relation) for child, relation in after]
-    before: list[Part] = []
+    before: list[Child] = []
     if passive:
         verb = Word(entry.participle, entry.lemma, "VERB", "VBN", "Tense=Past|VerbForm=Part|Voice=Pass")
-        before.append(Part(auxiliary("be", tense, number), "aux:pass"))
+        before.append(Child(auxiliary("be", tense, number), "aux:pass"))
     elif aspect == "progressive":
         verb = Word(inflection.gerund(entry.lemma), entry.lemma, "VERB", "VBG", "Tense=Pres|VerbForm=Part")
-        before.append(Part(auxiliary("be", tense, number), "aux"))
+        before.append(Child(auxiliary("be", tense, number), "aux"))
     elif aspect == "perfect":
         verb = Word(entry.participle, entry.lemma, "VERB", "VBN", "Tense=Past|VerbForm=Part")
-        before.append(Part(auxiliary("have", tense, number), "aux"))
+        before.append(Child(auxiliary("have", tense, number), "aux"))
     elif negated:
         verb = Word(entry.lemma, entry.lemma, "VERB", "VB", "VerbForm=Inf")
-        before.append(Part(auxiliary("do", tense, number), "aux"))
+        before.append(Child(auxiliary("do", tense, number), "aux"))
     else:
         verb = finite(entry.lemma, entry.past, tense, number)
-    negation = Word("not", "not", "PART", "RB", "Polarity=Neg") if negated else None
-    if negation is not None:
-        before.append(Part(negation, "advmod"))
-    inner = Phrase("VP", (Part(verb), *rest))
-    return (Phrase("VP", (*before, Part(inner))) if before else inner), verb, negation, before
+    not_ = negation() if negated else None
+    if not_ is not None:
+        before.append(Child(not_, "advmod"))
+    vp = phrase("VP", verb, *after)
+    if before:
+        vp = Phrase("VP", (*before, Child(vp)))
+    return vp, verb, not_
 
 
 def clause(
@@ -213,45 +222,73 @@ def clause(
         entry: the verb.
         objects: (noun or prepositional phrase, relation, role) behind the verb.
         tense, aspect, negated, passive: of the verb phrase.
+        number: of the finite verb where there is no subject.
         adjuncts: adverbials; those with `front` go before the subject, followed by a comma.
     """
-    behind = [(item.phrase if isinstance(item, Nominal) else item, relation) for item, relation, _ in objects]
-    behind += [(adjunct.phrase, adjunct.relation) for adjunct in adjuncts if not adjunct.front]
-    agrees = subject.number if subject is not None else number or SINGULAR
-    phrase_, verb, negation, _ = verb_phrase(entry, tense, aspect, agrees, negated, passive, behind)
+    children: list[Child] = []
     roles: list[tuple[Phrase | Word, str]] = []
+    frames: list[Frame] = []
+    behind: list[tuple[Phrase, str]] = []
     if subject is not None:
+        number = subject.number
         roles.append((subject.phrase, "ARG1" if passive else "ARG0"))
-    roles += [(item.phrase if isinstance(item, Nominal) else item, role) for item, _, role in objects if role]
-    roles += [(adjunct.phrase, adjunct.role) for adjunct in adjuncts]
-    if negation is not None:
-        roles.append((negation, "ARGM-NEG"))
-    parts: list[Part] = []
+        frames += subject.frames
+    for target, relation, role in objects:
+        if isinstance(target, Nominal):
+            frames += target.frames
+            target = target.phrase
+        behind.append((target, relation))
+        roles.append((target, role))
     for adjunct in adjuncts:
+        roles.append((adjunct.phrase, adjunct.role))
         if adjunct.front:
-            parts += [Part(adjunct.phrase, adjunct.relation), Part(punctuation(","), "punct")]
+            children += [Child(adjunct.phrase, adjunct.relation), Child(punctuation(","), "punct")]
+        else:
+            behind.append((adjunct.phrase, adjunct.relation))
     if subject is not None:
-        parts.append(Part(subject.phrase, "nsubj:pass" if passive else "nsubj"))
-    inside = [subject, *(item for item, _, _ in objects if isinstance(item, Nominal))]
-    frames = [frame for nominal in inside if nominal is not None for frame in nominal.frames]
-    return Clause((*parts, Part(phrase_)), (*frames, Frame(verb, f"{entry.lemma}.01", tuple(roles))))
+        children.append(Child(subject.phrase, "nsubj:pass" if passive else "nsubj"))
+    vp, verb, not_ = verb_phrase(entry, tense, aspect, number or SINGULAR, negated, passive, behind)
+    if not_ is not None:
+        roles.append((not_, "ARGM-NEG"))
+    frames.append(Frame(verb, f"{entry.lemma}.01", tuple(roles)))
+    return Clause((*children, Child(vp)), tuple(frames))
 
 
-def copula(subject: Nominal | None, predicate: Phrase, *, tense: str, negated: bool = False) -> Clause:
+def transitive(
+    agent: Nominal,
+    entry: Entry,
+    patient: Nominal,
+    *,
+    tense: str,
+    aspect: str = "simple",
+    negated: bool = False,
+    passive: bool = False,
+    adjuncts: Sequence[Adjunct] = (),
+) -> Clause:
+    """Somebody does something to somebody or something; in the passive the agent stands behind "by"."""
+    if not passive:
+        objects = [(patient, "obj", "ARG1")]
+        return clause(agent, entry, objects, tense=tense, aspect=aspect, negated=negated, adjuncts=adjuncts)
+    by = (preposition("by", agent), "obl", "ARG0")
+    passive_clause = clause(
+        patient, entry, [by], tense=tense, negated=negated, passive=True, adjuncts=adjuncts
+    )
+    return Clause(passive_clause.children, (*agent.frames, *passive_clause.frames))
+
+
+def copula(subject: Nominal, predicate: Phrase, *, tense: str, negated: bool = False) -> Clause:
     """ "the film was not dull": the predicate is the head, as Universal Dependencies has it."""
-    be = auxiliary("be", tense, subject.number if subject is not None else SINGULAR)
-    negation = Word("not", "not", "PART", "RB", "Polarity=Neg")
-    middle = [Part(negation, "advmod")] if negated else []
-    verb_part = Phrase("VP", (Part(be, "cop"), *middle, Part(predicate)))
-    roles: list[tuple[Phrase | Word, str]] = [(predicate, "ARG2")]
-    if subject is not None:
-        roles.append((subject.phrase, "ARG1"))
+    be = auxiliary("be", tense, subject.number)
+    children = [Child(be, "cop")]
+    roles: list[tuple[Phrase | Word, str]] = [(predicate, "ARG2"), (subject.phrase, "ARG1")]
     if negated:
-        roles.append((negation, "ARGM-NEG"))
-    parts = [Part(subject.phrase, "nsubj")] if subject is not None else []
+        not_ = negation()
+        children.append(Child(not_, "advmod"))
+        roles.append((not_, "ARGM-NEG"))
+    vp = Phrase("VP", (*children, Child(predicate)))
     return Clause(
-        (*parts, Part(verb_part)),
-        (*(subject.frames if subject is not None else ()), Frame(be, "be.01", tuple(roles))),
+        (Child(subject.phrase, "nsubj"), Child(vp)),
+        (*subject.frames, Frame(be, "be.01", tuple(roles))),
     )
 
 

@@ -1,17 +1,20 @@
-"""Premise and hypothesis: hypernyms, adjectives, adverbials and quantifiers changed at random, the label decided by `logic`.
+"""Premise and hypothesis: hypernyms, adjectives, adverbials and quantifiers changed at random, the label
+decided by `logic`.
 
-Labels are equally frequent under every quantifier of the hypothesis, so that "no" or "not" alone says nothing.
+Labels are equally frequent under every quantifier of the hypothesis, so that "no" or "not" alone says
+nothing.
 """
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 from headwise.grammar import _clauses as clauses, _joining as joining, _logic as logic
-from headwise.grammar._clauses import PAST, SINGULAR, Adjunct, Nominal
+from headwise.grammar._clauses import PAST, SINGULAR, Nominal
 from headwise.grammar._lexicon import Entry
 from headwise.grammar._logic import EVERY, NO, NOT_EVERY, SOME
 from headwise.grammar._paraphrase import Pair
 from headwise.grammar._phrases import to_sentence
-from headwise.grammar._source import WEEKDAYS, Source
+from headwise.grammar._source import Source, time_adjuncts
 from headwise.tasks import Sentence
 
 LABELS = (logic.ENTAILMENT, logic.NEUTRAL, logic.CONTRADICTION)
@@ -37,48 +40,51 @@ class Form:
 
 
 def pairs(source: Source, size: int, name: str = "") -> list[Pair]:
-    """`size` different pairs, each label as often under each of the hypothesis' four quantifiers, up to rounding.
+    """`size` different pairs, each label as often under each of the hypothesis' four quantifiers, up to
+    rounding.
 
-    Whether premise and hypothesis agree in being negative tells entailment from contradiction, as it must; half of the neutral
-    pairs agree and half do not.
+    Whether premise and hypothesis agree in being negative tells entailment from contradiction, as it must;
+    half of the neutral pairs agree and half do not.
     """
-    left = _quotas(size)
-    found: dict[tuple[str, str], Pair] = {}
-    while len(found) < size:
+    quotas = _quotas(size)
+    pairs_by_text: dict[tuple[str, str], Pair] = {}
+    while len(pairs_by_text) < size:
         premise = _form(source)
         hypothesis, changes = premise, []
         for _ in range(source.pick((1, 2, 2, 3))):
             changes.append(source.pick(EDITS))
             hypothesis = _edited(source, hypothesis, changes[-1])
         label = logic.relation(statement(source, premise), statement(source, hypothesis))
-        cell = (
-            label,
-            hypothesis.quantifier,
-            label == logic.NEUTRAL and _negative(premise) != _negative(hypothesis),
-        )
-        if hypothesis == premise or not left[cell]:
+        disagree = label == logic.NEUTRAL and _negative(premise) != _negative(hypothesis)
+        cell = (label, hypothesis.quantifier, disagree)
+        if hypothesis == premise or not quotas[cell]:
             continue
-        made = [
-            _write(form, source.chance(0.3), f"{name}-{len(found)}{'ab'[i]}")
-            for i, form in enumerate((premise, hypothesis))
-        ]
-        key = (made[0].text, made[1].text)
-        if key not in found and key[0] != key[1]:
-            found[key] = Pair(made[0], made[1], label, tuple(changes))
-            left[cell] -= 1
-    return source.shuffled(list(found.values()))
+        pair_name = f"{name}-{len(pairs_by_text)}"
+        first = _write(premise, source.chance(0.3), f"{pair_name}a")
+        second = _write(hypothesis, source.chance(0.3), f"{pair_name}b")
+        texts = (first.text, second.text)
+        if texts not in pairs_by_text and first.text != second.text:
+            pairs_by_text[texts] = Pair(first, second, label, tuple(changes))
+            quotas[cell] -= 1
+    return source.shuffled(list(pairs_by_text.values()))
 
 
 def _quotas(size: int) -> dict[tuple[str, str, bool], int]:
-    """How many pairs of each label, quantifier of the hypothesis, and (neutral ones) disagreement in being negative."""
+    """How many pairs of each label, quantifier of the hypothesis, and (neutral ones) disagreement in being
+    negative.
+    """
     quantifiers = (SOME, EVERY, NO, NOT_EVERY)
-    labels = [size // 3 + (i < size % 3) for i in range(3)]
-    left: dict[tuple[str, str, bool], int] = {}
-    for label, count in zip(LABELS, labels, strict=True):
+    quotas: dict[tuple[str, str, bool], int] = {}
+    for label, count in zip(LABELS, _shares(size, 3), strict=True):
         signs = (False, True) if label == logic.NEUTRAL else (False,)
-        cells = [(label, quantifier, sign) for quantifier in quantifiers for sign in signs]
-        left |= {cell: count // len(cells) + (i < count % len(cells)) for i, cell in enumerate(cells)}
-    return left
+        cells = list(product([label], quantifiers, signs))
+        quotas |= zip(cells, _shares(count, len(cells)), strict=True)
+    return quotas
+
+
+def _shares(total: int, number: int) -> list[int]:
+    """A total in equal shares, the first ones larger by the remainder."""
+    return [total // number + (i < total % number) for i in range(number)]
 
 
 def _negative(form: Form) -> bool:
@@ -87,42 +93,34 @@ def _negative(form: Form) -> bool:
 
 def statement(source: Source, form: Form) -> logic.Statement:
     """The logic of a form; a name is a set of one, of which "every" and "some" say the same."""
-    subject = (
-        logic.Noun(frozenset({" ".join(form.name)}))
-        if form.name
-        else _set(source, form.subject, form.adjective)
-    )
+    if form.name:
+        subject = logic.Noun(frozenset({" ".join(form.name)}))
+    else:
+        subject = _set(source, form.subject, form.adjective)
     target = _set(source, form.object, form.object_adjective)
-    verb = min(form.verb.lemma, form.verb.synonym or form.verb.lemma)
-    return logic.Statement(
-        form.quantifier, subject, logic.Predicate(verb, form.time, form.object_quantifier, target)
-    )
+    predicate = logic.Predicate(form.verb.meaning, form.time, form.object_quantifier, target)
+    return logic.Statement(form.quantifier, subject, predicate)
 
 
 def _set(source: Source, noun: Entry, adjective: Entry | None) -> logic.Noun:
-    own = min(noun.lemma, noun.synonym or noun.lemma)
-    above = {found.lemma for found in source.lexicon.hypernyms(noun)}
-    return logic.Noun(
-        frozenset({own, *above}),
-        "" if adjective is None else min(adjective.lemma, adjective.synonym or adjective.lemma),
-    )
+    above = {entry.lemma for entry in source.lexicon.hypernyms(noun)}
+    return logic.Noun(frozenset({noun.meaning, *above}), "" if adjective is None else adjective.meaning)
 
 
 def _form(source: Source) -> Form:
     verb = source.entry("verb", "any", "thing")
-    target = source.pick(
-        [e for e in source.lexicon.find("thing", None, None, source.split) if e.category != "-"]
-    )
+    nouns = source.lexicon.find("thing", None, None, source.split)
+    target = source.pick([noun for noun in nouns if noun.category != "-"])
     subject = source.entry("person")
     form = Form(
         source.pick((SOME, EVERY, NO, NOT_EVERY)),
         _maybe_above(source, subject),
-        source.entry("adjective", "person") if source.chance(0.3) else None,
+        source.maybe_adjective("person", 0.3),
         verb,
         source.pick((SOME, SOME, EVERY)),
         _maybe_above(source, target),
-        source.entry("adjective", "thing") if source.chance(0.3) else None,
-        source.entry("time").lemma if source.chance(0.4) else "",
+        source.maybe_adjective("thing", 0.3),
+        source.maybe_time(0.4),
     )
     if form.quantifier in (SOME, NO) and source.chance(0.3):
         first = source.entry("name", "first", source.pick(("male", "female")))
@@ -148,11 +146,11 @@ def _edited(source: Source, form: Form, edit: str) -> Form:
     if edit == "other verb":
         return replace(form, verb=source.entry("verb", "any", "thing"))
     if edit == "synonym":
-        return replace(form, verb=_synonym(source, form.verb), object=_synonym(source, form.object))
+        synonym = source.lexicon.synonym
+        return replace(form, verb=synonym(form.verb), object=synonym(form.object))
     if edit == "object adjective":
-        return replace(
-            form, object_adjective=None if form.object_adjective else source.entry("adjective", "thing")
-        )
+        adjective = None if form.object_adjective else source.entry("adjective", "thing")
+        return replace(form, object_adjective=adjective)
     if edit in ("object up", "object down", "other noun"):
         return replace(form, object=_moved(source, form.object, edit.split()[-1], "thing"))
     if form.name:
@@ -162,20 +160,14 @@ def _edited(source: Source, form: Form, edit: str) -> Form:
     return replace(form, subject=_moved(source, form.subject, edit.split()[-1], "person"))
 
 
-def _synonym(source: Source, entry: Entry) -> Entry:
-    fitting = source.lexicon.find(entry.kind, entry.topic, entry.category)
-    return next((found for found in fitting if entry.synonym and found.lemma == entry.synonym), entry)
-
-
 def _moved(source: Source, noun: Entry, direction: str, kind: str) -> Entry:
     """A word above, below or beside the noun."""
     if direction == "up":
         return source.pick(source.lexicon.hypernyms(noun) or (noun,))
     if direction == "down":
         return source.pick(source.lexicon.hyponyms(kind, noun.lemma, source.split) or (noun,))
-    beside = [
-        e for e in source.lexicon.find(kind, None, noun.category, source.split) if e.lemma != noun.lemma
-    ]
+    fitting = source.lexicon.find(kind, None, noun.category, source.split)
+    beside = [entry for entry in fitting if entry.lemma != noun.lemma]
     return source.pick(beside or (noun,))
 
 
@@ -185,25 +177,20 @@ def _write(form: Form, passive: bool, name: str) -> Sentence:
     if form.name:
         subject = clauses.proper(form.name, "PER")
     else:
-        subject = _nominal("a" if form.quantifier == SOME else form.quantifier, form.subject, form.adjective)
-    target = _nominal("a" if form.object_quantifier == SOME else EVERY, form.object, form.object_adjective)
-    adjuncts = []
-    if form.time:
-        inside = clauses.proper((form.time,), "")
-        adjuncts = [
-            Adjunct(clauses.preposition("on" if form.time in WEEKDAYS else "in", inside), "obl", "ARGM-TMP")
-        ]
-    if passive and form.quantifier == SOME and form.object_quantifier == SOME:
-        by = clauses.preposition("by", subject)
-        made = clauses.clause(
-            target, form.verb, [(by, "obl", "ARG0")], tense=PAST, passive=True, adjuncts=adjuncts
-        )
-    else:
-        made = clauses.clause(
-            subject, form.verb, [(target, "obj", "ARG1")], tense=PAST, negated=negated, adjuncts=adjuncts
-        )
-    return to_sentence(*joining.single(made), {}, name)
+        subject = _nominal(form.quantifier, form.subject, form.adjective)
+    target = _nominal(form.object_quantifier, form.object, form.object_adjective)
+    statement = clauses.transitive(
+        subject,
+        form.verb,
+        target,
+        tense=PAST,
+        negated=negated,
+        passive=passive and form.quantifier == SOME and form.object_quantifier == SOME,
+        adjuncts=time_adjuncts(form.time),
+    )
+    return to_sentence(*joining.single(statement), {}, name)
 
 
-def _nominal(determiner: str, noun: Entry, adjective: Entry | None) -> Nominal:
+def _nominal(quantifier: str, noun: Entry, adjective: Entry | None) -> Nominal:
+    determiner = "a" if quantifier == SOME else quantifier
     return clauses.noun_phrase(noun, SINGULAR, determiner, adjective)

@@ -19,6 +19,7 @@ DOUBLING = {
     "drop",
     "stop",
 }
+IRREGULAR = {"swim", "run", "forget", "get", "sit", "put", "cut"}  # double before "ing" alone
 
 
 def plural(noun: str) -> str:
@@ -32,7 +33,9 @@ def plural(noun: str) -> str:
 
 def third_person(verb: str) -> str:
     """ "carry" -> "carries"."""
-    return plural(verb) if not verb.endswith("o") else verb + "es"
+    if verb.endswith("o"):
+        return verb + "es"
+    return plural(verb)
 
 
 def past(verb: str) -> str:
@@ -41,15 +44,18 @@ def past(verb: str) -> str:
         return verb + "d"
     if verb.endswith("y") and verb[-2] not in VOWELS:
         return verb[:-1] + "ied"
-    return (verb + verb[-1] if verb in DOUBLING else verb) + "ed"
+    if verb in DOUBLING:
+        return verb + verb[-1] + "ed"
+    return verb + "ed"
 
 
 def gerund(verb: str) -> str:
     """ "bake" -> "baking", "swing" -> "swinging"."""
     if verb.endswith("e") and not verb.endswith(("ee", "oe", "ye")):
         return verb[:-1] + "ing"
-    irregular = {"swim", "run", "forget", "get", "sit", "put", "cut"}
-    return (verb + verb[-1] if verb in DOUBLING | irregular else verb) + "ing"
+    if verb in DOUBLING | IRREGULAR:
+        return verb + verb[-1] + "ing"
+    return verb + "ing"
 
 
 def article(word: str) -> str:
@@ -57,6 +63,6 @@ def article(word: str) -> str:
     lower = word.lower()
     if lower.startswith(("uni", "use", "usu", "uk", "eu", "one")):
         return "a"
-    if lower.startswith(("hour", "honest", "heir", "x-")):
+    if lower.startswith((*VOWELS, "hour", "honest", "heir", "x-")):
         return "an"
-    return "an" if lower[0] in VOWELS else "a"
+    return "a"

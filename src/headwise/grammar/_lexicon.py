@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import cycle
 
 from headwise.errors import HeadwiseError
 from headwise.grammar import _inflection as inflection
@@ -17,9 +18,11 @@ class Entry:
 
     Attributes:
         lemma: the word itself.
-        kind: "person", "thing", "verb", "adjective", "name", "place", "time", "adverb" or "kind" (a category word).
+        kind: "person", "thing", "verb", "adjective", "name", "place", "time", "adverb" or "kind" (a category
+            word).
         topic: "sports", ...; "any" for words of no topic. For adjectives, names and adverbs their sort.
-        category: of nouns: the category word, "-" for none. Of verbs: what the object is ("thing", "person", "place", "gift", ...).
+        category: of nouns: the category word, "-" for none. Of verbs: what the object is ("thing", "person",
+            "place", "gift", ...).
         split: 0 train, 1 validation, 2 test, -1 common to all.
         synonym: the lemma of another entry that means the same, or "".
     """
@@ -33,6 +36,16 @@ class Entry:
     past: str = ""
     participle: str = ""
     synonym: str = ""
+
+    @property
+    def sort(self) -> str:
+        """Of nouns: "person" or "thing", by which adjectives and verbs go with them."""
+        return "person" if self.kind == "person" else "thing"
+
+    @property
+    def meaning(self) -> str:
+        """One name for the word and its synonym."""
+        return min(self.lemma, self.synonym or self.lemma)
 
 
 @dataclass(frozen=True)
@@ -50,14 +63,19 @@ class Lexicon:
 
     def named(self, kind: str, lemma: str) -> Entry:
         """The entry of a lemma."""
-        found = _by_name(self).get((kind, lemma))
-        if found is None:
+        entry = _by_name(self).get((kind, lemma))
+        if entry is None:
             raise HeadwiseError(f"the grammar has no {kind} {lemma!r}")
-        return found
+        return entry
+
+    def synonym(self, entry: Entry) -> Entry:
+        """The entry that means the same, or the entry itself where there is none."""
+        fitting = self.find(entry.kind, entry.topic, entry.category)
+        return next((word for word in fitting if word.lemma == entry.synonym), entry)
 
     def hypernyms(self, entry: Entry) -> tuple[Entry, ...]:
         """The category words above a noun, nearest first: trout -> fish, animal."""
-        return _above(self, entry.category if entry.kind != "kind" else self.above.get(entry.lemma, "-"))
+        return _above(self, entry.category)
 
     def hyponyms(self, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
         """The nouns of a kind below a category word, on whatever level: animal -> trout, wasp, ..."""
@@ -86,8 +104,10 @@ def _above(lexicon: Lexicon, category: str) -> tuple[Entry, ...]:
 
 @cache
 def _below(lexicon: Lexicon, kind: str, category: str, split: int | None) -> tuple[Entry, ...]:
-    every = lexicon.find(kind, None, None, split)
-    return tuple(entry for entry in every if category in {above.lemma for above in lexicon.hypernyms(entry)})
+    above = _by_name(lexicon).get(("kind", category))
+    return tuple(
+        entry for entry in lexicon.find(kind, None, None, split) if above in lexicon.hypernyms(entry)
+    )
 
 
 @cache
@@ -115,32 +135,28 @@ def load() -> Lexicon:
     entries: list[Entry] = []
     above: dict[str, str] = {}
     split_of: dict[str, int] = {}  # a word of two sections has one split
-    header, place = ["", "", ""], 0
+    header, pattern = ["", "", ""], cycle(PATTERN)
     for line in files("headwise.grammar").joinpath("lexicon.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("#") or not line.strip():
             continue
         if line.startswith("["):
-            header, place = [*line.strip("[]").split(), "-", "-"][:3], 0
+            header, pattern = [*line.strip("[]").split(), "-", "-"][:3], cycle(PATTERN)
             continue
-        for item in line.split():
+        for cell in line.split():
             if header[0] == "kinds":
-                item, _, category = item.partition("<")
-                lemma, _, plural = item.partition("/")
-                above[lemma] = category or "-"
-                entries.append(
-                    Entry(
-                        lemma, "kind", "any", category or "-", -1, plural=plural or inflection.plural(lemma)
-                    )
-                )
+                word, _, category = cell.partition("<")
+                entry = _entry(word, ["kind", "any", category or "-"], -1, "")
+                above[entry.lemma] = entry.category
+                entries.append(entry)
                 continue
-            words = item.split("=")
+            words = cell.split("=")  # a word, or two that mean the same
             lemmas = [word.split("/")[0] for word in words]
-            known = [split_of[lemma] for lemma in lemmas if lemma in split_of]
-            split = known[0] if known else PATTERN[place % len(PATTERN)]
-            place += not known
+            splits = [split_of[lemma] for lemma in lemmas if lemma in split_of]
+            split = splits[0] if splits else next(pattern)
             split_of |= dict.fromkeys(lemmas, split)
-            for i, word in enumerate(words):
-                entries.append(_entry(word, header, split, lemmas[1 - i] if len(lemmas) > 1 else ""))
+            synonyms = reversed(lemmas) if len(lemmas) == 2 else [""]
+            for word, synonym in zip(words, synonyms, strict=True):
+                entries.append(_entry(word, header, split, synonym))
     return Lexicon(tuple(entries), above)
 
 
@@ -152,5 +168,5 @@ def _entry(word: str, header: list[str], split: int, synonym: str) -> Entry:
     if kind == "verb":
         past, participle = forms or (inflection.past(lemma),) * 2
         return Entry(lemma, kind, topic, category, split, past=past, participle=participle, synonym=synonym)
-    plural = forms[0] if forms else inflection.plural(lemma)
+    (plural,) = forms or (inflection.plural(lemma),)
     return Entry(lemma, kind, topic, category, split, plural=plural, synonym=synonym)

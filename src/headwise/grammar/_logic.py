@@ -1,8 +1,8 @@
 """What follows from what, for statements of two quantified nouns: decided by inclusion of sets.
 
-A statement is: quantifier, noun (with adjective), verb (with adverbial), quantifier, noun (with adjective); "no athlete bought an old
-instrument on Monday". Nouns, adjectives and adverbials narrow sets; a noun lies within the category words above it. Every noun
-phrase is taken to have members.
+A statement is: quantifier, noun (with adjective), verb (with adverbial), quantifier, noun (with adjective);
+"no athlete bought an old instrument on Monday". Nouns, adjectives and adverbials narrow sets; a noun lies
+within the category words above it. Every noun phrase is taken to have members.
 """
 
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ class Noun:
     kinds: frozenset[str]
     adjective: str = ""
 
-    def within(self, other: "Noun") -> bool:
-        """Whether all of these are of the other."""
-        return self.kinds >= other.kinds and other.adjective in ("", self.adjective)
+    def within(self, wider: "Noun") -> bool:
+        """Whether all of these are of the wider set."""
+        return self.kinds >= wider.kinds and wider.adjective in ("", self.adjective)
 
-    def comparable(self, other: "Noun") -> bool:
+    def comparable(self, second: "Noun") -> bool:
         """Whether one of the two lies within the other (so that they share members)."""
-        return self.within(other) or other.within(self)
+        return self.within(second) or second.within(self)
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,16 @@ class Predicate:
     quantifier: str
     noun: Noun
 
-    def within(self, other: "Predicate") -> bool:
-        """Whether this being true of someone makes the other true."""
-        if self.verb != other.verb or other.adverbial not in ("", self.adverbial):
+    def within(self, weaker: "Predicate") -> bool:
+        """Whether this being true of someone makes the weaker one true."""
+        if self.verb != weaker.verb or weaker.adverbial not in ("", self.adverbial):
             return False
-        if self.quantifier == other.quantifier:
-            return self.noun.within(other.noun) if self.quantifier == SOME else other.noun.within(self.noun)
-        return self.quantifier == EVERY and self.noun.comparable(other.noun)
+        cases = {
+            (SOME, SOME): self.noun.within(weaker.noun),
+            (EVERY, EVERY): weaker.noun.within(self.noun),
+            (EVERY, SOME): self.noun.comparable(weaker.noun),
+        }
+        return cases.get((self.quantifier, weaker.quantifier), False)
 
 
 @dataclass(frozen=True)
@@ -61,22 +64,24 @@ class Statement:
         """What is true exactly when this is not."""
         return Statement(OPPOSITE[self.quantifier], self.noun, self.predicate)
 
-    def entails(self, other: "Statement") -> bool:
-        """Whether the other is true whenever this is."""
-        up, down = self.predicate.within(other.predicate), other.predicate.within(self.predicate)
+    def entails(self, hypothesis: "Statement") -> bool:
+        """Whether the hypothesis is true whenever this is."""
+        up, down = self.predicate.within(hypothesis.predicate), hypothesis.predicate.within(self.predicate)
         cases = {
-            (SOME, SOME): up and self.noun.within(other.noun),
-            (EVERY, EVERY): up and other.noun.within(self.noun),
-            (EVERY, SOME): up and self.noun.comparable(other.noun),
-            (NO, NO): down and other.noun.within(self.noun),
-            (NO, NOT_EVERY): down and self.noun.comparable(other.noun),
-            (NOT_EVERY, NOT_EVERY): down and self.noun.within(other.noun),
+            (SOME, SOME): up and self.noun.within(hypothesis.noun),
+            (EVERY, EVERY): up and hypothesis.noun.within(self.noun),
+            (EVERY, SOME): up and self.noun.comparable(hypothesis.noun),
+            (NO, NO): down and hypothesis.noun.within(self.noun),
+            (NO, NOT_EVERY): down and self.noun.comparable(hypothesis.noun),
+            (NOT_EVERY, NOT_EVERY): down and self.noun.within(hypothesis.noun),
         }
-        return cases.get((self.quantifier, other.quantifier), False)
+        return cases.get((self.quantifier, hypothesis.quantifier), False)
 
 
 def relation(premise: Statement, hypothesis: Statement) -> str:
     """Entailment, contradiction or neutral."""
     if premise.entails(hypothesis):
         return ENTAILMENT
-    return CONTRADICTION if premise.entails(hypothesis.negation()) else NEUTRAL
+    if premise.entails(hypothesis.negation()):
+        return CONTRADICTION
+    return NEUTRAL

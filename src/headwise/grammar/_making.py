@@ -1,6 +1,6 @@
 """Tasks of generated text: balanced classes, splits of any size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -38,12 +38,13 @@ def task(
     """A task of generated text.
 
     Args:
-        name: topic (8 classes), tense, subject_number, object_number, sentiment, paraphrase (pairs), entailment (pairs, 3 classes);
-            or a structured one: pos, ner, dep, con, srl.
+        name: topic (8 classes), tense, subject_number, object_number, sentiment, paraphrase (pairs),
+            entailment (pairs, 3 classes); or a structured one: pos, ner, dep, con, srl.
         size: training examples.
         seed: another seed, another text; the same seed, the same.
         held_out: examples of validation and of test; default a quarter of `size`.
-        shared_words: let the splits share words (not templates): for models that have no knowledge of words to begin with.
+        shared_words: let the splits share words (not templates): for models that have no knowledge of words
+            to begin with.
         metric: another metric than the kind's own.
 
     Raises:
@@ -62,33 +63,34 @@ def tasks(
     metric: str | None = None,
 ) -> list[Task]:
     """Several tasks; the structured ones among them share their sentences. Arguments as for `task`."""
-    known = (*NAMES, *LAYERS)
-    unknown = [name for name in names if name not in known]
+    choices = (*NAMES, *LAYERS)
+    unknown = [name for name in names if name not in choices]
     if unknown:
-        hint = did_you_mean(unknown[0], known)
-        raise HeadwiseError(f"the grammar has no task {unknown[0]!r}{hint}; there are: {', '.join(known)}")
-    sizes = dict(zip(SPLITS, (size, *(held_out if held_out is not None else size // 4,) * 2), strict=True))
+        hint = did_you_mean(unknown[0], choices)
+        raise HeadwiseError(f"the grammar has no task {unknown[0]!r}{hint}; there are: {', '.join(choices)}")
+    held_out = size // 4 if held_out is None else held_out
+    sizes = {"train": size, "validation": held_out, "test": held_out}
     if min(sizes.values()) < 16:
         raise HeadwiseError(
-            f"sizes {sizes} are too small: at least 16 examples per split, so that every class has some; by size alone, 64 or more"
+            f"sizes {sizes} are too small: at least 16 examples per split, so that every class has some; "
+            "by size alone, 64 or more"
         )
+    tasks_by_name: dict[str, Task] = {}
     layers = [name for name in names if name in LAYERS]
-    treebanks = (
-        {split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()}
-        if layers
-        else {}
-    )
-    found = {made.name: made for made in structured(treebanks, layers, synthetic=True)} if layers else {}
-    if metric is not None:
-        found = {
-            name: Task.of(name, {s: made.split(s) for s in SPLITS}, metric=metric, synthetic=True)
-            for name, made in found.items()
+    if layers:
+        treebanks = {
+            split: treebank(count, seed, split, shared_words=shared_words) for split, count in sizes.items()
         }
+        for layer in structured(treebanks, layers, synthetic=True):
+            if metric is not None:
+                splits = {split: layer.split(split) for split in SPLITS}
+                layer = Task.of(layer.name, splits, metric=metric, synthetic=True)
+            tasks_by_name[layer.name] = layer
     for name in names:
         if name in NAMES:
-            made = {split: _split(name, count, seed, split, shared_words) for split, count in sizes.items()}
-            found[name] = Task.of(name, made, metric=metric, synthetic=True)
-    return [found[name] for name in names]
+            splits = {split: _split(name, count, seed, split, shared_words) for split, count in sizes.items()}
+            tasks_by_name[name] = Task.of(name, splits, metric=metric, synthetic=True)
+    return [tasks_by_name[name] for name in names]
 
 
 def classes_of(name: str) -> tuple[str, ...]:
@@ -105,38 +107,37 @@ def classes_of(name: str) -> tuple[str, ...]:
 
 
 def _split(name: str, size: int, seed: int, split: str, shared_words: bool) -> Examples:
-    classes, make = classes_of(name), _made if size <= KEPT else _made.__wrapped__
-    made = make(name, size, seed, split, shared_words)
-    labels = np.array([classes.index(label) for _, label in made], dtype=np.int64)
-    return Examples([text for text, _ in made], labels, "classes", classes)
+    classes = classes_of(name)
+    draw = _drawn_texts if size <= KEPT else _drawn_texts.__wrapped__
+    texts, labels = zip(*draw(name, size, seed, split, shared_words), strict=True)
+    numbers = np.array([classes.index(label) for label in labels], dtype=np.int64)
+    return Examples(list(texts), numbers, "classes", classes)
 
 
 @lru_cache(64)
-def _made(name: str, size: int, seed: int, split: str, shared_words: bool) -> list[tuple[Text, str]]:
+def _drawn_texts(name: str, size: int, seed: int, split: str, shared_words: bool) -> list[tuple[Text, str]]:
     """Texts with their classes; kept, since the cells of a study ask for the same ones again and again."""
     source = Source(f"{name}/{seed}", split, shared_words)
     if name == "entailment":
         return [((pair.first.text, pair.second.text), pair.label) for pair in entailment.pairs(source, size)]
-    return _balanced(lambda label: one(name, source, label), classes_of(name), size, source)
-
-
-def _balanced(
-    make: Callable[[str], Text], classes: Sequence[str], size: int, source: Source
-) -> list[tuple[Text, str]]:
-    """`size` different texts, each class as often as the next, in random order."""
-    found: dict[Text, str] = {}
+    classes = classes_of(name)
+    labels: dict[Text, str] = {}
     for i in range(size):
         label = classes[i % len(classes)]
-        for _ in range(TRIES):
-            if (text := make(label)) not in found:
-                found[text] = label
-                break
-        else:
-            raise HeadwiseError(f"the grammar ran out of new texts after {len(found)}: choose a smaller size")
-    return source.shuffled(list(found.items()))
+        labels[_new_text(name, source, label, labels)] = label
+    return source.shuffled(list(labels.items()))
 
 
-def one(name: str, source: Source, label: str) -> Text:
+def _new_text(name: str, source: Source, label: str, texts: Mapping[Text, str]) -> Text:
+    """A text of a class that is not one of `texts`."""
+    for _ in range(TRIES):
+        text = _text(name, source, label)
+        if text not in texts:
+            return text
+    raise HeadwiseError(f"the grammar ran out of new texts after {len(texts)}: choose a smaller size")
+
+
+def _text(name: str, source: Source, label: str) -> Text:
     """One text of a class."""
     if name == "paraphrase":
         pair = paraphrase.pair(source, label)
@@ -148,7 +149,7 @@ def draw(name: str, source: Source, label: str) -> Drawn:
     """One sentence of a class; `phrases.to_sentence` gives its annotation."""
     if name == "sentiment":
         return sentiment.draw(source, label)
-    voices = (
-        sentences.VOICES if name != "object_number" else ("active", "negative")
-    )  # a passive has no object
+    voices: tuple[str, ...] = sentences.VOICES
+    if name == "object_number":
+        voices = ("active", "negative")  # a passive has no object
     return sentences.draw(source, sentences.choose(source, voices), sentences.Wish(**{name: label}))

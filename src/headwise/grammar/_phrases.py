@@ -1,4 +1,6 @@
-"""Words and phrases that know their heads: one structure from which tree, dependencies, entities and roles are all read off."""
+"""Words and phrases that know their heads: one structure from which tree, dependencies, entities and roles
+are all read off.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,23 +22,26 @@ class Word:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Child:
     """A child of a phrase and its relation to the phrase's head, None if it is the head itself.
 
-    `to`: the number of another part, if the relation is to that one's head ("cc" belongs to the conjunct after it).
+    `to`: the number of a sibling, if the relation is to that one's head ("cc" belongs to the conjunct after
+    it).
     """
 
-    child: "Word | Phrase"
+    node: "Word | Phrase"
     relation: str | None = None
     to: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Phrase:
-    """A constituent: its parts, exactly one of them the head; `entity` names the kind of entity it is, if it is one."""
+    """A constituent: its children, exactly one of them the head; `entity` names its kind if it is an
+    entity.
+    """
 
     label: str
-    parts: tuple[Part, ...]
+    children: tuple[Child, ...]
     entity: str = ""
 
 
@@ -49,23 +54,17 @@ class Frame:
     arguments: tuple[tuple[Phrase | Word, str], ...]
 
 
-Drawn = tuple[
-    Phrase, tuple[Frame, ...], dict[str, str]
-]  # a sentence before it is written down: phrase, predicates, labels
+# a sentence before it is written down: phrase, predicates, labels
+Drawn = tuple[Phrase, tuple[Frame, ...], dict[str, str]]
 
 
-def phrase(
-    label: str, *parts: "Word | Phrase | tuple[Word | Phrase, str] | Part", entity: str = ""
-) -> Phrase:
-    """A phrase of parts: (child, relation) for dependents, a bare child for the head."""
-    found = [
-        part if isinstance(part, Part) else Part(*part) if isinstance(part, tuple) else Part(part)
-        for part in parts
-    ]
-    heads = sum(part.relation is None for part in found)
+def phrase(label: str, *nodes: Word | Phrase | tuple[Word | Phrase, str]) -> Phrase:
+    """A phrase of (child, relation) for dependents, and a bare child for the head."""
+    children = tuple(Child(*node) if isinstance(node, tuple) else Child(node) for node in nodes)
+    heads = sum(child.relation is None for child in children)
     if heads != 1:
         raise ValueError(f"a phrase has one head, this {label} has {heads}")
-    return Phrase(label, tuple(found), entity)
+    return Phrase(label, children)
 
 
 @dataclass
@@ -79,7 +78,7 @@ class _Layout:
     entities: list[Span] = field(default_factory=list)
 
     def visit(self, node: Word | Phrase) -> tuple[Tree, int]:
-        """Writes a node down; returns its tree and the place of its head word."""
+        """Writes a node down; returns its tree and the number of its head word."""
         start = len(self.words)
         if isinstance(node, Word):
             self.words.append(node)
@@ -87,16 +86,18 @@ class _Layout:
             self.relations.append("root")
             self.spans[id(node)] = (start, start + 1)
             return Tree(node.xpos, (), node.form), start
-        done = [self.visit(part.child) for part in node.parts]
-        head = next(place for (_, place), part in zip(done, node.parts, strict=True) if part.relation is None)
-        for (_, place), part in zip(done, node.parts, strict=True):
-            if part.relation is not None:
-                self.heads[place] = 1 + (head if part.to is None else done[part.to][1])
-                self.relations[place] = part.relation
+        trees, head_words = zip(*(self.visit(child.node) for child in node.children), strict=True)
+        relations = [child.relation for child in node.children]
+        head = relations.index(None)
+        for child, word in zip(node.children, head_words, strict=True):
+            if child.relation is not None:
+                governor = head if child.to is None else child.to
+                self.heads[word] = 1 + head_words[governor]
+                self.relations[word] = child.relation
         self.spans[id(node)] = (start, len(self.words))
         if node.entity:
             self.entities.append(Span(start, len(self.words), node.entity))
-        return Tree(node.label, tuple(tree for tree, _ in done)), head
+        return Tree(node.label, trees), head_words[head]
 
 
 def to_sentence(root: Phrase, frames: Sequence[Frame], labels: Mapping[str, str], name: str = "") -> Sentence:
@@ -126,15 +127,15 @@ def to_sentence(root: Phrase, frames: Sequence[Frame], labels: Mapping[str, str]
 
 
 def text_of(root: Phrase) -> str:
-    """The text of a phrase, as `to_sentence` writes it, without the annotation, which takes longer than all the rest."""
+    """The text of a phrase, as `to_sentence` writes it, without the annotation, which takes much longer."""
     forms: list[str] = []
 
     def visit(node: Phrase) -> None:
-        for part in node.parts:
-            if isinstance(part.child, Word):
-                forms.append(part.child.form)
+        for child in node.children:
+            if isinstance(child.node, Word):
+                forms.append(child.node.form)
             else:
-                visit(part.child)
+                visit(child.node)
 
     visit(root)
     return join(_capitalised(forms))
@@ -153,4 +154,5 @@ def _capital(tree: Tree, form: str) -> Tree:
 
 def join(forms: Sequence[str]) -> str:
     """Words as text: no space before punctuation."""
-    return "".join(form if form in NO_SPACE_BEFORE or not i else f" {form}" for i, form in enumerate(forms))
+    spaced = (form if form in NO_SPACE_BEFORE else f" {form}" for form in forms)
+    return "".join(spaced).lstrip(" ")
